@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from sklearn import metrics
 
 from manyheads.cli import main as cli
 from manyheads.distributed import signals
-from manyheads.evaluation.intervals import fold_interval
+from manyheads.evaluation.folds import over_folds
+from manyheads.evaluation.intervals import fold_interval, seed_interval, share_interval
+from manyheads.runs.summary import Interval
 
 FAST = ["debug=fast", "hardware=cpu", "data.rows=0", "trainer.max_epochs=2", "model.d_model=16", "model.d_ff=16"]
 WORDS = {"cat": ["purrs", "meows", "sleeps"], "dog": ["barks", "digs", "sleeps"], "cow": ["moos", "chews", "sleeps"]}
@@ -93,6 +96,44 @@ def test_the_spread_of_folds_is_widened():
     assert found.high - found.low == pytest.approx((usual[1] - usual[0]) * np.sqrt((1 / 5 + 1 / 4) * 5))
     assert fold_interval([0.99, 1.0, 0.9], 0.5).high == 1.0
     assert fold_interval([1.5, 1.9, 1.1], 0.5, share=False).high > 1.9
+    assert fold_interval([0.1, 0.9, 0.1], 0.5, share=False).low == 0.0, "no loss is negative"
+
+
+@pytest.mark.parametrize(
+    ("p", "n", "n_folds"), [(0.97, 60, 3), (0.98, 150, 5), (0.99, 150, 3), (0.8, 150, 3), (0.98, 200, 20)]
+)
+def test_the_mean_over_folds_holds_as_often_as_it_says(p, n, n_folds):
+    """Also where all folds agree by chance, or are at the ceiling."""
+    random, held = np.random.default_rng(0), []
+    for right in random.binomial(n // n_folds, p, (1000, n_folds)):
+        known = [share_interval(int(one), n // n_folds) for one in right]
+        found = fold_interval(known, 1 / (n_folds - 1))
+        assert found.value == pytest.approx(right.sum() / n)
+        assert 0 <= found.low < found.high <= 1
+        held.append(found.low <= p <= found.high)
+    assert np.mean(held) >= 0.95
+    alike = fold_interval([1.0] * n_folds, 1 / (n_folds - 1))
+    assert alike.low < 0.9 < alike.high == 1.0, "of unknown rows, of which there may be few"
+
+
+def test_runs_of_several_seeds_that_are_alike_are_as_sure_as_their_rows():
+    one, other = share_interval(29, 30), share_interval(30, 30)
+    assert seed_interval([other] * 3) == other, "their spread says nothing"
+    found = seed_interval([one, other, other])
+    low, _ = stats.t.interval(0.95, 2, loc=found.value, scale=stats.sem([one.value, 1, 1]))
+    assert (found.low, found.high) == (pytest.approx(low), 1.0)
+
+
+def test_a_brier_score_has_no_end_at_one():
+    """That of many labels is a sum over them."""
+    figures = [{"accuracy": share_interval(5, 10), "brier": Interval(value, 1.1, 1.9)} for value in (1.4, 1.5, 1.6)]
+    summaries = [
+        SimpleNamespace(rows={"train": 16, "validation": 4, "test": 10}, test=one, members={"test": {"network": one}})
+        for one in figures
+    ]
+    found = over_folds(summaries, ["network"], multi=True).content["mean"]["network"]
+    half = stats.t(2).ppf(0.975) * np.sqrt(1 / 3 + 1 / 2) * 0.1
+    assert (found["brier"]["low"], found["brier"]["high"]) == pytest.approx((1.5 - half, 1.5 + half))
 
 
 def test_labels_that_each_fold_gives_are_kept(place):

@@ -115,6 +115,13 @@ def test_the_interval_holds_the_truth():
     assert held_sizes >= 0.93 * 400
 
 
+def test_at_the_ceiling_a_mean_is_as_sure_as_its_rows():
+    whole = share_interval(60, 60)
+    (found, _) = fitted([10, 20], [[whole], [whole]], falls=False).figures
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(whole.low, abs=0.005)
+
+
 def test_two_sizes_have_no_fit_and_a_loss_is_an_error():
     figures = [[share_interval(n, 100)] for n in (40, 30)]
     assert fitted([10, 20], figures, falls=True).law is None

@@ -221,7 +221,8 @@ class Sums:
         if self._held:
             return mean_interval(np.concatenate(self._rows)[:, at], skewed=True)
         mean = np.array([self._sum_F[at] / self.n])
-        return mean_interval(mean, np.array([self.n]), np.maximum(self._square_FF[at, at] / self.n - mean**2, 0.0))
+        variance = np.maximum(self._square_FF[at, at] / self.n - mean**2, 0.0)
+        return mean_interval(mean, np.array([self.n]), variance, share=False)
 
     def total(self) -> Floats:
         """`(F,)`."""

@@ -24,12 +24,13 @@ from manyheads.evaluation.report import Section, Table
 from manyheads.evaluation.results import baseline_of, write_evaluation
 from manyheads.inference.classifier import TextClassifier, rows_at_once
 from manyheads.inference.folder import load
-from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Figures, Summary, read_summary, words_of
+from manyheads.runs.summary import BOTH, LINEAR, NETWORK, NO_SHARES, Figures, Summary, read_summary, words_of
 from manyheads.terminal import Sheet, print_sheet, progress_bar
 
 NOTE = (
     "Each fold is judged by a model of the others. The last lines are means over the folds with 95 % intervals by the "
-    "variance of Nadeau and Bengio (2003), as the models share most of their rows; the figures above are of all rows."
+    "variance of Nadeau and Bengio (2003), as the models share most of their rows, and no narrower than their rows "
+    "alone leave them; the figures above are of all rows."
 )
 OF_LABELS = (
     "Thresholds differ from fold to fold: logits are shifted to their mean over the folds, so that each row keeps the "
@@ -131,7 +132,7 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
     ]
     means: dict[str, Figures] = {
         model: {
-            name: fold_interval([of[model][name].value for of in each], ratio, share=name != "loss") for name in names
+            name: fold_interval([of[model][name] for of in each], ratio, share=name not in NO_SHARES) for name in names
         }
         for model in models
     }

@@ -4,7 +4,7 @@ n rows . C classes or labels . R resamples, of which entry 0 is the data as it i
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,7 +26,7 @@ def plain(figures: Figures) -> dict[str, dict[str, float]]:
     return {name: asdict(one) for name, one in figures.items()}
 
 
-def share_interval(n_some: int, n: int) -> Interval:
+def share_interval(n_some: float, n: int) -> Interval:
     """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
     Succession, and Statistical Inference"."""
     if not n:
@@ -115,12 +115,23 @@ def covariances(values_PG: Floats, count_P: Ints | None = None) -> Floats:
 
 
 def mean_interval(
-    values: ArrayLike, counts: Ints | None = None, variances: Floats | None = None, *, skewed: bool = False
+    values: ArrayLike,
+    counts: Ints | None = None,
+    variances: Floats | None = None,
+    *,
+    skewed: bool = False,
+    share: bool | None = None,
+    ratio: float = 0.0,
 ) -> Interval:
     """The mean of a figure a row, such as a difference of paired rows, with Student's interval. That of a loss, which
     is `skewed`, never negative and decided by few rows, would end too low: Hall (1992), "On the Removal of Skewness by
     Transformation", takes the skewness out of t by a cubic, whose inverse gives the ends. Where a value is the mean of
-    `counts` rows, with `variances` among them, their skewness counts for none."""
+    `counts` rows, with `variances` among them, their skewness counts for none.
+
+    Args:
+        share: the figure lies between 0 and 1; False: it is a loss, 0 at the least; None: it may be any number.
+        ratio: what is added to one by the number of values, by which their variance is multiplied.
+    """
     from scipy.special import stdtrit  # which takes long to import
 
     value_P = np.asarray(values, dtype=np.float64)
@@ -138,20 +149,46 @@ def mean_interval(
     for at, end in enumerate(ends_t):  # 3 / skew * (root - 1), in a form that holds at no skew, too
         root = math.cbrt(1 + skew * (end - skew / 6))
         ends_t[at] = 3 * (end - skew / 6) / (root**2 + root + 1)
-    low, high = (mean - end * deviation / math.sqrt(n) for end in ends_t)
-    return Interval(mean, min(mean, max(low, 0.0) if skewed else low), max(mean, high))
+    low, high = (mean - end * deviation * math.sqrt(1 / n + ratio) for end in ends_t)
+    least, most = 0.0 if skewed or share is not None else -math.inf, 1.0 if share else math.inf
+    return Interval(mean, min(mean, max(least, low)), max(mean, min(most, high)))
 
 
-def fold_interval(values: ArrayLike, ratio: float, *, share: bool = True) -> Interval:
+def fold_interval(values: Sequence[float | Interval], ratio: float, *, share: bool = True) -> Interval:
     """The mean of a figure over folds, each judged on `ratio` times the rows that its model learnt from; of a `share`
     between 0 and 1. The models share most of their rows, so that their spread says too little: Nadeau and Bengio
-    (2003), "Inference for the Generalization Error", equation 11, add that ratio to one by the number of folds."""
-    from scipy.special import stdtrit
+    (2003), "Inference for the Generalization Error", equation 11, add that ratio to one by the number of folds.
 
-    value_F = np.asarray(values, dtype=np.float64)
-    mean, n_folds = float(value_F.mean()), len(value_F)
-    half = math.sqrt((1 / n_folds + ratio) * value_F.var(ddof=1)) * float(stdtrit(n_folds - 1, 0.975))
-    return Interval(mean, max(0.0, mean - half), min(mean + half, 1.0) if share else mean + half)
+    Folds may agree by chance, and at the ceiling they do. So the ends are no closer than those of the folds themselves
+    say, which are of other rows each: their distances add up as independent errors do, Zou and Donner (2008).
+    """
+    found = mean_interval([float_of(one) for one in values], share=share, ratio=ratio)
+    each = _known(values, found, share=share)
+    below = math.hypot(*(one.value - one.low for one in each)) / len(values)
+    above = math.hypot(*(one.high - one.value for one in each)) / len(values)
+    return Interval(found.value, min(found.low, found.value - below), max(found.high, found.value + above))
+
+
+def seed_interval(values: Sequence[float | Interval], *, share: bool = True) -> Interval:
+    """The mean of a figure over runs that differ by their seed, judged on the same rows: Student's. Of runs that are
+    all alike the spread says nothing: the ends are then those of the runs themselves."""
+    found = mean_interval([float_of(one) for one in values], share=share)
+    if found.low < found.high or not (each := _known(values, found, share=share)):
+        return found
+    return Interval(found.value, min(one.low for one in each), max(one.high for one in each))
+
+
+def float_of(figure: float | Interval) -> float:
+    return figure.value if isinstance(figure, Interval) else figure
+
+
+def _known(values: Sequence[float | Interval], mean: Interval, *, share: bool) -> list[Interval]:
+    """The intervals that figures have of their own. A share without one is of a single row at least, which counts where
+    nothing else is known."""
+    each = [one for one in values if isinstance(one, Interval)]
+    if share and not each and mean.low == mean.high:
+        return [share_interval(float_of(one), 1) for one in values]
+    return each if len(each) == len(values) else []
 
 
 def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, share: bool = False) -> Interval:

@@ -14,6 +14,7 @@ from manyheads.config.fields import show
 from manyheads.runs.folder import put_json, read_json
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
+NO_SHARES = {"loss", "brier"}  # figures that may exceed 1: a Brier score is a sum over classes or labels
 POINTS = 100  # of a share
 ENDS = {"value", "low", "high"}  # of an interval
 MOST = 1e300  # of a figure: NaN, infinity and what no float holds are none

@@ -134,10 +134,12 @@ def fitted(rows: list[int], figures: "list[list[Interval]]", *, falls: bool) -> 
     from manyheads.runs.summary import Interval
 
     value_SK = np.array([[one.value for one in of] for of in figures])
-    of_rows_S = np.array([[one.high - one.low for one in of] for of in figures]).mean(1) / (2 * Z)
+    below_S = np.array([[one.value - one.low for one in of] for of in figures]).mean(1) / Z
+    above_S = np.array([[one.high - one.value for one in of] for of in figures]).mean(1) / Z
     n_sizes, n_seeds = value_SK.shape
     draw = np.random.default_rng(0)
-    noise_RS = draw.standard_normal((DRAWS, n_sizes)) * of_rows_S
+    noise_RS = draw.standard_normal((DRAWS, n_sizes))
+    noise_RS *= np.where(noise_RS < 0, below_S, above_S)  # near 1 the interval of a share reaches down alone
     if n_seeds > 1:
         of_seeds = np.sqrt(value_SK.var(1, ddof=1).mean() / n_seeds)
         noise_RS += draw.standard_t(n_sizes * (n_seeds - 1), (DRAWS, n_sizes)) * of_seeds

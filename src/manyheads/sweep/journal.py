@@ -20,8 +20,10 @@ from typing import Any, BinaryIO, NamedTuple
 from manyheads.config import Metric, RunConfig
 from manyheads.config.fields import plain_settings, show
 from manyheads.distributed.signals import OUT_OF_TIME
+from manyheads.runs.checkpoints import newest, read_progress
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import read_curves
+from manyheads.runs.summary import NETWORK, Interval
 
 NAME, LOCK = "journal.jsonl", ".journal.lock"
 DIVERGED = "training diverged"
@@ -40,9 +42,9 @@ class State(Enum):
 class Outcome:
     """One run: setting number `trial`, counted from 1, with one seed.
 
-    `value` is the best validation figure, or that of the rows which the run is judged on; `low` and `high` its interval
-    over the rows of the split, known of a run that came to its end. `why` says what went wrong. `seconds` are of the
-    whole process.
+    `value` is the network's best validation figure, or its figure on the rows that judge the run; `low` and `high` its
+    interval over these rows, known of a run that came to its end. `epochs` and `steps` were gone through to their end,
+    `why` says what went wrong, `seconds` are of the whole process.
     """
 
     trial: int
@@ -61,6 +63,13 @@ class Outcome:
     def counts(self) -> bool:
         """Whether its figure is that of a setting."""
         return self.state in (State.done, State.late) and self.value is not None
+
+    @property
+    def figure(self) -> float | Interval | None:
+        """Its value, with its interval where that is known."""
+        if self.value is None or self.low is None or self.high is None:
+            return self.value
+        return Interval(self.value, min(self.low, self.value), max(self.high, self.value))
 
     @property
     def is_final(self) -> bool:
@@ -225,17 +234,16 @@ def _read(line: bytes, path: Path) -> dict[str, Any]:
 
 def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: Metric) -> Outcome:
     """The outcome of a process that ended with exit `code`; `start` says which run it was, and how long it took."""
-    steps = [int(row["step"]) for row in read_curves(folder / "metrics.csv")]
-    known = replace(start, steps=max(steps, default=0))
     if code == 0:
-        return _finished(known, folder, metric)
+        return _finished(start, folder, metric)
+    known = replace(start, **progress_of(folder))
     figures = validations(folder, metric)
     finite = [figure for figure in figures if math.isfinite(figure)]
     value = (min if metric is Metric.loss else max)(finite, default=None)
     if start.state is State.pruned:
         return replace(known, value=value)
     if code == OUT_OF_TIME and value is not None:
-        return replace(known, state=State.late, value=value, epochs=len(figures))
+        return replace(known, state=State.late, value=value)
     if code == OUT_OF_TIME:
         return replace(known, state=State.failed, why="its minutes were up before the first validation")
     if code < 0 or code > 128:
@@ -249,6 +257,16 @@ def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: Met
 def folder_of(output: Path, number: int, seed: int) -> Path:
     """Where a search trains a run; beside it `.log` is what its process said, and `.yaml` every setting of it."""
     return output / "trials" / f"{number:03d}-seed-{seed}"
+
+
+def progress_of(folder: Path) -> dict[str, int]:
+    """The epochs and steps that a run has gone through to their end: as of its newest checkpoint, or of metrics.csv,
+    whose rows count both from 0 and may end earlier, or later."""
+    checkpoint, curves = newest(folder / "checkpoints"), read_curves(folder / "metrics.csv")
+    saved = read_progress(checkpoint) if checkpoint else {"epoch": 0, "step": 0}
+    ended = [int(row["epoch"]) + 1 for row in curves if "train_loss" in row and "epoch" in row]
+    steps = [int(row["step"]) + 1 for row in curves]
+    return {"epochs": max(saved["epoch"], *ended, 0), "steps": max(saved["step"], *steps, 0)}
 
 
 def validations(folder: Path, metric: Metric) -> list[float]:
@@ -265,8 +283,10 @@ def _finished(known: Outcome, folder: Path, metric: Metric) -> Outcome:
     value = (summary.get("best") or {}).get("value")
     if value is None:
         return replace(known, state=State.failed, why="it made no validation figure")
-    interval = (summary.get("test") or summary["validation"]).get(metric.name) or {}
-    value = interval["value"] if summary.get("test") else value  # of a fold, which chose no epoch
+    split = "test" if summary.get("test") else "validation"
+    network = summary.get("members", {}).get(split, {}).get(NETWORK) or summary[split]
+    interval = network.get(metric.name) or {}
+    value = interval["value"] if split == "test" else value  # of a fold, which chose no epoch
     counts = {name: summary[name] for name in ("epochs", "steps")} | {"seconds": summary["wall_seconds"]}
     return replace(known, state=State.done, value=value, low=interval.get("low"), high=interval.get("high"), **counts)
 

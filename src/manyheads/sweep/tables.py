@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.fields import show_list
-from manyheads.evaluation.intervals import fold_interval, mean_interval
+from manyheads.evaluation.intervals import fold_interval, seed_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.runs.folder import replace_file
-from manyheads.runs.summary import words_of
+from manyheads.runs.summary import NO_SHARES, Interval, words_of
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
 from manyheads.sweep.journal import Outcome, State
 from manyheads.terminal import Sheet
@@ -72,9 +72,9 @@ def runs_differ(accuracies: Sequence[float], first: Sequence[float]) -> float:
 class Ranked:
     """A setting and its runs; `low` and `high` are the 95 % interval of `mean`.
 
-    Of several seeds that is Student's, with runs as the units: where the mean of many more seeds lies; of `folds`
+    Of several seeds it is `seed_interval`, with runs as the units: where the mean of many more seeds lies; of `folds`
     `fold_interval`. Of a single run it is the interval over the rows of the validation split, where the run came to its
-    end.
+    end. `share`: the figure lies between 0 and 1.
     """
 
     trial: int
@@ -82,6 +82,7 @@ class Ranked:
     runs: list[Outcome]
     n_seeds: int
     folds: bool = False
+    share: bool = True
 
     @property
     def values(self) -> list[float]:
@@ -97,13 +98,16 @@ class Ranked:
 
     @property
     def interval(self) -> tuple[float, float] | None:
+        each = [one.figure for one in self.runs if one.counts and one.figure is not None]
         if self.n_seeds == 1:
-            low, high = self.runs[0].low, self.runs[0].high
-            return None if low is None or high is None else (low, high)
-        if len(self.values) < 2:
-            return None
-        found = fold_interval(self.values, 1 / (self.n_seeds - 1)) if self.folds else mean_interval(self.values)
-        return found.low, found.high
+            found = each[0] if each else None
+        elif len(each) < 2:
+            found = None
+        elif self.folds:
+            found = fold_interval(each, 1 / (self.n_seeds - 1), share=self.share)
+        else:
+            found = seed_interval(each, share=self.share)
+        return (found.low, found.high) if isinstance(found, Interval) else None
 
     @property
     def shown(self) -> float | None:
@@ -128,7 +132,13 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric, *, folds: bo
         group = 0 if n_values == one.n_seeds else 1 if n_values else 2 if one.shown is not None else 3
         return group, sign * (one.shown or 0.0), one.trial
 
-    return sorted((Ranked(number, of[0].setting, of, len(seeds), folds) for number, of in runs.items()), key=place)
+    return sorted(
+        (
+            Ranked(number, of[0].setting, of, len(seeds), folds, metric.name not in NO_SHARES)
+            for number, of in runs.items()
+        ),
+        key=place,
+    )
 
 
 def sheet_of_search(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> Sheet:

@@ -51,7 +51,8 @@ if how == "diverge":
 values = [best / 2, best]
 with open(folder / "metrics.csv.part", "w") as file:
     table = csv.writer(file)
-    table.writerows([["step", "epoch", "validation_accuracy"], *([10 * n, n, v] for n, v in enumerate(values, 1))])
+    table.writerow(["step", "epoch", "validation_accuracy"])  # both counted from 0, as Lightning does
+    table.writerows([10 * n - 1, n - 1, v] for n, v in enumerate(values, 1))
 os.replace(folder / "metrics.csv.part", folder / "metrics.csv")
 if how == "late":
     sys.exit(124)
