@@ -113,6 +113,31 @@ def test_what_cannot_be_under_an_own_trainer_is_said(settings, tmp_path):
             LitModule.from_run(run_of(settings, "output=x", setting), data)
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ({"limit_val_batches": 2}, "limit_val_batches=2 of the Trainer would judge by the longest texts alone"),
+        ({"limit_val_batches": 0.5}, r"limit_val_batches=0\.5 of the Trainer would judge by the longest"),
+        ({"limit_test_batches": 0.5}, r"limit_test_batches=0\.5 of the Trainer would judge by the longest"),
+        ({"overfit_batches": 2}, "overfit_batches=2 of the Trainer would train on other rows in each epoch"),
+    ],
+)
+def test_a_part_of_a_split_that_is_not_drawn_is_refused_under_an_own_trainer(settings, limit, why):
+    run = run_of(settings, "batch.rows=2")
+    data = TextData.from_run(run)
+    with pytest.raises(ValueError, match=f"^{why}"):
+        Trainer(max_epochs=1, **limit, **QUIET).fit(LitModule.from_run(run, data), data)
+
+
+def test_a_trainer_may_try_the_code_and_leave_validation_out(settings):
+    run = run_of(settings)
+    data = TextData.from_run(run)
+    for limit in ({"fast_dev_run": True}, {"limit_val_batches": 0}):
+        trainer = Trainer(max_epochs=1, **limit, **QUIET)
+        trainer.fit(LitModule.from_run(run, data), data)
+        assert trainer.global_step
+
+
 def test_a_network_of_ones_own_learns_from_batches_of_ones_own(settings):
     """Without a TextData the end of training is the Trainer's estimate."""
     run = run_of(settings)
@@ -154,13 +179,14 @@ def test_callbacks_are_checked_before_anything_is_written(settings, tmp_path):
     assert not Path("refused").exists()
 
 
-def test_the_rate_ends_with_the_steps_that_a_trainer_is_limited_to(settings):
+@pytest.mark.parametrize("limit", [1, 2])
+def test_the_rate_ends_with_the_steps_that_a_trainer_is_limited_to(settings, limit):
     run = run_of(settings)
     data = TextData.from_run(run)
     module = LitModule.from_run(run, data)
-    trainer = Trainer(max_epochs=2, limit_train_batches=2, num_sanity_val_steps=0, **QUIET)
+    trainer = Trainer(max_epochs=2, limit_train_batches=limit, num_sanity_val_steps=0, **QUIET)
     trainer.fit(module, data)
-    assert module.n_steps == trainer.global_step == 4
+    assert module.n_steps == trainer.global_step == 2 * limit
     assert trainer.optimizers[0].param_groups[0]["lr"] == 0.0
 
 

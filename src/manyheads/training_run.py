@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
-from manyheads.config.fields import check_end, plain_settings, to_plain
+from manyheads.config.fields import check_training, plain_settings, to_plain
 from manyheads.data.rows import Splits
 from manyheads.data.texts import check_rows, check_size, read_rows
 from manyheads.distributed.heartbeat import watched
@@ -67,7 +67,7 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
             anything is written, those of the data before torch is imported; or training diverged.
     """
     started = perf_counter()
-    check_end(run.trainer)
+    check_training(run.trainer)
     run.logger.check_packages()
     refuse_unwritten(run)
     n_local = 0 if run.dry else n_to_start(run.hardware)

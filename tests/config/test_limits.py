@@ -73,6 +73,8 @@ def test_class_weights_are_finite_and_positive(weight):
         ("trainer.fast_dev_run=true", "use debug=fast"),
         ("trainer.overfit_batches=0.1", "use debug=overfit"),
         ("trainer.limit_train_batches=0.5", "set data.rows, or trainer.max_steps"),
+        ("trainer.limit_test_batches=0.5", "set test=false, or data.rows"),
+        ("trainer.limit_predict_batches=2", "manyheads predict answers every row"),
     ],
 )
 def test_flags_that_would_bend_the_schedule_name_ours(word, remedy):

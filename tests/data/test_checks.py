@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from manyheads.cli.main import main
 from manyheads.config import Balance, DataConfig, LoggerConfig, Long, training
-from manyheads.config.fields import check_end
+from manyheads.config.fields import check_training
 from manyheads.data import texts as checks
 from manyheads.data.rows import Rows, Splits
 
@@ -18,11 +19,33 @@ def complaint(check, *given, **named) -> str:
 
 @pytest.mark.parametrize("trainer", [{"max_epochs": -1, "max_steps": -1}, {"max_epochs": None}, {}])
 def test_training_needs_an_end(trainer):
-    assert complaint(check_end, trainer) == (
+    assert complaint(check_training, trainer) == (
         "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
     )
-    check_end({"max_epochs": 3})
-    check_end({"max_epochs": -1, "max_steps": 3})
+    check_training({"max_epochs": 3})
+    check_training({"max_epochs": -1, "max_steps": 3})
+
+
+@pytest.mark.parametrize(("limit", "said"), [(0.4, "0.4"), (1, "1"), (7, "7"), (0.99, "0.99")])
+def test_a_part_of_the_validation_batches_judges_nothing(limit, said):
+    assert complaint(check_training, {"max_epochs": 3, "limit_val_batches": limit}) == (
+        f"trainer.limit_val_batches={said} would judge epochs by the longest texts alone, which validation reads "
+        "first: remove it, or give fewer rows by data.validation_share or data.rows"
+    )
+
+
+@pytest.mark.parametrize("limit", [0, 0.0, 1.0, None])
+def test_all_of_them_or_none_are_as_good_as_before(limit):
+    check_training({"max_epochs": 3, "limit_val_batches": limit})
+
+
+@pytest.mark.parametrize("words", ["train", "train data.folds=3", "tune optim.lr=1e-3..1e-2", "curve"])
+def test_every_verb_that_trains_says_so_before_it_writes(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("text,label\n" + "a b,x\nc d,y\n" * 20)
+    assert main([*words.split(), "data.path=rows.csv", "trainer.limit_val_batches=0.4", "output=out"]) == 2
+    assert capsys.readouterr().err.startswith("trainer.limit_val_batches=0.4 would judge epochs by the longest")
+    assert [one.name for one in tmp_path.iterdir()] == ["rows.csv"]
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb", "trackio"])

@@ -12,20 +12,32 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from manyheads.config import CheckpointConfig, Metric, ModelConfig, OptimConfig
+from manyheads.config import (
+    Accelerator,
+    BatchConfig,
+    CheckpointConfig,
+    HardwareConfig,
+    Metric,
+    ModelConfig,
+    OptimConfig,
+    Precision,
+    RunConfig,
+)
 from manyheads.config.training import Background
+from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
 from manyheads.distributed.signals import Stop
 from manyheads.nn import assemble
 from manyheads.runs.checkpoints import fitting, read_progress
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
-from manyheads.training.checkpoint import Checkpoint, KeepBest
+from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
 from manyheads.training.optim import Average
 from manyheads.training.state import write_nest
+from manyheads.training.trainer import run_trainer
 
 
 @pytest.fixture
@@ -136,13 +148,12 @@ def test_weights_of_another_shape_are_said_in_our_words(tmp_path):
 
 
 NAN, INF = float("nan"), float("inf")
+SHAPE = ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8)
 
 
 @pytest.fixture
 def module():
-    classifier = assemble(
-        ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8), vocab_size=9, n_classes=2, max_length=4
-    )
+    classifier = assemble(SHAPE, vocab_size=9, n_classes=2, max_length=4)
     return LitModule(classifier, Classify(torch.ones(2), label_smoothing=0.0), optim=OptimConfig(), n_steps=1)
 
 
@@ -166,6 +177,54 @@ def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
         keep.on_validation_end(trainer, module)
     assert keep.best.get("epoch") == kept
     assert (tmp_path / "best.safetensors").exists() is (kept is not None)
+
+
+@pytest.mark.parametrize(
+    ("interval", "patience", "epochs"),
+    [
+        ({}, 2, 3),
+        ({"val_check_interval": 0.25}, 2, 3),
+        ({"val_check_interval": 0.75}, 1, 2),  # after 3 of 4 batches: the end of an epoch is not validated
+        ({"val_check_interval": 6}, 2, 5),  # in the middle of epoch 2, at the end of 3, in the middle of 5
+        ({"check_val_every_n_epoch": 2}, 1, 4),
+        ({"check_val_every_n_epoch": 2}, 3, 6),
+        ({"min_epochs": 4}, 1, 4),
+    ],
+)
+def test_patience_is_in_epochs_however_often_they_are_validated(interval, patience, epochs):
+    run = RunConfig(
+        model=SHAPE,
+        batch=BatchConfig(rows=6),
+        optim=OptimConfig(lr=1e-30, average=0),  # which changes no weight, so that no figure is better than the first
+        checkpoint=CheckpointConfig(metric=[Metric.accuracy, Metric.loss][patience % 2], patience=patience),
+        hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32),
+        trainer={"max_epochs": 9, **interval},
+    )
+    rows = Tokens(torch.arange(96).int() % 9, torch.arange(25) * 4, None, torch.arange(24) % 2)
+    few = Tokens(rows.ids_N[:24], rows.offsets[:7], None, rows.labels[:6])
+    network = assemble(SHAPE, vocab_size=9, n_classes=2, max_length=4)
+    module = run_trainer(run, network, {"train": rows, "validation": few}, ["a", "b"], [])
+    assert module.trainer.current_epoch == epochs
+
+
+@pytest.mark.parametrize("halt", range(1, 9))
+def test_patience_goes_on_where_it_was_saved(halt):
+    figures = [0.1, 0.3, 0.2, 0.3, 0.4, 0.1, 0.4, 0.2]  # better than all before: epochs 1, 2 and 5
+    one = Patience(Metric.accuracy, 3)
+    trainer = SimpleNamespace(should_stop=False)
+    for epoch, figure in enumerate(figures):
+        if epoch == halt:
+            state, one = one.state_dict(), Patience(Metric.accuracy, 3)
+            one.load_state_dict(state)
+        trainer.callback_metrics, trainer.current_epoch = {"validation_accuracy": torch.tensor(figure)}, epoch
+        one.on_validation_end(trainer, None)
+        one.on_train_epoch_end(trainer, None)
+        assert trainer.should_stop is (epoch + 1 >= 8)
+
+
+def test_patience_needs_a_validation():
+    with pytest.raises(ValueError, match=r"^checkpoint.patience=3 waits for a better .* trainer.limit_val_batches=0"):
+        RunConfig(checkpoint=CheckpointConfig(patience=3), trainer={"max_epochs": 2, "limit_val_batches": 0})
 
 
 TAMPERED = {

@@ -43,6 +43,8 @@ OUR_FLAGS = {  # flags that other settings stand for
     "overfit_batches": "use debug=overfit",
     "min_steps": "set trainer.max_epochs or trainer.max_steps",
     "limit_train_batches": "set data.rows, or trainer.max_steps",
+    "limit_test_batches": "set test=false, or data.rows",
+    "limit_predict_batches": "manyheads predict answers every row",
 }
 END_FLAGS = ("max_epochs", "max_steps")  # of how long a run trains
 WARNED_FLAGS = (  # others make another model of a resumed run, as is meant; all further flags but max_time are refused
@@ -289,12 +291,25 @@ def check_flags(config: Any) -> None:
             flags[name] = checked_flag(name, value)
 
 
-def check_end(trainer: dict[str, Any]) -> None:
-    """Training must end after some epochs or steps: the learning rate falls towards that end."""
+def check_training(trainer: dict[str, Any]) -> None:
+    """Training must end after some epochs or steps, since the learning rate falls towards that end; and validation must
+    read all of its rows or none."""
     if all(trainer.get(limit) in (None, -1) for limit in ("max_epochs", "max_steps")):
         raise ValueError(
             "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
         )
+    limit = trainer.get("limit_val_batches")
+    if not reads_all_or_none(limit):
+        raise ValueError(
+            f"trainer.limit_val_batches={show(limit)} would judge epochs by the longest texts alone, which validation "
+            "reads first: remove it, or give fewer rows by data.validation_share or data.rows"
+        )
+
+
+def reads_all_or_none(limit: Any) -> bool:
+    """Whether a limit of batches, as Lightning's Trainer takes it, leaves out nothing or everything: 1 is one batch and
+    1.0 all of them."""
+    return limit in (None, 0) or (isinstance(limit, float) and limit == 1.0)
 
 
 def checked_flag(name: str, value: Any) -> Any:

@@ -134,6 +134,12 @@ class RunConfig:
             f"checkpoint.metric={self.checkpoint.metric.name} is no figure of task={self.task.name}: "
             f"choose {one_of([one.name for one in figures])}",
         )
+        limit = self.trainer.get("limit_val_batches")
+        require(
+            not self.checkpoint.patience or limit is None or limit != 0,
+            f"checkpoint.patience={self.checkpoint.patience} waits for a better validation figure, which "
+            f"trainer.limit_val_batches={show(limit)} leaves out: remove one of them",
+        )
         self.model.check_use(self.task)
         require(
             self.optim.freeze <= self.model.n_layers,

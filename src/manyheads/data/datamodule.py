@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from manyheads.config import BatchConfig, RunConfig
+from manyheads.config.fields import reads_all_or_none
 from manyheads.data.batches import (
     Batch,
     Batches,
@@ -75,9 +76,22 @@ class TextData(LightningDataModule):
         """Let the Trainer ask for the batches of each epoch, and take as many of them in a step as are planned.
 
         Raises:
-            ValueError: it is to accumulate another number of batches.
+            ValueError: it is to accumulate another number of batches, or to judge by a part of those of a split, which
+                are the longest texts. Where `fast_dev_run` tries the code no figure is meant.
         """
         trainer: Any = self.trainer
+        if trainer.overfit_batches:
+            raise ValueError(
+                f"overfit_batches={trainer.overfit_batches} of the Trainer would train on other rows in each epoch, as "
+                "TextData draws their order anew: set data.rows instead"
+            )
+        for name in () if trainer.fast_dev_run else ("limit_val_batches", "limit_test_batches"):
+            limit = getattr(trainer, name)
+            if not reads_all_or_none(limit):
+                raise ValueError(
+                    f"{name}={limit} of the Trainer would judge by the longest texts alone, which TextData gives "
+                    "first: remove it, or set data.rows"
+                )
         each, asked = self.per_step(trainer.world_size), trainer.accumulate_grad_batches
         if asked not in (1, self.batch.accumulate, each):
             raise ValueError(
@@ -141,7 +155,7 @@ class TextData(LightningDataModule):
         epochs = None if max_epochs in (None, -1) else max_epochs
         steps = None if max_steps in (None, -1) else max_steps
         if epochs is None:
-            assert steps is not None, "fields.check_end comes first"
+            assert steps is not None, "fields.check_training comes first"
             return steps
         total, epoch = 0, 0
         counted = min(epochs, COUNTED_EPOCHS, max(1, COUNTED_ROWS // max(1, len(self._lengths["train"]))))

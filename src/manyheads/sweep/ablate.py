@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import AblateConfig, Accelerator, DataConfig, HardwareConfig, RunConfig, Source
-from manyheads.config.fields import check_end, plain_settings
+from manyheads.config.fields import check_training, plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
@@ -51,7 +51,7 @@ def ablate(config: AblateConfig) -> "Record":
             another comparison, or is in use. All are found before the first run.
     """
     refuse_unwritten(config)
-    check_end(config.trainer)
+    check_training(config.trainer)
     found, runs = read_sets(config), [config.run(variant) for variant in config.variants()]
     for one in found:
         for run in runs:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CurveConfig, Metric
-from manyheads.config.fields import check_end, to_plain
+from manyheads.config.fields import check_training, to_plain
 from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
 from manyheads.distributed.signals import Stop
@@ -56,7 +56,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
             another curve; a run that came to no figure.
     """
     refuse_many_processes(config, "curve")
-    check_end(config.trainer)
+    check_training(config.trainer)
     config.logger.check_packages()
     splits = read_splits(config.data, config.seed, with_test=config.test)
     settled = config.checkpoint.settled(config.run({}).task, multi=splits.multi)

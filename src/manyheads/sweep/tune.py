@@ -23,7 +23,7 @@ from manyheads.cli.errors import refuse_unused
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import CurveConfig, Method, RunConfig, Task, TuneConfig
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import by_name, check_end, install_extra, plain_settings, show
+from manyheads.config.fields import by_name, check_training, install_extra, plain_settings, show
 from manyheads.config.sweep import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
@@ -96,7 +96,7 @@ def check_search(config: TuneConfig) -> None:
         asked = f"storage={config.storage}" if config.storage else asked
         raise ValueError(f"{asked} needs a package that is not installed: {install_extra('tune')}")
     refuse_many_processes(config, "tune")
-    check_end(config.trainer)
+    check_training(config.trainer)
     config.logger.check_packages()
     run = config.run({})
     for axis in config.axes():

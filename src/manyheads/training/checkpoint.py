@@ -106,6 +106,33 @@ class KeepBest(Callback):
         return self.best
 
 
+class Patience(Callback):
+    """Ends training at the end of an epoch when `epochs` of them have brought no better figure, however many
+    validations each of them had. Epochs without one count once the next is made: what was not judged is not given up.
+    """
+
+    def __init__(self, metric: Metric, epochs: int) -> None:
+        self.metric, self.epochs = metric, epochs
+        self._best, self._epoch, self._judged = -math.inf, 0, 0  # epochs, from 1: of the best figure and of the last
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        value = float(trainer.callback_metrics[f"validation_{self.metric.name}"])
+        value = -value if self.metric is Metric.loss else value
+        self._judged = trainer.current_epoch + 1
+        if value > self._best:
+            self._best, self._epoch = value, self._judged
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._judged - self._epoch >= self.epochs:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self._best, "epoch": self._epoch, "judged": self._judged}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._best, self._epoch, self._judged = (state_dict[name] for name in ("best", "epoch", "judged"))
+
+
 class Checkpoint(Callback):
     """Saves every `every` steps, or at the end of each epoch and each minute; and when the run is asked to stop.
 

@@ -150,8 +150,8 @@ def steps_of(trainer: pl.Trainer) -> int:
             "max_epochs=-1 leaves training without an end, but the learning rate falls towards it: give the Trainer "
             "max_epochs or max_steps"
         )
-    data = getattr(trainer, "datamodule", None)
-    if isinstance(data, TextData) and trainer.limit_train_batches == 1.0 and not getattr(trainer, "overfit_batches", 0):
+    data, limit = getattr(trainer, "datamodule", None), trainer.limit_train_batches
+    if isinstance(data, TextData) and isinstance(limit, float) and limit == 1.0:  # 1 is one batch
         return data.n_steps(trainer.max_epochs, trainer.max_steps)
     return int(trainer.estimated_stepping_batches)
 

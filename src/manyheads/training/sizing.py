@@ -236,7 +236,7 @@ def seconds_of_step(
     pace = Pace(min(MOST_TIMED, max(LEAST_TIMED, TIMED_SHARE * budget.seconds)))
     endless: dict[str, Any] = {"max_epochs": -1, "max_steps": 2**31, "limit_val_batches": 0}
     flags = {key: value for key, value in run.trainer.items() if key not in ("val_check_interval", "max_time")}
-    timed = replace(run, trainer={**flags, **endless})
+    timed = replace(run, trainer={**flags, **endless}, checkpoint=replace(run.checkpoint, patience=0))
     cuda = [0] if torch.cuda.is_available() else []
     with torch.random.fork_rng(cuda), pace.stop.listening():
         run_trainer(timed, copy.deepcopy(network), tokens, labels, [pace])

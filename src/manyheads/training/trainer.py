@@ -14,14 +14,13 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException  # pyright: ignore[reportPrivateImportUsage]
 from torch import nn
 
 from manyheads.config import (
     HardwareConfig,
-    Metric,
     PairKind,
     Precision,
     RunConfig,
@@ -43,7 +42,7 @@ from manyheads.nn import Classifier
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.runs.resume import Start
-from manyheads.training.checkpoint import Checkpoint, KeepBest
+from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience
 from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
 from manyheads.training.module import LitModule, Network, are_few, begin_head, make_task
@@ -201,10 +200,8 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
     seconds_of(flags.pop("max_time", None))  # kept by distributed/signals.py: Lightning ends as if the run were done
     shows, watched = shows_bar(), [Marks()] if this_process().n_ranks > 1 else []
     after: list[Callback] = [EpochLines(), *([Bar(run.checkpoint.metric)] if shows else [])]
-    if patience := run.checkpoint.patience:
-        metric = run.checkpoint.metric
-        mode = "min" if metric is Metric.loss else "max"
-        after.insert(0, EarlyStopping(f"validation_{metric.name}", mode=mode, patience=patience))
+    if run.checkpoint.patience:
+        after.insert(0, Patience(run.checkpoint.metric, run.checkpoint.patience))
     try:
         return pl.Trainer(
             accumulate_grad_batches=run.batch.accumulate,
