@@ -57,6 +57,19 @@ def test_the_temperature_is_scipys() -> None:
     np.testing.assert_allclose(mapped, softmax(logits.numpy() / found.x), atol=1e-3)
 
 
+@pytest.mark.parametrize("multi", [False, True])
+@pytest.mark.parametrize("method", [temperature, vector])
+def test_few_rows_that_are_all_right_make_nobody_certain(method: CalibrationMethod, multi: bool) -> None:
+    """None of fifty is wrong: that says no more than that about one of a hundred may be."""
+    labels = torch.arange(50) % 2
+    marks = torch.nn.functional.one_hot(labels, 2).double()
+    logits = 12 * marks - 6
+    wrong = 1 - fit(method, logits, marks if multi else labels).of(logits, multi=multi)[0].softmax(-1)[0]
+    if multi:
+        wrong = 1 - fit(method, logits, marks).of(logits, multi=True)[0, 0].sigmoid()
+    assert 0.25 / 50.5 == pytest.approx(wrong.item(), rel=0.3)
+
+
 def test_the_vector_is_as_likely_as_scipys() -> None:
     logits, labels = too_sure()
     logits[:, 1] += 1.5

@@ -15,7 +15,7 @@ from manyheads.config import DataConfig, Terms
 from manyheads.data.rows import Rows
 from manyheads.inference.folder import load, save
 from manyheads.linear import model as ship
-from manyheads.linear.blend import Blend, Tuned, best_share, blended
+from manyheads.linear.blend import Blend, Tuned, best_share, best_temperature, blended, likelihoods
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, counted, linear_logits, read_linear, write_baseline, write_linear
 
@@ -84,6 +84,25 @@ def test_each_is_first_made_as_sure_as_it_may_be():
     sure_nC = torch.nn.functional.one_hot(given_n, 2)
     _, of_network, of_linear = best_share(1.1 * sure_nC, 4.4 * sure_nC, labels)
     assert (1.1 / of_network, 4.4 / of_linear) == pytest.approx((math.log(9), math.log(9)), rel=0.1)
+
+
+@pytest.mark.parametrize("labels", [torch.arange(4) % 2, SETS[:4]])
+@pytest.mark.parametrize("sure", [1.0, 5.0, 40.0])
+def test_four_rows_that_are_all_right_make_nobody_certain(labels, sure):
+    """Each row counts once, and an eighth more as each class that it might have had: half a row in all."""
+    from scipy.optimize import minimize_scalar
+
+    logits_nC = sure * (torch.nn.functional.one_hot(labels, 2) if labels.ndim == 1 else 2.0 * labels - 1)
+    found = best_temperature(logits_nC, labels, torch.ones(()))
+    assert -likelihoods(logits_nC / found, labels).log().sum() / 4 > 0.02
+    margin = (logits_nC.max() - logits_nC.min()).item() if labels.ndim == 1 else sure
+
+    def unlikely(log_temperature):
+        apart = margin / math.exp(log_temperature)
+        return 4.25 * math.log1p(math.exp(-apart)) + 0.25 * math.log1p(math.exp(apart))
+
+    best = math.exp(minimize_scalar(unlikely, bounds=(math.log(0.25), math.log(16)), method="bounded").x)
+    assert abs(math.log2(found / best)) <= 1 / 8 + 1e-2  # the nearest on the grid
 
 
 def test_a_linear_model_over_a_temperature_is_surer_or_less_sure():

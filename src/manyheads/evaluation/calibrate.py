@@ -88,14 +88,23 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
 def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Calibration":
     """Logits in fp64 to those of calibrated probabilities; `truth` are class ids `(n,)`, or marks `(n, C)`."""
     import torch
+    from torch.nn import functional as F
 
-    from manyheads.linear.blend import MOST_READ, Calibration
+    from manyheads.linear.blend import MOST_READ, UNSURE, Calibration
 
     if method is CalibrationMethod.isotonic:
         return Calibration(method.name, knots=_knots(logits_nC, truth))
-    n_classes = logits_nC.size(1)
+    n_rows, n_classes = logits_nC.shape
+    multi = truth.ndim == 2
+    marks_nC = truth.double() if multi else F.one_hot(truth.long(), n_classes).double()
+    # rows all right would be certain, were it not for those that may have any class: see UNSURE
+    marks_nC = (marks_nC + UNSURE / n_rows / (2 if multi else n_classes)) / (1 + UNSURE / n_rows)
+
+    def loss_of(mapped_nC: "Tensor") -> "Tensor":
+        return (F.binary_cross_entropy_with_logits if multi else F.cross_entropy)(mapped_nC, marks_nC)
+
     log_scale = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    _minimise(lambda: _loss(logits_nC * log_scale.exp(), truth), [log_scale])
+    _minimise(lambda: loss_of(logits_nC * log_scale.exp()), [log_scale])
     scale_C, shift_C = (
         log_scale.detach().exp().clamp(max=MOST_READ).expand(n_classes),
         torch.zeros(n_classes, dtype=torch.float64),
@@ -107,18 +116,10 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
 
     def loss() -> "Tensor":
         pull = PULL * ((log_C - start_C).square().sum() + shift_C.square().sum())
-        return _loss(logits_nC * log_C.exp() + shift_C, truth) + pull
+        return loss_of(logits_nC * log_C.exp() + shift_C) + pull
 
     _minimise(loss, [log_C, shift_C])
     return Calibration(method.name, log_C.detach().exp().clamp(max=MOST_READ), shift_C.detach())
-
-
-def _loss(logits_nC: "Tensor", truth: "Tensor") -> "Tensor":
-    from torch.nn import functional as F
-
-    if truth.ndim == 1:
-        return F.cross_entropy(logits_nC, truth.long())
-    return F.binary_cross_entropy_with_logits(logits_nC, truth)
 
 
 def _minimise(loss: Any, parameters: "list[Tensor]") -> None:

@@ -27,7 +27,11 @@ from manyheads.data.tokens import marks_of
 from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits
 from manyheads.runs.folder import read_json
 
-TEMPERATURES = [2 ** (at / 4) for at in range(-8, 9)]
+TEMPERATURES = [2 ** (at / 4) for at in range(-8, 17)]
+UNSURE = 0.5
+"""Of a row, in its text like all others, that may have any class, or each label or not: it counts beside the rows that a
+temperature is fitted on, which of few rows, all of them right, would otherwise make certainties. Platt (1999),
+"Probabilistic Outputs for Support Vector Machines", section 2.1, has such targets."""
 LEAST = 1e-30  # of a probability
 SHARES = [at / 20 for at in range(21)]  # that are tried
 PULL = 8.0  # rows
@@ -35,6 +39,9 @@ LEAST_SHARE = SHARES[1]  # the pull counts none as this: between the two, the ro
 DIGITS = 6  # of a threshold
 LARGEST, STEP = 8.0, 0.05  # thresholds are tried from a logit of -8, a probability of 0.0003, to 8
 N_STEPS = 1 + round(2 * LARGEST / STEP)
+# As they are written to thresholds.json, so that rows are counted by the very numbers that labels are given by. The
+# lowest gives a label to every text.
+GRID = [0.0, *(round(1 / (1 + math.exp(LARGEST - at * STEP)), DIGITS) for at in range(1, N_STEPS))]
 NEIGHBOURS = 5  # steps to either side over which rows are counted on average
 MOST_ROUNDS = 20
 UNKNOWN = 0.5  # the threshold of a label that no row has
@@ -160,10 +167,15 @@ def row_weights(labels: Tensor, weights_C: Tensor | None) -> Tensor:
 
 
 def best_temperature(logits_nC: Tensor, labels: Tensor, weights: Tensor) -> float:
-    """The temperature with which the labels are likeliest."""
-    return max(
-        TEMPERATURES, key=lambda one: float(log_likelihoods(likelihoods(logits_nC / one, labels), weights).sum())
-    )
+    """The temperature with which the labels are likeliest; `UNSURE` keeps it up where all of them are right."""
+
+    def log_likelihood(temperature: float) -> float:
+        over_nC = logits_nC.double() / temperature
+        of_any_nC = over_nC.log_softmax(-1) if labels.ndim == 1 else -(F.softplus(over_nC) + F.softplus(-over_nC)) / 2
+        of_one = of_any_nC.mean(0).mean() if labels.ndim == 1 else of_any_nC.mean(0).sum()
+        return float(log_likelihoods(likelihoods(over_nC, labels), weights).sum() + UNSURE * of_one)
+
+    return max(TEMPERATURES, key=log_likelihood)
 
 
 def log_likelihoods(likelihoods: Tensor, weights: Tensor) -> Tensor:
@@ -183,11 +195,12 @@ def thresholds_of(logits_nC: Tensor, marks_nC: Tensor) -> list[float]:
     """From which probability on each label is best given."""
     counts = no_counts(marks_nC.shape[1])
     count(counts, logits_nC, marks_nC)
-    return [round(one, DIGITS) for one in best(counts).thresholds_C.tolist()]
+    return best(counts).thresholds_C.tolist()
 
 
 class Counts(NamedTuple):
-    """Rows by the step of a label's logit: those that have the label, and all; `(C, T)` int64 each."""
+    """Rows by the last of `GRID` that a label's probability reaches: those that have the label, and all; `(C, T)` int64
+    each."""
 
     own_CT: Tensor
     all_CT: Tensor
@@ -221,7 +234,8 @@ def no_counts(n_labels: int) -> Counts:
 
 def count(counts: Counts, logits_nC: Tensor, marks_nC: Tensor) -> None:
     """Add rows to `counts`, in place and on their device; `marks_nC` has a 1 for each label of a row."""
-    step_nC = ((logits_nC.double() + LARGEST) / STEP).nan_to_num(0.0).clamp(0, N_STEPS - 1).long()
+    likely_nC, grid_T = logits_nC.double().sigmoid(), torch.tensor(GRID, dtype=torch.float64, device=logits_nC.device)
+    step_nC = torch.bucketize(likely_nC.nan_to_num(0.0), grid_T, right=True) - 1
     cells = (step_nC + N_STEPS * torch.arange(logits_nC.shape[1], device=step_nC.device)).flatten()
     counts.all_CT.view(-1).index_add_(0, cells, torch.ones_like(cells))
     counts.own_CT.view(-1).index_add_(0, cells, marks_nC.long().flatten())
@@ -238,7 +252,7 @@ def best(counts: Counts) -> Best:
     right_CT, given_CT = (counted.cpu().flip(1).cumsum(1).flip(1) for counted in counts)
     support_C = right_CT[:, 0]
     at_C = _climbed(_smoothed(right_CT), _smoothed(given_CT), support_C)
-    thresholds_C = torch.sigmoid(at_C.double() * STEP - LARGEST).where(support_C > 0, UNKNOWN)
+    thresholds_C = torch.tensor(GRID, dtype=torch.float64)[at_C].where(support_C > 0, UNKNOWN)
     found = Best(thresholds_C, given_CT[range(n_labels), at_C], right_CT[range(n_labels), at_C], support_C)
     return Best(*(one.to(counts.own_CT.device) for one in found))
 
@@ -298,8 +312,10 @@ class Calibration:
 
     def thresholds(self, thresholds: list[float]) -> list[float]:
         """From which calibrated probabilities on labels are given, so that they are given to the same texts."""
-        logits_1C = torch.tensor([thresholds], dtype=torch.float64).clamp(LEAST_MAPPED, 1 - LEAST_MAPPED).logit()
-        return self.of(logits_1C, multi=True).sigmoid()[0].tolist()
+        given_1C = torch.tensor([thresholds], dtype=torch.float64)
+        mapped_1C = self.of(given_1C.logit(), multi=True).sigmoid()
+        # none is below 0, and next to none at 1: to these no probability is mapped
+        return mapped_1C.where((given_1C > 0) & (given_1C < 1), given_1C)[0].tolist()
 
     def as_json(self) -> dict[str, Any]:
         """What `read_calibration` reads."""
