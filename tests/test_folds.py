@@ -150,8 +150,11 @@ def test_labels_that_each_fold_gives_are_kept(place):
     )
     assert found["micro_f1"]["value"] == pytest.approx(metrics.f1_score(marks, given, average="micro"))
     right = [json.loads((place / f"cv/fold-{fold}/summary.json").read_text()) for fold in (1, 2, 3)]
-    of_folds = sum(one["test"]["accuracy"]["value"] * one["rows"]["test"] for one in right) / 60
-    assert found["accuracy"]["value"] == pytest.approx(of_folds)
+    for name in ("accuracy", "loss"):  # of the very probabilities that the models of the folds gave
+        of_folds = sum(one["test"][name]["value"] * one["rows"]["test"] for one in right) / 60
+        assert found[name]["value"] == pytest.approx(of_folds), name
+    likely = np.array([[row[f"p_{name}"] for name in WORDS] for row in rows])
+    np.testing.assert_allclose(((likely - marks) ** 2).sum(1).mean(), found["brier"]["value"], atol=1e-5)
 
 
 @pytest.mark.slow

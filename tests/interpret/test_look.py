@@ -1,15 +1,43 @@
 """The verb `look`: pages for texts, and one sentence for every mistake, before anything is written."""
 
+import io
 import json
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+import torch
 
 from manyheads.cli import main as cli
-from manyheads.config import Accelerator, EncoderKind, InferenceHardware, LookConfig, ModelConfig, PairKind, Pooling
+from manyheads.config import (
+    Accelerator,
+    DataConfig,
+    EncoderKind,
+    InferenceHardware,
+    LookConfig,
+    ModelConfig,
+    PairKind,
+    Pooling,
+    Precision,
+    PredictConfig,
+    ServeConfig,
+)
+from manyheads.data.rows import Rows
+from manyheads.evaluation.answered import answer_rows
+from manyheads.evaluation.evaluation import Setup
+from manyheads.inference.folder import load, save
+from manyheads.inference.predict import predict
+from manyheads.interpret.attribution import attribute
 from manyheads.interpret.look import choose, look
+from manyheads.interpret.page import Shown, write_page
+from manyheads.linear.blend import Blend, Tuned
+from manyheads.linear.fit import fit_linear
+from manyheads.serving.worker import look as page_of_server
+from manyheads.serving.worker import opened
+from manyheads.serving.worker import predicted as predicted_by_server
+from tests.conftest import LABELS, ship
 
 
 def config(run, **typed):
@@ -47,6 +75,101 @@ def test_a_file_of_texts_and_of_pairs(run, pair_folder, tmp_path):
     (tmp_path / "in.csv").write_text('text,label\n"good, bad",x\n')
     (page,) = look(config(run, input=str(tmp_path / "in.csv")))
     assert "good, bad" in page.read_text()
+
+
+TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful", "not so good the film"]
+
+
+@pytest.fixture(params=["classes", "labels", "pairs", "no share"])
+def calibrated(request, tmp_path):
+    """A run whose linear model answers with the network, calibrated so that other classes are the likeliest."""
+    pairs, multi = request.param == "pairs", request.param == "labels"
+    own = load(ship(tmp_path / "plain" / "model", pairs=pairs, thresholds=[0.5, 0.35, 0.6] if multi else None))
+    seconds = TEXTS[::-1] if pairs else None
+    linear = fit_linear(Rows(TEXTS, seconds, [0, 1, 1, 0, 2, 1, 0], "x.csv", range(7)), 3)
+    thresholds = ([0.5, 0.35, 0.6], {"network": [0.2, 0.9, 0.4], "linear": [0.6, 0.3, 0.1]}) if multi else ()
+    blend = Blend(linear, 0.0 if request.param == "no share" else 0.45, 1.7)
+    about = {"model": own.model, "data": DataConfig(max_length=12), "tokenizer": own.tokenizer, "labels": own.labels}
+    save(tmp_path / "run" / "model", own.network, **about, pairs=pairs, tuned=Tuned(blend, *thresholds))
+    calibration = {"method": "vector", "scale": [0.4, 2.0, 0.7], "shift": [1.5, -1.0, 0.5]}
+    (tmp_path / "run" / "model" / "calibration.json").write_text(json.dumps(calibration))
+    return tmp_path / "run", seconds
+
+
+def shown_in(page):
+    """What a page says, and its probabilities in tenths of a percent."""
+    (said,) = re.findall(r"The model says <b>(.*?)</b>", page)
+    rows = re.findall(r'<th scope="row">([^<]*)</th><td class="long"><svg.*?</svg></td><td>([\d.]+)%</td>', page)
+    return said, {name: float(share) for name, share in rows}
+
+
+def test_all_doors_give_one_answer(calibrated, tmp_path):
+    """load, predict, look, serve and evaluate; the right values are made of both members by hand."""
+    folder, seconds = calibrated
+    model = load(folder)
+    network, linear = (model.member_logits(TEXTS, seconds)[name].double() for name in ("network", "linear"))
+    squash = torch.sigmoid if model.multi else lambda logits: logits.softmax(-1)
+    raw = load(folder.parent / "plain").logits(TEXTS, seconds).double()
+    both = 0.55 * squash(raw / 1.7) + 0.45 * squash(linear) if model.share else squash(raw)
+    assert model.share == 0 or torch.allclose(network, raw, atol=1e-5)
+    scale, shift = torch.tensor([0.4, 2.0, 0.7]).double(), torch.tensor([1.5, -1.0, 0.5]).double()
+    of_both = raw if not model.share else both.logit() if model.multi else both.log()
+    expected = squash(of_both * scale + shift)
+    given = both >= torch.tensor([0.5, 0.35, 0.6]) if model.multi else expected == expected.max(1, keepdim=True).values
+    assert (given.int().argmax(1) != raw.argmax(1)).any()  # it is the calibration that decides
+    labels = [[LABELS[at] for at in one.nonzero().flatten()] for one in given]
+
+    hardware = InferenceHardware(accelerator=Accelerator.cpu, precision=Precision.fp32)
+    lines = [text if seconds is None else f"{text}\t{pair}" for text, pair in zip(TEXTS, seconds or TEXTS, strict=True)]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    asked = {"run": str(folder), "input": str(tmp_path / "in.txt"), "hardware": hardware}
+    assert predict(PredictConfig(**asked, output=str(tmp_path / "out.jsonl"))) == len(TEXTS)
+    predicted = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    pages = [shown_in(page.read_text()) for page in look(LookConfig(**asked))]
+    serve = ServeConfig(run=str(folder), hardware=hardware)
+    predictor = opened(serve)
+    question = {"texts": TEXTS, "pairs": seconds, "thresholds": None, "top_k": 0, "members": True}
+    served = predicted_by_server(predictor, question, serve, [])["predictions"]
+    sets = [tuple(sorted(map(LABELS.index, one))) for one in labels] if model.multi else None
+    rows = Rows(TEXTS, seconds, [LABELS.index(one[0]) if one else 3 for one in labels], "x.csv", range(7), sets=sets)
+    judged = next(answer_rows(model, rows, Setup()).own())
+    assert judged.right_n.all()
+    for at, (text, pair) in enumerate(zip(TEXTS, seconds or [None] * 7, strict=True)):
+        wanted = dict(zip(LABELS, expected[at].tolist(), strict=True))
+        of_page = shown_in(page_of_server(predictor, {"texts": [text], "pairs": pair and [pair], "layers": "1",
+                                                      "heads": "1", "attribution": False}, serve))  # fmt: skip
+        for said in (predicted[at], served[at]):
+            assert said["probabilities"] == pytest.approx(wanted, abs=1e-5)
+            assert sorted(said.get("labels", [said.get("label")])) == sorted(labels[at])
+        assert judged.probabilities_nC[at] == pytest.approx(expected[at].numpy(), abs=1e-5)
+        for name, shares in (pages[at], of_page):
+            assert name.startswith("no label") if not labels[at] else sorted(name.split(", ")) == sorted(labels[at])
+            assert shares == pytest.approx({one: 100 * share for one, share in wanted.items()}, abs=0.06)
+
+
+def test_what_is_explained_is_the_class_that_is_answered(calibrated, tmp_path):
+    pytest.importorskip("captum")
+    folder, seconds = calibrated
+    model = load(folder)
+    for text, pair in zip(TEXTS, seconds or [None] * 7, strict=True):
+        (answer,) = model.predict([text], pair and [pair])
+        typed = text if pair is None else f"{text}\t{pair}"
+        page, record = look(config(folder, text=typed, attribution=True, layers="1", heads="1"))
+        likeliest = max(answer.probabilities, key=answer.probabilities.get)
+        assert json.loads(record.read_text())["label"] == likeliest == attribute(model, text, pair).label
+        assert shown_in(page.read_text())[0] in (likeliest, *(", ".join(getattr(answer, "labels", [])),
+                                                 f"no label, {likeliest} the likeliest"))  # fmt: skip
+
+
+def test_probabilities_of_labels_are_not_added_up(ship_model, tmp_path):
+    more = [f"label {at}" for at in range(9)]
+    for multi in (False, True):
+        shown = Shown(
+            source="run", texts=["a"], words=[], label="x", probabilities=dict.fromkeys(more, 0.7), multi=multi
+        )
+        write_page(file := io.StringIO(), shown, [])
+        line = re.findall(r"<th>4 more</th><td></td><td>(.*?)</td>", file.getvalue())
+        assert line == ["" if multi else "280.0%"]
 
 
 def test_a_split_is_studied(run, monkeypatch):

@@ -241,6 +241,32 @@ def test_each_member_may_be_asked(model_folder, tmp_path, share):
     assert {name: one.shape for name, one in alone.member_logits(TEXTS).items()} == {"network": (6, 3)}
 
 
+@pytest.mark.parametrize("share", [0.4, 0.0, 1.0])
+@pytest.mark.parametrize("multi", [False, True])
+def test_each_member_may_answer_alone(model_folder, tmp_path, monkeypatch, share, multi):
+    """With its own thresholds, and uncalibrated but for the network that answers alone, which was calibrated."""
+    own = {"network": [0.1, 0.9, 0.5], "linear": [0.2, 0.2, 0.8]}
+    folder = shipped(model_folder, tmp_path, Blend(linear(), share, 2.0), *(([0.5] * 3, own) if multi else ()))
+    (folder / "calibration.json").write_text(json.dumps({"method": "vector", "scale": [0.5] * 3, "shift": [1, 0, -1]}))
+    whole, plain = load(folder), load(model_folder)
+    network, alone = whole.alone("network"), whole.alone("linear")
+    assert (network.members, alone.members) == (("network",), ("linear",))
+    wanted = plain.logits(TEXTS) * 0.5 + torch.tensor([1.0, 0.0, -1.0]) if share == 0 else plain.logits(TEXTS)
+    torch.testing.assert_close(network.logits(TEXTS), wanted)
+    if share < 1:
+        monkeypatch.setattr(alone.network, "forward", None)  # it is not asked
+        linear_nC = linear_logits(linear(), TEXTS, None)
+        torch.testing.assert_close(alone.probabilities(alone.logits(TEXTS)), whole.probabilities(linear_nC))
+    if multi:
+        moved = whole.calibration.thresholds([0.5] * 3)
+        assert whole.thresholds == moved
+        assert network.thresholds == (moved if share == 0 else own["network"])
+        assert alone.thresholds == (moved if share == 1 else own["linear"])
+    with pytest.raises(ValueError, match="the model has no linear model that could answer alone"):
+        plain.alone("linear")
+    assert plain.alone("network") is plain
+
+
 def test_the_network_runs_once_for_all_members(folder, monkeypatch):
     whole, times = load(folder), []
     forward = whole.network.forward

@@ -17,7 +17,9 @@ class InferenceHardware:
 
     accelerator: Accelerator = setting(Accelerator.auto, "auto takes a GPU, else the CPU")
     devices: int = setting(1, "GPUs, or CPU processes, that share the rows; 0: all GPUs", ge=0, le=1024)
-    precision: Precision = setting(Precision.auto, "auto: fp32; of predict bf16 where the processor computes in it")
+    precision: Precision = setting(
+        Precision.auto, "auto: fp32; answers of predict, look and serve in bf16 where the processor can"
+    )
     threads: int = setting(0, "CPU threads of a process; 0: torch decides", ge=0, le=1024)
     timeout: int = setting(600, "seconds without an answer after which a process is given up", ge=1)
 
@@ -70,7 +72,14 @@ class OutliersConfig:
 
 SPLITS = ("train", "validation", "test")
 LABELLED = "rows with their labels that abstain.risk and sets.coverage are set on; empty: the validation split of run"
+MEMBERS = "who answers: all, each by its share, or the network or the linear model alone, which is not calibrated then"
 SLICES = ("length", "label", "script", "confidence", "worst")
+
+
+class Member(Enum):
+    all = "all"  # as the run answers
+    network = "network"
+    linear = "linear"
 
 
 class Predictions(Enum):
@@ -191,6 +200,7 @@ class PredictConfig:
         "-", "file: .csv, .tsv, .parquet, or JSON lines by any other name; -: standard output", path=True
     )
     top_k: int = setting(0, "most probable classes whose probabilities are written; 0: those of all", ge=0)
+    members: Member = setting(Member.all, MEMBERS)
     labelled: str = setting("", LABELLED, path=True)
     abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
     sets: SetsConfig = setting(SetsConfig, "sets of classes")
@@ -236,6 +246,7 @@ class ServeConfig:
     port: int = setting(8000, "port to listen at; 0: a free one, which is printed", ge=0, le=65535)
     names: list[str] = setting(list, "further names by which clients may call this host")
     workers: int = setting(1, "processes that hold the model; they share its file in memory", ge=1, le=256)
+    members: Member = setting(Member.all, MEMBERS)
     exact: bool = setting(
         True, "each text is read by itself, so that no bit of an answer hangs on the others; false: batches, faster"
     )

@@ -5,7 +5,7 @@ n rows . C classes or labels
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -21,7 +21,13 @@ from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.report import Example, Group
 from manyheads.inference.answers import Answers, Progress
-from manyheads.inference.classifier import OVERFLOW, TextClassifier, chunks_of, rows_at_once
+from manyheads.inference.classifier import (
+    OVERFLOW,
+    TextClassifier,
+    chunks_of,
+    rows_at_once,
+)
+from manyheads.linear.blend import given_of, probabilities_of
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK
 
 TOKENS = 8192  # most of a batch
@@ -33,33 +39,33 @@ BYTES = 4  # of a logit
 @dataclass(slots=True)
 class Answered:
     """Rows in their own order, the probabilities of their classes, those that they have, `marks_nC`, and those that
-    they are given: the likeliest, or where there are `thresholds` each from its own on."""
+    they are given: the likeliest, or where they may have any number of labels (`multi`) each from its threshold on."""
 
     rows: Rows
     names: list[str]
     probabilities_nC: Floats
     marks_nC: Bools
     given_nC: Bools
-    thresholds: list[float] | None
+    multi: bool
 
     @classmethod
-    def of(cls, rows: Rows, names: list[str], logits_nC: Tensor, thresholds: list[float] | None = None) -> "Answered":
-        """Probabilities are in fp64, so that the loss of a confident mistake stays finite."""
+    def of(
+        cls, rows: Rows, names: list[str], logits_nC: Tensor, thresholds: list[float] | Tensor | None = None
+    ) -> "Answered":
+        """Probabilities and labels as the model itself gives them."""
         assert (rows.sets is None) == (thresholds is None), "rows are read as the model answers them"
-        if rows.sets is None or thresholds is None:
-            probabilities_nC = logits_nC.double().softmax(-1).numpy()
-            marks_nC, given_nC = np.zeros((2, *probabilities_nC.shape), dtype=bool)
+        probabilities_nC = probabilities_of(logits_nC, multi=thresholds is not None)
+        given_nC = given_of(probabilities_nC, thresholds).numpy()
+        if rows.sets is None:
+            marks_nC = np.zeros(given_nC.shape, dtype=bool)
             np.put_along_axis(marks_nC, np.array(rows.labels, dtype=np.int64)[:, None], True, axis=1)
-            np.put_along_axis(given_nC, probabilities_nC.argmax(1)[:, None], True, axis=1)
         else:
-            probabilities_nC = logits_nC.double().sigmoid().numpy()
             marks_nC = marks_of(rows.sets, len(names)).bool().numpy()
-            given_nC = probabilities_nC >= np.array(thresholds)
-        return cls(rows, names, probabilities_nC, marks_nC, given_nC, thresholds)
+        return cls(rows, names, probabilities_nC.numpy(), marks_nC, given_nC, rows.sets is not None)
 
     def judged(self, marks_nC: Bools) -> Any:
         """As figures take them: class ids `(n,)`, or marks."""
-        return marks_nC.argmax(1) if self.thresholds is None else marks_nC
+        return marks_nC if self.multi else marks_nC.argmax(1)
 
     @property
     def right_n(self) -> Bools:
@@ -69,7 +75,7 @@ class Answered:
     def pick(self, rows: Ints) -> "Answered":
         """Some of the rows."""
         probabilities_nC, marks_nC, given_nC = self.probabilities_nC[rows], self.marks_nC[rows], self.given_nC[rows]
-        return Answered(self.rows.pick(rows), self.names, probabilities_nC, marks_nC, given_nC, self.thresholds)
+        return Answered(self.rows.pick(rows), self.names, probabilities_nC, marks_nC, given_nC, self.multi)
 
     def words(self, of_row: Bools) -> list[str]:
         """The names of a row's classes."""
@@ -79,13 +85,17 @@ class Answered:
 @dataclass(slots=True)
 class Stored:
     """The logits of some models for all rows in `file`, chunk after chunk, in each model after model: its name, and its
-    thresholds where rows have any number of labels. The first answers. `p_n` are p-values of `Outliers`."""
+    thresholds where rows have any number of labels. The first answers. `p_n` are p-values of `Outliers`. Where each row
+    was answered by one of several models of a kind, `of_model_n` says by which, and `by_model` has the thresholds
+    `(models, C)` of each; those of `models` are then their means, to be shown."""
 
     rows: Rows
     names: list[str]
     models: dict[str, list[float] | None]
     file: Any
     p_n: Any = None
+    of_model_n: Ints | None = None
+    by_model: dict[str, Tensor] = field(default_factory=dict)
 
     def logits(self) -> Iterator[tuple[Rows, Tensor]]:
         """Some rows after others, and what each model makes of them: `(models, n, C)`."""
@@ -99,11 +109,16 @@ class Stored:
 
     def chunks(self) -> Iterator[dict[str, Answered]]:
         """The answers of the models."""
+        start = 0
         for some, logits in self.logits():
-            yield {
-                name: Answered.of(some, self.names, of_model, thresholds)
-                for (name, thresholds), of_model in zip(self.models.items(), logits, strict=True)
-            }
+            found = {}
+            for (name, thresholds), of_model in zip(self.models.items(), logits, strict=True):
+                own = thresholds
+                if name in self.by_model and self.of_model_n is not None:
+                    own = self.by_model[name][self.of_model_n[start : start + len(some)]]
+                found[name] = Answered.of(some, self.names, of_model, own)
+            yield found
+            start += len(some)
 
     def own(self) -> Iterator[Answered]:
         """Those of the model that answers."""

@@ -92,7 +92,7 @@ def evaluate_classifier(
     for chunk in stored.chunks():
         own = chunk[own_name]
         for name, one in chunk.items():
-            tallies[name].add(own.judged(own.marks_nC), one.probabilities_nC)
+            tallies[name].add(own.judged(own.marks_nC), one.probabilities_nC, one.judged(one.given_nC))
         for name, tally in rivals.items():
             theirs = chunk[name].given_nC if name in chunk else np.tile(frequent_C, (len(own.rows), 1))
             tally.add(*(own.judged(one) for one in (own.marks_nC, theirs, own.given_nC)))

@@ -184,9 +184,7 @@ def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config:
     with progress_bar(len(data.rows)) as progress:
         stored = answer_rows(classifier, data.rows, Setup(tokens=config.batch.tokens, progress=progress))
         for found in stored.own():
-            given.append(
-                found.given_nC[:, back] if found.thresholds else own[found.given_nC.argmax(1)].astype(np.int32)
-            )
+            given.append(found.given_nC[:, back] if found.multi else own[found.given_nC.argmax(1)].astype(np.int32))
     return np.concatenate(given)
 
 

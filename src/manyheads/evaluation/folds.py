@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
+import torch
 
 from manyheads.config import EvaluateConfig, Resume, RunConfig
 from manyheads.config.data import data_name
@@ -33,11 +34,10 @@ NOTE = (
     "alone leave them; the figures above are of all rows."
 )
 OF_LABELS = (
-    "Thresholds differ from fold to fold: logits are shifted to their mean over the folds, so that each row keeps the "
-    "labels that its model gives it."
+    "Thresholds differ from fold to fold: each row has the labels that its own model gives it, and what is shown of a "
+    "label is the mean of its thresholds."
 )
 SHOWN = 4  # columns on the screen
-LEAST = 1e-6  # from which on a threshold has a logit
 
 
 def judge_folds(run: RunConfig, splits: Splits, folder: Path, parts: list[Path]) -> dict[str, Any]:
@@ -96,18 +96,14 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
     kept = [
         one for one in (BOTH, NETWORK, LINEAR) if (any if one == BOTH else all)(one in of_fold for of_fold in models)
     ]
-    every = dict.fromkeys(kept)
+    every, by_fold = dict.fromkeys(kept), dict[str, torch.Tensor]()
     for name in kept if splits.multi else ():
-        own = [np.array(of_fold.get(name) or of_fold[NETWORK]) for of_fold in models]
-        mean_C = np.mean(own, axis=0)
-        for at_n, own_C in zip(places, own, strict=True):
-            for start in range(0, len(at_n), step):
-                held[name][at_n[start : start + step]] += (logit(mean_C) - logit(own_C)).astype(np.float32)
-        every[name] = mean_C.tolist()
+        by_fold[name] = torch.tensor([of_fold.get(name) or of_fold[NETWORK] for of_fold in models], dtype=torch.float64)
+        every[name] = by_fold[name].mean(0).tolist()
     file = new_file()
     for start in range(0, len(rows), step):
         file.write(np.stack([held[name][start : start + step] for name in kept]).tobytes())
-    return classifier, Stored(rows, names, every, file)
+    return classifier, Stored(rows, names, every, file, of_model_n=fold_n - 1, by_model=by_fold)
 
 
 def on_disk(n_rows: int, n_classes: int) -> np.ndarray:
@@ -115,11 +111,6 @@ def on_disk(n_rows: int, n_classes: int) -> np.ndarray:
     with TemporaryFile() as file:  # which the map keeps
         os.posix_fallocate(file.fileno(), 0, BYTES * n_rows * n_classes)
         return np.memmap(file, np.float32, "r+", shape=(n_rows, n_classes))
-
-
-def logit(share_C: np.ndarray) -> np.ndarray:
-    inside_C = np.clip(share_C, LEAST, 1 - LEAST)
-    return np.log(inside_C / (1 - inside_C))
 
 
 def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> Finding:

@@ -120,9 +120,12 @@ class ClassTally:
     def __init__(self, n_classes: int) -> None:
         self.n_classes, self.cells, self.calibration = n_classes, Cells(3), Calibration(n_classes)
 
-    def add(self, labels_n: Ints, probabilities_nC: Floats) -> None:
+    def add(self, labels_n: Ints, probabilities_nC: Floats, answers_n: Ints | None = None) -> None:
         assert probabilities_nC.shape == (len(labels_n), self.n_classes), "one row of probabilities a label"
-        answers_n, confidence_n = probabilities_nC.argmax(1), probabilities_nC.max(1)
+        answers_n, confidence_n = (
+            probabilities_nC.argmax(1) if answers_n is None else answers_n,
+            probabilities_nC.max(1),
+        )
         own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
         loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
         brier_n = (probabilities_nC**2).sum(1) - 2 * own_n + 1
@@ -154,17 +157,19 @@ class ClassTally:
 
 
 class LabelTally:
-    """Rows with any number of labels, given from their `thresholds` on, judged a chunk at a time."""
+    """Rows with any number of labels, given from their `thresholds` on but where `add` is given others, judged a chunk
+    at a time."""
 
     def __init__(self, thresholds: list[float]) -> None:
         self.thresholds, self.sums, self.calibration = thresholds, Sums(), Calibration(len(thresholds))
 
-    def add(self, marks_nC: Bools, probabilities_nC: Floats) -> None:
+    def add(self, marks_nC: Bools, probabilities_nC: Floats, given_nC: Bools | None = None) -> None:
+        given_nC = probabilities_nC >= np.array(self.thresholds) if given_nC is None else given_nC
         kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
         wrong_nC = np.maximum(1 - probabilities_nC, kind.eps / 2)
         loss_n = -np.log(np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), wrong_nC)).sum(1)
         brier_n = ((probabilities_nC - marks_nC) ** 2).sum(1)
-        self.sums.add(_of_row(marks_nC, probabilities_nC >= np.array(self.thresholds), loss_n, brier_n))
+        self.sums.add(_of_row(marks_nC, given_nC, loss_n, brier_n))
         self.calibration.add(marks_nC, probabilities_nC)
 
     def scores(self, names: list[str]) -> Scores:

@@ -92,7 +92,7 @@ def hold_to_run(
     what, bound = "logits", BOUNDS[kind]
     if both:
         ours_nC, theirs_nC = (
-            predictor.probabilities(one.double()) for one in (predictor.with_linear(ours_nC, texts, pairs), theirs_nC)
+            predictor.probabilities(one) for one in (predictor.logits(texts, pairs, network_nC=ours_nC), theirs_nC)
         )
         what, bound = "probabilities", BOUND_OF_BOTH
     apart_n = (ours_nC - theirs_nC).abs().amax(1).nan_to_num(nan=torch.inf)

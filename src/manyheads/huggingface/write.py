@@ -82,8 +82,9 @@ def export(config: ExportConfig) -> Path:
     predictor = load(opened, TextClassifier)
     if predictor.calibration is not None:
         print(f"{CALIBRATION} of {model} is left out: the export answers as the run did before `manyheads calibrate`")
-        own = read_thresholds(model / "thresholds.json", opened.settings)["both"] if predictor.multi else None
-        predictor = replace(predictor, calibration=None, thresholds=own)
+        own = read_thresholds(model / "thresholds.json", opened.settings) if predictor.multi else {}
+        own = {"thresholds": own.pop("both", None), "member_thresholds": own}
+        predictor = replace(predictor, calibration=None, **own)
     if (model / OUTLIERS).is_file():
         print(f"{OUTLIERS} of {model} is left out: the export answers, but marks no text as unlike the training")
     try:

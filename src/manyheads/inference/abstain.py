@@ -212,7 +212,7 @@ def set_rules(config: PredictConfig | EvaluateConfig, folder: ModelFolder, class
     start = 0
     ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=tokens)}  # noqa: E731
     for found in chunks_of(ask, rows, n_classes, lambda n_rows: None):
-        likely_nC = found[""].double().softmax(-1).numpy()
+        likely_nC = classifier.probabilities(found[""]).numpy()
         some = slice(start, start + len(likely_nC))
         confidence_n[some], right_n[some] = likely_nC.max(1), likely_nC.argmax(1) == labels_n[some]
         likelier_n[some] = of_label(likelier(likely_nC), labels_n[some])

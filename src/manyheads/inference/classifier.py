@@ -7,14 +7,13 @@ n texts . B texts of a batch . C classes
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from manyheads.config import Cutting, Task, Terms
 from manyheads.config.fields import first_line, install_extra, show
@@ -24,7 +23,7 @@ from manyheads.data.tokens import encode
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import Predictor
 from manyheads.layout import Packed
-from manyheads.linear.blend import Blend, Calibration
+from manyheads.linear.blend import Blend, Calibration, given_of, probabilities_of
 from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits, read_baseline
 from manyheads.nn import Classifier
 
@@ -49,6 +48,11 @@ class Labelled(NamedTuple):
 
     labels: list[str]
     probabilities: dict[str, float]
+
+
+def likeliest_of(answer: Prediction | Labelled) -> str:
+    """The class or label whose probability is the highest."""
+    return max(answer.probabilities, key=answer.probabilities.__getitem__)
 
 
 class GraphNetwork(nn.Module):
@@ -178,8 +182,8 @@ class TextClassifier(Predictor[Classifier]):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Who answers: `("network", "linear")` where a linear model has a share, else `("network",)`."""
-        return ("network", "linear") if self.share else ("network",)
+        """Who answers: the `"network"`, the `"linear"` model, or both, as far as they have a share."""
+        return ("linear",) if self.share == 1 else ("network", "linear") if self.share else ("network",)
 
     @property
     def multi(self) -> bool:
@@ -227,6 +231,9 @@ class TextClassifier(Predictor[Classifier]):
         Args:
             network_nC: the network's logits, where it was asked already.
         """
+        if network_nC is None and self.blend is not None and self.share == 1:
+            self.check(texts, pairs)
+            network_nC = torch.zeros(len(texts), len(self.labels))  # which counts for nothing
         network_nC = self.network_logits(texts, pairs, tokens=tokens) if network_nC is None else network_nC
         logits_nC = self.with_linear(network_nC, texts, pairs)
         return logits_nC if self.calibration is None else self.calibrated(logits_nC)
@@ -241,13 +248,27 @@ class TextClassifier(Predictor[Classifier]):
     ) -> dict[str, Tensor]:
         """Logits `(n, C)` in fp32 on the CPU by who answers: `"network"` alone, and where the folder holds a linear
         model, whatever its share, `"linear"` alone and `"both"`, which are those of `logits`, as are the network's
-        where there is no `"both"`. The network runs once. Arguments and errors as of `logits`."""
+        where it answers alone. The network runs once. Arguments and errors as of `logits`."""
         network_nC = self.network_logits(texts, pairs, tokens=tokens) if network_nC is None else network_nC
         if self.blend is None:
             return {"network": self.calibrated(network_nC)}
         linear_nC = linear_logits(self.blend.linear, texts, pairs)
-        both_nC = self.blend.of(network_nC, linear_nC, multi=self.multi)
-        return {"network": network_nC, "linear": linear_nC, "both": self.calibrated(both_nC)}
+        both_nC = self.calibrated(self.blend.of(network_nC, linear_nC, multi=self.multi))
+        return {"network": network_nC if self.share else both_nC, "linear": linear_nC, "both": both_nC}
+
+    def alone(self, member: str) -> Self:
+        """The same classifier, of which the `"network"` or the `"linear"` model answers by itself: by thresholds of its
+        own, and uncalibrated where both were calibrated together; itself where nobody else answers.
+
+        Raises:
+            ValueError: there is no linear model.
+        """
+        if self.blend is None and member == "linear":
+            raise ValueError("the model has no linear model that could answer alone")
+        if self.blend is None or self.members == (member,):
+            return self
+        blend, thresholds = self.blend._replace(share=float(member == "linear")), self.member_thresholds.get(member)
+        return replace(self, blend=blend, calibration=None, thresholds=thresholds)
 
     def calibrated(self, logits_nC: Tensor) -> Tensor:
         """Logits of calibrated probabilities; the same where nothing was fitted."""
@@ -269,22 +290,18 @@ class TextClassifier(Predictor[Classifier]):
         return network(batch.ids_N, batch.layout, batch.segments_N).float()
 
     def with_linear(self, network_nC: Tensor, texts: list[str], pairs: list[str] | None) -> Tensor:
-        """Logits of the network for `texts` to those of both members: the same where it answers alone."""
+        """Logits of the network for `texts` to those of both members, uncalibrated: the same where it answers alone."""
         if self.blend is None or not self.share:
             return network_nC
         return self.blend.of(network_nC, linear_logits(self.blend.linear, texts, pairs), multi=self.multi)
 
     def probabilities(self, logits_nC: Tensor) -> Tensor:
-        """Of every class `(n, C)`, in fp64, in which promises are set: they add up to 1 where a text has one class."""
-        return logits_nC.double().sigmoid() if self.multi else logits_nC.double().softmax(-1)
+        """As of `probabilities_of`."""
+        return probabilities_of(logits_nC, multi=self.multi)
 
     def given(self, probabilities_nC: Tensor, member: str = "both") -> Tensor:
-        """Which labels a text is given, bool `(n, C)`: those from their thresholds on, which each `member` has of its
-        own, or the likeliest class."""
-        if self.thresholds is None:
-            return F.one_hot(probabilities_nC.argmax(-1), len(self.labels)).bool()
-        thresholds = self.member_thresholds.get(member, self.thresholds)
-        return probabilities_nC >= torch.tensor(thresholds, dtype=torch.float64)
+        """As of `given_of`; each `member` has thresholds of its own."""
+        return given_of(probabilities_nC, self.member_thresholds.get(member, self.thresholds))
 
     def baseline(self, home: Path | None) -> LinearBaseline | None:
         """The linear model alone, as it was fitted in training: the one in the folder, else that of the run folder

@@ -229,8 +229,9 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
         return MaskedLMPredictor(network, tokenizer, settings, vocabulary(tokenizer, pairs=settings.pairs))
     if isinstance(network, Seq2Seq):
         return Seq2SeqPredictor(network, tokenizer, settings)
-    if calibration is not None and "both" in thresholds:
-        thresholds["both"] = calibration.thresholds(thresholds["both"])
+    if calibration is not None:  # what answers is calibrated, which is the network where a linear model has no share
+        for who in {"both", "network" if not settings.linear else "both"} & thresholds.keys():
+            thresholds[who] = calibration.thresholds(thresholds[who])
     return TextClassifier(
         network,
         tokenizer,

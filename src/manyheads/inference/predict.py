@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from manyheads.config import InferenceHardware, PredictConfig, Task
+from manyheads.config import InferenceHardware, Member, PredictConfig, Task
 from manyheads.config.fields import to_plain
 from manyheads.data.seen import fingerprint
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
@@ -142,14 +142,30 @@ def _check(config: PredictConfig) -> ModelFolder:
     check_rules(config, folder)
     if config.top_k and task is not Task.classify:
         raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
+    check_members(config.members, folder)
     check_output(config.output)
     return folder
 
 
+def check_members(members: Member, folder: ModelFolder) -> None:
+    """Raise ValueError where the model has no such member."""
+    if members is not Member.all and folder.settings.task is not Task.classify:
+        raise ValueError(f"members={members.name} does nothing, as the model of run has no classes: remove it")
+    if members is Member.linear and folder.settings.terms is None:
+        raise ValueError(
+            "members=linear asks the linear model, but the model of run has none: name a run trained with linear=true, "
+            "or remove it"
+        )
+
+
 def _opened(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
+    from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
 
-    return place(load(folder or config.run), config.hardware, fast=True)
+    predictor = place(load(folder or config.run), config.hardware, fast=True)
+    if isinstance(predictor, TextClassifier) and config.members is not Member.all:
+        return predictor.alone(config.members.name)
+    return predictor
 
 
 def _answers(

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from manyheads.data.batches import Batch
-from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.classifier import TextClassifier, likeliest_of
 from manyheads.interpret.look import NO_CAPTUM
 from manyheads.interpret.maps import look_at_batch, only_batch, places, read_words
 from manyheads.interpret.page import short
@@ -86,7 +86,8 @@ class Attribution:
 def attribute(
     deliverable: TextClassifier, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
 ) -> Attribution:
-    """Attribute the logit of `label`, else of the predicted class, to the tokens of a text or pair; in fp32.
+    """Attribute the network's logit of `label`, else of the class that is answered, to the tokens of a text or pair; in
+    fp32.
 
     Args:
         tokens: most tokens that go through the model together.
@@ -99,7 +100,10 @@ def attribute(
     in_fp32 = replace(deliverable, autocast=None)
     batch = only_batch(in_fp32, text, pair)
     maps = look_at_batch(in_fp32, batch)
-    answer = deliverable.labels.index(label) if label else int(maps.logits_BC[0].argmax())
+    if not label:
+        (of_all,) = deliverable.predict([text], None if pair is None else [pair], network_nC=maps.logits_BC)
+        label = likeliest_of(of_all)
+    answer = deliverable.labels.index(label)
     logits = from_word_vectors(deliverable.network, batch)
     with torch.no_grad():
         words_LD = deliverable.network.embeddings.words(batch.ids_N)

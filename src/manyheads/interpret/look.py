@@ -55,12 +55,13 @@ def look(config: LookConfig) -> Any:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output={folder} is a file: name a folder")
 
-    from manyheads.inference.classifier import TextClassifier
+    from manyheads.inference.classifier import TextClassifier, likeliest_of
     from manyheads.inference.folder import load, place
     from manyheads.interpret.attribution import attribute, show_attribution, write_attribution
     from manyheads.interpret.page import look_at
 
-    deliverable = place(load(opened, TextClassifier), config.hardware)
+    loaded = load(opened, TextClassifier)
+    deliverable, answering = (place(loaded, config.hardware, fast=fast) for fast in (False, True))  # as predict answers
     with opened_texts(config.text, config.input or "-", deliverable) as chunks:
         lines = (one for each in chunks for one in zip(each.texts, each.pairs or repeat(None), strict=False))
         texts = list(islice(lines, config.rows or None))  # all before the first page: a mistake writes none
@@ -68,9 +69,11 @@ def look(config: LookConfig) -> Any:
         raise ValueError(f"input={config.input} holds no texts: give one a line")
     source = (model.parent if model.name == "model" else model).name
     written: list[Path] = []
-    for one in texts:
-        found = attribute(deliverable, *one) if config.attribution else None
-        page = look_at(deliverable, *one, chosen, folder=folder, source=source, attribution=found)
+    for text, pair in texts:
+        (answer,) = answering.predict([text], None if pair is None else [pair])
+        found = attribute(deliverable, text, pair, label=likeliest_of(answer)) if config.attribution else None
+        shown = {"folder": folder, "source": source, "answer": answer, "attribution": found}
+        page = look_at(deliverable, text, pair, chosen, **shown)
         written.append(page.page)
         say(f"{page.page}: {page.label} {page.probability:.1%}")
         checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in page.errors.items())

@@ -24,7 +24,7 @@ from torch.nn.functional import adaptive_max_pool2d
 
 from manyheads.config import Long
 from manyheads.evaluation.report import templates
-from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.classifier import Labelled, Prediction, TextClassifier, likeliest_of
 from manyheads.interpret.look import Chosen, digest, viewer
 from manyheads.interpret.maps import (
     Call,
@@ -81,6 +81,7 @@ class Shown:
     words: list[Word]
     label: str
     probabilities: dict[str, float]
+    multi: bool = False  # the probabilities are of labels, each by itself
     note: str = ""
     attribution: "Attribution | None" = None
 
@@ -93,22 +94,22 @@ def look_at(
     *,
     folder: Path,
     source: str,
+    answer: Prediction | Labelled | None = None,
     attribution: "Attribution | None" = None,
 ) -> Looked:
     """Write the page of a text, or pair, into `folder`.
 
-    One layer's maps are held at a time. `attribution` is a section below them.
+    One layer's maps are held at a time. `answer` is what the page says of the text, where it was answered already;
+    `attribution` is a section below the maps.
     """
     reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
     batch = only_batch(deliverable, text, pair)
     with torch.inference_mode(), overheard(deliverable.network) as calls:
         logits_1C = answer_batch(deliverable, batch)
-    logits_1C = deliverable.with_linear(logits_1C, [text], None if pair is None else [pair])
-    probabilities_1C = deliverable.probabilities(logits_1C)
-    probabilities = dict(zip(deliverable.labels, probabilities_1C[0].tolist(), strict=True))
-    likeliest = deliverable.labels[int(logits_1C.argmax())]
-    given_C = deliverable.given(probabilities_1C)[0].tolist()
-    given = [name for name, is_given in zip(deliverable.labels, given_C, strict=True) if is_given]
+    if answer is None:
+        (answer,) = deliverable.predict([text], None if pair is None else [pair], network_nC=logits_1C)
+    probabilities, likeliest = answer.probabilities, likeliest_of(answer)
+    given = [answer.label] if isinstance(answer, Prediction) else answer.labels
     label = ", ".join(given) or f"no label, {likeliest} the likeliest"
     words, documents = _documents(reading, calls)
     content = Shown(
@@ -117,6 +118,7 @@ def look_at(
         words=words,
         label=label,
         probabilities=probabilities,
+        multi=deliverable.multi,
         note=_note(reading, deliverable.cutting.long, deliverable.share),
         attribution=attribution,
     )

@@ -29,9 +29,9 @@ from manyheads.runs.folder import read_json
 
 TEMPERATURES = [2 ** (at / 4) for at in range(-8, 17)]
 UNSURE = 0.5
-"""Of a row, in its text like all others, that may have any class, or each label or not: it counts beside the rows that a
-temperature is fitted on, which of few rows, all of them right, would otherwise make certainties. Platt (1999),
-"Probabilistic Outputs for Support Vector Machines", section 2.1, has such targets."""
+"""Of one more row, spread over the texts of all, that may have any class, or each label or not: without it a
+temperature would make certainties of few rows that are all right. Platt (1999), "Probabilistic Outputs for Support
+Vector Machines", section 2.1, has such targets."""
 LEAST = 1e-30  # of a probability
 SHARES = [at / 20 for at in range(21)]  # that are tried
 PULL = 8.0  # rows
@@ -189,6 +189,20 @@ def likelihoods(logits_nC: Tensor, labels: Tensor) -> Tensor:
     if labels.ndim == 1:
         return logits_nC.double().softmax(-1).gather(1, labels[:, None]).squeeze(1)
     return (logits_nC.double() * (2 * labels.double() - 1)).sigmoid()
+
+
+def probabilities_of(logits_nC: Tensor, *, multi: bool) -> Tensor:
+    """Of every class `(n, C)`, in fp64: promises are set in it, and the loss of a confident mistake stays finite. They
+    add up to 1 where a text has one class."""
+    return logits_nC.double().sigmoid() if multi else logits_nC.double().softmax(-1)
+
+
+def given_of(probabilities_nC: Tensor, thresholds: list[float] | Tensor | None) -> Tensor:
+    """Which labels a text is given, bool `(n, C)`: those from their `thresholds` on, of all texts, or of each `(n, C)`;
+    None: the likeliest class."""
+    if thresholds is None:
+        return F.one_hot(probabilities_nC.argmax(-1), probabilities_nC.size(1)).bool()
+    return probabilities_nC >= torch.as_tensor(thresholds, dtype=torch.float64)
 
 
 def thresholds_of(logits_nC: Tensor, marks_nC: Tensor) -> list[float]:

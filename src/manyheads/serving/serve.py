@@ -19,6 +19,7 @@ from typing import Any
 from manyheads.config import ServeConfig, Task
 from manyheads.config.fields import install_extra
 from manyheads.inference.format import is_hub_name, open_folder
+from manyheads.inference.predict import check_members
 from manyheads.terminal import one_line
 
 TOKEN = "MANYHEADS_TOKEN"  # noqa: S105 - the name of the variable
@@ -40,6 +41,7 @@ def serve(config: ServeConfig) -> None:
         raise ValueError(f"serve needs packages that are not installed: {install_extra('serve')}")
     opened = open_folder(config.run, Task.classify, graph=True)
     opened.labels()
+    check_members(config.members, opened)
     if is_hub_name(config.run):  # at the commit that is there now: a process that is started later opens the same
         config = replace(config, run=f"{config.run.partition('@')[0]}@{opened.path.name}")
     token = _token(config.host)

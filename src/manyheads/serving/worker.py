@@ -17,9 +17,9 @@ from typing import Any, BinaryIO
 from safetensors.torch import load_file
 
 from manyheads import __version__
-from manyheads.config import Precision, ServeConfig
+from manyheads.config import Member, Precision, ServeConfig
 from manyheads.config.fields import from_plain
-from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier
+from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier, likeliest_of
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.nn.assemble import count_parameters
@@ -69,6 +69,7 @@ def opened(config: ServeConfig) -> TextClassifier:
         predictor.network.load_state_dict(load_file(folder.path / WEIGHTS), assign=True)
         predictor.network.requires_grad_(False)
     predictor = place(predictor, config.hardware, fast=True)
+    predictor = predictor if config.members is Member.all else predictor.alone(config.members.name)
     predictor.predict(["a text"], ["its pair"] if predictor.pairs else None)  # the first call is slow
     return predictor
 
@@ -198,10 +199,11 @@ def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> 
             f"as layers={predictor.model.n_layers} and heads=1"
         )
     exactly = predictor.on(next(predictor.network.parameters()).device)  # in fp32, as `manyheads look`
-    label = max((found := _predictions(predictor, [text], seconds, config)[0].probabilities), key=found.__getitem__)
-    added = attribute(exactly, text, pair, label=label) if question["attribution"] else None
+    (answer,) = _predictions(predictor, [text], seconds, config)
+    added = attribute(exactly, text, pair, label=likeliest_of(answer)) if question["attribution"] else None
     with TemporaryDirectory() as scratch:
-        page = look_at(exactly, text, pair, chosen, folder=Path(scratch), source=facts["name"], attribution=added)
+        shown = {"folder": Path(scratch), "source": facts["name"], "answer": answer, "attribution": added}
+        page = look_at(exactly, text, pair, chosen, **shown)
         return page.page.read_text(encoding="utf-8")
 
 
