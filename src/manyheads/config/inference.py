@@ -72,7 +72,7 @@ class OutliersConfig:
 
 SPLITS = ("train", "validation", "test")
 LABELLED = "rows with their labels that abstain.risk and sets.coverage are set on; empty: the validation split of run"
-MEMBERS = "who answers: all, each by its share, or the network or the linear model alone, which is not calibrated then"
+MEMBERS = "who answers: all by their shares, or one of them alone, uncalibrated"
 SLICES = ("length", "label", "script", "confidence", "worst")
 
 

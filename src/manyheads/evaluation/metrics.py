@@ -122,10 +122,8 @@ class ClassTally:
 
     def add(self, labels_n: Ints, probabilities_nC: Floats, answers_n: Ints | None = None) -> None:
         assert probabilities_nC.shape == (len(labels_n), self.n_classes), "one row of probabilities a label"
-        answers_n, confidence_n = (
-            probabilities_nC.argmax(1) if answers_n is None else answers_n,
-            probabilities_nC.max(1),
-        )
+        confidence_n = probabilities_nC.max(1)
+        answers_n = probabilities_nC.argmax(1) if answers_n is None else answers_n
         own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
         loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
         brier_n = (probabilities_nC**2).sum(1) - 2 * own_n + 1
