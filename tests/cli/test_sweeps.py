@@ -27,8 +27,10 @@ from manyheads.cli.sweeps import (
     refuse_ranges,
     refuse_shared_output,
     sentence_of_launcher,
+    show_jobs,
 )
-from manyheads.config import EvaluateConfig, RunConfig
+from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig
+from manyheads.runs.summary import Interval
 
 SWEEP = "-m seed=1,2 dry=true debug=fast"
 WEIGHTS = "optim.class_weights=balanced,{bank: 2}"
@@ -288,7 +290,7 @@ def test_it_ends_with_one_table(calls, capsys, monkeypatch):
     def train(verb, config):
         return SimpleNamespace(
             output=config.output, best={"metric": "accuracy"}, validation=figure(0.5 + config.seed / 10),
-            test=figure(0.6), steps=1200, wall_seconds=90.0,
+            test=figure(0.6), steps=1200, wall_seconds=90.0, members={}, linear=0.0,
         )  # fmt: skip
 
     monkeypatch.setattr(cli, "call", train)
@@ -403,9 +405,39 @@ def test_a_bug_of_a_job_elsewhere_shows_its_traceback_there(monkeypatch, capsys)
 
 
 def test_a_job_gives_its_metric_to_hydras_sweepers():
-    summary = SimpleNamespace(best={"metric": "loss"}, validation={"loss": SimpleNamespace(value=0.25)})
-    score = pickle.loads(pickle.dumps(Score.of(summary)))
-    assert (score, score.summary) == (0.25, summary)
+    both, network = ({"loss": SimpleNamespace(value=value)} for value in (0.25, 0.5))
+    summary = SimpleNamespace(best={"metric": "loss"}, validation=both, members={})
+    score = pickle.loads(pickle.dumps(Score.of(summary, RunConfig(seed=3))))
+    assert (score, score.summary, score.run.seed) == (0.25, summary, 3)
+    summary.members = {"validation": {"both": both, "network": network}}
+    assert Score.of(summary, RunConfig()) == 0.5, "the network's own"
+
+
+def job(run: RunConfig, both: float, network: float, share: float) -> Score:
+    figures = {"both": both, "network": network, "linear model": 0.9}
+    members = {
+        split: {name: {"accuracy": Interval(value, value - 0.1, value + 0.1)} for name, value in figures.items()}
+        for split in ("validation", "test")
+    }
+    shipped = {split: of["both"] for split, of in members.items()}
+    about = {"output": f"/x/{run.seed}-{run.model.n_heads}", "best": {"metric": "accuracy"}, "members": members}
+    return Score.of(SimpleNamespace(**about, **shipped, steps=3, wall_seconds=60.0, linear=share), run)
+
+
+def test_the_table_of_jobs_shows_what_varies_and_names_whose_figure_it_is(capsys):
+    """The linear model may have all of the answers, whatever the heads do."""
+    heads = [RunConfig(model=ModelConfig(n_heads=n)) for n in (2, 4)]
+    show_jobs([job(heads[0], 0.9, 0.25, 1.0), job(heads[1], 0.9, 0.375, 0.6)])
+    said = capsys.readouterr().out
+    assert all(figure in said for figure in ("0.2500", "0.3750"))
+    assert "0.9000" not in said
+    note = "Figures of the network alone, whose settings vary; a linear model has 60% to 100% of each answer"
+    assert note in " ".join(said.split())
+    show_jobs([job(RunConfig(data=DataConfig(rows=n)), 0.9, 0.25, 1.0) for n in (100, 200)])
+    said = capsys.readouterr().out
+    assert said.count("0.9000") == 4
+    assert " both " in said
+    assert "0.2500" not in said
 
 
 @pytest.mark.parametrize(

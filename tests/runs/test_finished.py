@@ -250,6 +250,41 @@ def test_two_runs_are_compared_by_settings_and_figures(outputs: Path, capsys, mo
     assert [one["settings"]["model.n_heads"] for one in both] == [4, 8]
 
 
+def test_where_a_linear_model_answers_too_the_networks_figure_is_beside_it(outputs: Path, capsys) -> None:
+    both, network = ({"accuracy": around(value)} for value in (0.75, 0.625))
+    members = {split: {"both": both, "network": network, "linear model": both} for split in ("validation", "test")}
+    make_run(outputs / "d", 0.75, wide(2), validation=both, test=both, members=members, linear=1.0)
+    header, *lines = cells(typed(f"runs folder={outputs} sort=-network.accuracy", capsys)[1])
+    assert header[-3:] == ["answers", "accuracy", "accuracy, network"]
+    assert [line[0] for line in lines] == ["sweep/b", "d", "a", "c", "begun"]
+    assert lines[1][-3:] == ["both", around(0.75).words, around(0.625).words]
+    assert lines[0][-3:] == ["network", *[around(0.875).words] * 2]
+    assert lines[-1][-3:] == ["", "", ""]
+    assert [*find_runs(outputs, "network.accuracy.low>0.5")[0]] == ["d", "sweep/b"]
+    (line,) = csv.DictReader(io.StringIO(typed(f"runs folder={outputs} where=answers=both format=csv", capsys)[1]))
+    assert (line["accuracy"], line["network.accuracy"]) == ("0.75", "0.625")
+    compared = {line[0]: line[1:] for line in cells(typed(f"runs compare {outputs}/d {outputs}/a", capsys)[1])}
+    assert compared["answers"] == ["both", "network"]
+    for split, of_a in (("test", 0.5), ("validation", 0.25)):
+        assert compared[f"{split} accuracy, network"] == [around(0.625).words, around(of_a).words]
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("accuracy>80", "accuracy>80 holds of none of 4 runs, in which accuracy is from 0.25 to 0.875: "),
+        ("[seed=0,data=zebra]", "data=zebra holds of none of 4 runs, in which data is demo, reviews: "),
+        ("test.f1>0", "test.f1 is neither a column, a setting nor a figure of these runs: "),
+        ("[model.n_heads=4,data=reviews]", "each condition holds of some of 4 runs, and all of none: give fewer in "),
+    ],
+)
+def test_where_no_run_is_found_it_is_said_what_there_is(where: str, said: str, outputs: Path, capsys) -> None:
+    code, out, err = typed(f"runs folder={outputs} where={where} format=json", capsys)
+    assert err.startswith(said)
+    assert err.count("\n") == 1
+    assert (code, out) in ((0, "[]\n"), (2, ""))
+
+
 def test_odd_names_of_runs_are_taken_as_they_are(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("lr=0.1,n=2", "it's [b]"):

@@ -140,7 +140,7 @@ def _run(words: list[str]) -> int:
         task = partial(_one_of_many, verb, os.getpid())
         with nullcontext() if "-m" in asked.flags else _written_at_the_end():
             scores = run_hydra(verb, asked.flags, asked.overrides, task, asked.config_dir)
-        show_jobs([score.summary for score in scores if score is not None])
+        show_jobs([score for score in scores if score is not None])
         return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     from manyheads.distributed.slurm import is_for_the_queue, write_job
@@ -223,7 +223,7 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
         config = make()
         refuse_many_devices(config)
         summary = call(verb, config)
-        return Score.of(summary) if isinstance(config, RunConfig) and summary is not None else None
+        return Score.of(summary, config) if isinstance(config, RunConfig) and summary is not None else None
     except BrokenPipeError as error:
         raise SystemExit(_reader_left()) from error
     except SystemExit as stop:

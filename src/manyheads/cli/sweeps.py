@@ -19,8 +19,12 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import by_name, first_line, install_extra, show
+from manyheads.config.fields import by_name, first_line, install_extra, plain_settings, show
 
+OF_NETWORK = (  # settings that the linear model does not read, or not alone
+    *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware.", "pretrain."),
+    *("budget", "init_from", "data.max_length", "data.long", "data.stride", "data.windows"),
+)
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}  # Hydra's, by package
 
 
@@ -29,14 +33,19 @@ class JobError(Exception):
 
 
 class Score(float):
-    """The validation figure of a job, the one of `checkpoint.metric`, as Hydra's sweepers read it; and its summary."""
+    """The network's validation figure of a job, the one of `checkpoint.metric`, as Hydra's sweepers read it: a linear
+    model that answers with it may hide what varies. And its summary and settings."""
 
-    summary: Any
+    summary: Any = None
+    run: Any = None
 
     @classmethod
-    def of(cls, summary: Any) -> "Score":
-        score = cls(summary.validation[metric_of(summary)].value)
-        score.summary = summary
+    def of(cls, summary: Any, run: RunConfig) -> "Score":
+        from manyheads.runs.summary import NETWORK, models_of
+
+        figures = models_of(summary, "validation").get(NETWORK, summary.validation)
+        score = cls(figures[metric_of(summary)].value)
+        score.summary, score.run = summary, run
         return score
 
 
@@ -227,20 +236,34 @@ def first_difference(ours: Any, theirs: Any, name: str) -> str | None:
     return name
 
 
-def show_jobs(summaries: Sequence[Any]) -> None:
-    """One table of the runs that were trained, in their order; nothing of fewer than two."""
-    if len(summaries) < 2:
+def show_jobs(jobs: Sequence[Score]) -> None:
+    """One table of the runs that were trained, in their order; nothing of fewer than two. Where settings of the network
+    vary its own figures are shown, else those of the answers."""
+    if len(jobs) < 2:
         return
+    from manyheads.runs.summary import BOTH, NETWORK, models_of
     from manyheads.terminal import Sheet, print_sheet
 
+    summaries, every = [one.summary for one in jobs], [plain_settings(one.run) for one in jobs]
     folders = [Path(one.output).absolute() for one in summaries]
     above = Path(os.path.commonpath([folder.parent for folder in folders]))
     metric = metric_of(summaries[0])
     splits = [name for name in ("validation", "test") if all(metric in getattr(one, name) for one in summaries)]
-    lines = []
+    varied = {name for of in every for name in of if any(of[name] != one.get(name) for one in every)}
+    alone = any(name.startswith(OF_NETWORK) for name in varied)
+    shares, lines = [one.linear for one in summaries if alone or one.linear], []
     for folder, one in zip(folders, summaries, strict=True):
-        figures = [getattr(one, split)[metric] for split in splits]
+        whose = NETWORK if alone else next(iter(models_of(one, "validation")))
+        figures = [models_of(one, split)[whose][metric] for split in splits]
         judged = [cell for found in figures for cell in (f"{found.value:.4f}", f"{found.low:.3f}-{found.high:.3f}")]
-        lines.append([str(folder.relative_to(above)), *judged, f"{one.steps:,}", f"{one.wall_seconds / 60:.1f}"])
+        named = [str(folder.relative_to(above)), *[whose] * any(shares)]
+        lines.append([*named, *judged, f"{one.steps:,}", f"{one.wall_seconds / 60:.1f}"])
+    notes = []
+    if any(shares):
+        between = " to ".join(dict.fromkeys(f"{end:.0%}" for end in (min(shares), max(shares))))
+        part = f"a linear model has {between} of each answer"
+        own = f"Figures of the network alone, whose settings vary; {part} (linear=false: none)."
+        notes.append(own if alone else f"{BOTH}: {part}, the network the rest.")
     columns = [column for split in splits for column in (f"{split} {metric.replace('_', ' ')}", "95 %")]
-    print_sheet(Sheet(f"{len(lines)} runs in {above}", ["run", *columns, "steps", "minutes"], lines, []))
+    title = f"{len(lines)} runs in {above}"
+    print_sheet(Sheet(title, ["run", *["figures of"] * any(shares), *columns, "steps", "minutes"], lines, notes))

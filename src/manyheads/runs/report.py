@@ -24,6 +24,7 @@ from manyheads.config.fields import listed, plain_settings, show, show_list
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import put, read_json
 from manyheads.runs.summary import (
+    BOTH,
     ENDS,
     NETWORK,
     Figures,
@@ -99,18 +100,21 @@ def read_finished(folder: Path, *, evaluations: bool = True) -> dict[str, Any]:
         json.dumps(settings, allow_nan=False)
     summary, judged = read_summary(home / "summary.json"), config
     known: dict[str, Any] = {"data": {"name": data_name(run.data) if run else None, "split": None, "n_rows": None}}
-    known |= {"figures": {}, "members": {}, "baselines": {}, "leads": {}, "splits": {}, "warnings": []}
+    known |= {"figures": {}, "members": {}, "baselines": {}, "leads": {}, "splits": {}, "network": {}, "warnings": []}
     if home == folder and summary is not None:
         split, judged = summary.judged_on, home / "summary.json"
         known["data"] |= {"split": split, "n_rows": summary.rows.get(split)}
         known |= {"figures": getattr(summary, split), "members": models_of(summary, split)}
         known |= {name: getattr(summary, name) for name in ("baselines", "leads", "warnings")}
         known["splits"] = {name: of for name in ("test", "validation") if (of := getattr(summary, name))}
+        known["network"] = {name: models_of(summary, name).get(NETWORK, {}) for name in known["splits"]}
     elif metrics.is_file():
         judged = metrics
         known |= _read_metrics(metrics)
     for one in sorted(home.glob("evaluate/*/metrics.json")) if evaluations and home == folder else ():
-        known["splits"] |= {one.parent.name: _read_metrics(one)["figures"]}
+        judgement = _read_metrics(one)
+        known["splits"] |= {one.parent.name: judgement["figures"]}
+        known["network"] |= {one.parent.name: of_network(judgement)}
     about = {"name": folder.name, "folder": str(folder), "task": settings.get("task")}
     about["date"] = time.strftime("%Y-%m-%d %H:%M", time.gmtime(judged.stat().st_mtime))
     about |= {"finished": bool(known["figures"]), **{name: getattr(summary, name, None) for name in OF_TRAINING}}
@@ -182,6 +186,8 @@ def runs(config: RunsConfig) -> None:
     else:
         found, broken = find_runs(Path(config.folder), config.where, config.sort)
         sheet = sheet_of_runs(found, whole=form == "csv")
+        if not found and (every := find_runs(Path(config.folder))[0]):
+            print(one_line(unmet(config.where, every)), file=sys.stderr)
     if form == "json":
         print(as_json(list(found.values())), end="")
     elif form == "table" and sys.stdout.isatty():
@@ -251,12 +257,39 @@ def holds(value: Any, sign: str, to: str) -> bool:
         return COMPARED[sign](show(value), to)
 
 
+def unmet(where: str, every: Found) -> str:
+    """Which of the conditions no run meets, with the values that there are."""
+    values = [values_of(one) for one in every.values()]
+    for name, sign, to in conditions_of(where):
+        if not any(holds(of.get(name), sign, to) for of in values):
+            there = sorted({of[name] for of in values if name in of}, key=lambda one: (isinstance(one, str), one))
+            numbers = len(there) > 2 and not any(isinstance(one, str) for one in there)
+            known = f"from {show(there[0])} to {show(there[-1])}" if numbers else listed([*map(show, there)])
+            what = f"in which {name} is {known}" if there else f"which have no {name}"
+            return f"{name}{sign}{to} holds of none of {len(every)} runs, {what}: give another value in where"
+    return f"each condition holds of some of {len(every)} runs, and all of none: give fewer in where={where}"
+
+
+def answering(found: dict[str, Any]) -> str:
+    """The model whose figures the run has: the network, or both."""
+    return next(iter(found.get("members", {})), NETWORK)
+
+
+def of_network(found: dict[str, Any]) -> Figures:
+    """The figures of the network by itself."""
+    return (found.get("members") or {NETWORK: found["figures"]}).get(NETWORK, {})
+
+
 def values_of(found: dict[str, Any]) -> dict[str, Any]:
     """All that a run can be chosen and sorted by, numbers and texts: columns, settings, and figures: `accuracy` as it
-    was judged, `validation.accuracy` of a split or evaluation, each with its ends, as `accuracy.low`."""
+    was judged, `network.accuracy` of the network alone, `validation.accuracy` of a split or evaluation, each with its
+    ends, as `accuracy.low`."""
     run, data = found["run"], found["data"]
     values = {name: one if type(one) in (int, float) else show_list(one) for name, one in found["settings"].items()}
-    for before, of in {"": found["figures"], **{f"{split}.": of for split, of in found["splits"].items()}}.items():
+    values |= {"answers": answering(found)} if found["figures"] else {}
+    named = {"": found["figures"], "network.": of_network(found)}
+    named |= {f"{split}.": of for split, of in found["splits"].items()}
+    for before, of in named.items():
         for name, one in of.items():
             values |= dict(zip(ends_of(f"{before}{name}"), astuple(one), strict=True))
     columns = (run["name"], run["date"], data["name"], data["split"], data["n_rows"], *map(run.get, COLUMNS[5:]))
@@ -269,15 +302,23 @@ def ends_of(figure: str) -> list[str]:
 
 
 def sheet_of_runs(found: Found, *, whole: bool) -> Sheet:
-    """One line a run: the figure that each names first, or the `whole` of figures, and of settings that differ."""
+    """One line a run: the figure that each names first, or the `whole` of figures, and of settings that differ. Where
+    runs answer by both models, whose figure it is, and that of the network."""
     names = dict.fromkeys(name for one in found.values() for name in [*one["figures"]][: None if whole else 1])
     title, every = f"{len(found)} run{'s' * (len(found) != 1)}", {name: values_of(one) for name, one in found.items()}
+    of_both = any(answering(one) == BOTH for one in found.values())
+    columns = [*COLUMNS, *["answers"] * of_both]
     if whole:
-        columns = [*COLUMNS, *(end for name in names for end in ends_of(name)), *differing(found)]
+        figures = [*names, *(f"network.{name}" for name in names if of_both)]
+        columns += [*(end for name in figures for end in ends_of(name)), *differing(found)]
         return Sheet(title, columns, [[str(of.get(one, "")) for one in columns] for of in every.values()], [])
-    shown = {name: {one: at.words for one, at in of["figures"].items()} for name, of in found.items()}
-    lines = [[_cell((of | shown[name]).get(one, "")) for one in (*COLUMNS, *names)] for name, of in every.items()]
-    return Sheet(title, [*COLUMNS, *map(words_of, names)], lines, [])
+    lines = []
+    for name, of in every.items():
+        sides = [found[name]["figures"], of_network(found[name])][: 1 + of_both]
+        figures = [side[one].words if one in side else "" for side in sides for one in names]
+        lines.append([*(_cell(of.get(one, "")) for one in columns), *figures])
+    heads = [*map(words_of, names)]
+    return Sheet(title, [*columns, *heads, *(f"{one}, {NETWORK}" for one in heads if of_both)], lines, [])
 
 
 def _cell(value: Any) -> str:
@@ -296,8 +337,17 @@ def sheet_of_comparison(found: Found) -> Sheet:
     every = [{name: show(one) for name, one in values_of(of).items()} for of in found.values()]
     lines = [[name, *(of.get(name, "") for of in every)] for name in differing(found)]
     splits = [of["splits"] or {f"{of['data']['name']} {of['data']['split']}": of["figures"]} for of in found.values()]
-    names = dict.fromkeys((split, name) for of in splits for split, figures in of.items() for name in figures)
-    for split, name in names:
-        shown = (figures[name].words if name in (figures := of.get(split, {})) else "" for of in splits)
-        lines.append([f"{split} {words_of(name)}", *shown])
+    named = {"": splits}
+    if any(answering(of) == BOTH for of in found.values()):
+        lines.append(["answers", *map(answering, found.values())])
+        named[f", {NETWORK}"] = [
+            of["network"] or {split: of_network(of) for split in own}
+            for own, of in zip(splits, found.values(), strict=True)
+        ]
+    for split, name in dict.fromkeys(
+        (split, name) for of in splits for split, figures in of.items() for name in figures
+    ):
+        for whose, sides in named.items():
+            shown = (figures[name].words if name in (figures := of.get(split, {})) else "" for of in sides)
+            lines.append([f"{split} {words_of(name)}{whose}", *shown])
     return Sheet("settings that differ, and figures", ["", *found], lines, [ALONE])

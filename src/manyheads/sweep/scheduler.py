@@ -115,7 +115,7 @@ class Search:
         if outcome.is_final:
             folder = folder_of(self.queue.folder, outcome.trial, outcome.seed)
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        value = "" if outcome.value is None else f" {self.config.checkpoint.metric.name} {outcome.value:.4f}"
+        value = "" if outcome.value is None else f" network {self.config.checkpoint.metric.name} {outcome.value:.4f}"
         state = "" if outcome.state is State.done else f" {outcome.state.name}"
         log.info(
             "trial %d of %d, seed %d:%s%s after %d steps, %.0f s%s",

@@ -21,7 +21,7 @@ from manyheads.config.fields import show_list
 from manyheads.evaluation.intervals import fold_interval, seed_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.runs.folder import replace_file
-from manyheads.runs.summary import NO_SHARES, Interval, words_of
+from manyheads.runs.summary import NETWORK, NO_SHARES, Interval, words_of
 from manyheads.sweep.ablate import Figures, Measured, Record, machine_words
 from manyheads.sweep.journal import Outcome, State
 from manyheads.terminal import Sheet
@@ -150,7 +150,7 @@ def sheet_of_search(config: TuneConfig, ranked: Sequence[Ranked], most: int | No
     why = {one.trial: dict.fromkeys(run.why for run in one.runs if run.why) for one in ranked[:most]}
     reasons = [f"trial {number}: {'; '.join(said)}" for number, said in why.items() if said]
     notes = [_note(config), *([f"{left} more are in trials.csv."] if left else []), *reasons]
-    return _sheet(f"{len(ranked)} settings by validation {metric}", columns, lines, notes)
+    return _sheet(f"{len(ranked)} settings by validation {metric} of the {NETWORK}", columns, lines, notes)
 
 
 def write_results(
@@ -381,8 +381,9 @@ def _notes(record: Record, name: str) -> list[str]:
         else f"Speed: {machines[0]}."
     )
     return [
-        f"Accuracy: of the weights at the end of training, on {record.n_rows[name]:,} validation rows, mean and "
-        f"standard deviation over the seeds {seeds}; the test split is not read. Equal {record.equal}: {chosen}.",
+        f"Accuracy: of the network alone, by its weights at the end of training, on {record.n_rows[name]:,} validation "
+        f"rows, mean and standard deviation over the seeds {seeds}; the test split is not read. Equal {record.equal}: "
+        f"{chosen}.",
         f"p: exact sign-flip test over rows, each counted by how many seeds answer it right, {_holm_words(record)}; "
         "the trained models are given: chance of training shows in sd.",
         made_on,
