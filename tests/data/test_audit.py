@@ -38,7 +38,7 @@ def test_texts_that_are_no_texts_are_told_apart():
 def test_labels_become_names():
     cells = ["joy", " joy ", 3, 3.0, True, "", None, float("nan"), ["a", "b"], 2.5]
     names, faults = label_names(cells, None)
-    assert names == ["joy", "joy", "3", "3", "true", "", "", "", "", "2.5"]
+    assert names == ["joy", "joy", "3", "3.0", "true", "", "", "", "", "2.5"]  # as csv has them; see test_labels
     assert faults == {
         5: "the label is empty",
         6: "the label is empty",
@@ -73,7 +73,8 @@ def test_a_bad_row_stops_or_is_left_out_and_counted():
 @pytest.mark.parametrize(
     ("n_rows", "faults", "sentence"),
     [(0, {}, "train.csv has no row: a split needs at least one"),
-     (1, {0: "x"}, "train.csv has no usable row: a split needs at least one")],
+     (2, {0: "x", 1: "y"}, "train.csv has no usable row, but a split needs at least one: 2 of 2 are left out by "
+      "data.on_bad_row=drop (first: row 2: x)")],
 )  # fmt: skip
 def test_a_split_needs_a_row(n_rows, faults, sentence):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole

@@ -3,8 +3,8 @@
 import pytest
 
 from manyheads.config import DataConfig, Source
-from manyheads.data.columns import Columns, class_names, find_columns, label_cells, natural_order, require_columns
-from manyheads.data.rows import Table
+from manyheads.data.columns import Columns, class_names, find_columns, require_columns
+from manyheads.data.rows import Table, label_cells, natural_order
 
 
 def table_of(*names: str) -> Table:

@@ -139,6 +139,100 @@ def test_shares_leave_the_other_splits_as_they_are(place):
         assert Counter(one.train.labels).keys() == {0, 1}
 
 
+@pytest.mark.parametrize("share", [0.2, 0.8])
+def test_a_share_thins_what_is_learnt_and_never_what_is_judged(place, share):
+    """Folds are those of all rows, whatever the share; scikit-learn's rule that each row is judged once holds."""
+    whole = read_splits(data_of(place, folds=4), 3).train
+    of_share = read_splits(data_of(place, folds=4, train_share=share), 3).train
+    assert [*of_share.numbers] == [*whole.numbers] == [*range(2, 122)]
+    fold_n = deal_folds(of_share, 4, 3)
+    for fold in range(1, 5):
+        splits = read_splits(data_of(place, folds=4, fold=fold, train_share=share), 3)
+        all_learnt = read_splits(data_of(place, folds=4, fold=fold), 3)
+        assert splits.test is not None
+        assert [*splits.test.numbers] == np.asarray(of_share.numbers)[fold_n == fold].tolist()
+        assert {*splits.train.numbers} < {*all_learnt.train.numbers}
+        assert [*splits.validation.numbers] == [*all_learnt.validation.numbers]
+        assert len(splits.train) == round(share * len(all_learnt.train))
+    every = read_splits(data_of(place, folds=4, fold=0, train_share=share), 3)
+    assert len(every.train) == round(share * (120 - len(every.validation)))
+
+
+@pytest.mark.parametrize(
+    "more", [{"folds": 4, "fold": 2}, {"folds": 4, "fold": 0}, {}, {"folds": 4, "group": "author"}]
+)
+def test_a_run_may_be_validated_on_the_rows_it_learns_from(place, more):
+    carved = read_splits(data_of(place, **more), 3)
+    splits = read_splits(data_of(place, validation_split="train", **more), 3)
+    assert [*splits.validation.numbers] == [*splits.train.numbers]
+    for ours, theirs in ((splits.test, carved.test),):
+        assert (ours and [*ours.numbers]) == (theirs and [*theirs.numbers])
+    learnt = {*carved.train.numbers, *carved.validation.numbers}
+    assert {*splits.train.numbers} == learnt
+
+
+def test_rows_without_a_group_are_groups_of_their_own(place, write):
+    """As in scikit-learn's splitter, which is given a number of its own for each; rows of one text stay together."""
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    kinds = ["", "  ", "\u00a0", "\u200b"]
+    rows = [
+        (f"number {at if at < 380 else 7}", "ab"[at % 2], kinds[at % 4] if at * 37 % 100 < 60 else f"u{at % 40}")
+        for at in range(400)
+    ]
+    path = write(place / "authors.csv", rows, ("text", "label", "author"))
+    data = replace(data_of(place, group="author"), path=str(path))
+    splits = read_splits(data, 0)
+    assert [len(part) for part in splits.by_name().values()] == pytest.approx([320, 40, 40], abs=6)
+    assert (
+        "authors.csv: 240 of 400 rows have nothing in author (data.group): each is a group of its own" in splits.notes
+    )
+    fold_n = deal_folds(read_splits(replace(data, folds=5), 0).train, 5, 0)
+    groups = np.array([author.strip("\u200b\u00a0 ") or text for text, _, author in rows])
+    ids = np.unique(groups, return_inverse=True)[1]
+    labels = [label for _, label, _ in rows]
+    theirs = [len(own) for _, own in StratifiedGroupKFold(5).split(labels, labels, ids)]
+    assert np.ptp(np.bincount(fold_n)[1:]) <= np.ptp(theirs) + 2
+    assert len({*zip(ids.tolist(), fold_n.tolist(), strict=True)}) == len({*ids.tolist()})
+
+
+def test_groups_are_the_same_in_every_format(place):
+    """A number that pandas writes as 3.0 where others are missing is that of a file without missing ones."""
+    import json
+
+    import pandas as pd
+
+    authors = [None if at % 3 == 0 else at % 11 for at in range(90)]
+    frame = pd.DataFrame(
+        {"text": [f"number {at}" for at in range(90)], "label": ["ab"[at % 2] for at in range(90)], "author": authors}
+    )
+    frame.to_csv(place / "a.csv", index=False)
+    frame.to_parquet(place / "a.parquet")
+    lines = [json.dumps(dict(zip(frame, one, strict=True)) | {"author": author})
+             for one, author in zip(frame.itertuples(index=False), authors, strict=True)]  # fmt: skip
+    (place / "a.jsonl").write_text("\n".join(lines))
+    held = []
+    for name in ("a.csv", "a.parquet", "a.jsonl"):
+        splits = read_splits(replace(data_of(place, group="author", folds=3, fold=1), path=str(place / name)), 0)
+        held.append([[*part.texts] for part in splits.by_name().values()])
+        assert any("30 of 90 rows have nothing in author" in note for note in splits.notes)
+    assert held[0] == held[1] == held[2]
+
+
+def test_a_class_that_no_fold_learns_is_named(place):
+    """Rows without a label are no class, and a label is learnt where it is not the rarest of its row, too."""
+    lines = ['{"text": "none", "labels": []}']
+    lines += [f'{{"text": "both {at}", "labels": ["a", "b"]}}' for at in range(20)]
+    (place / "rows.jsonl").write_text("\n".join(lines))
+    data = replace(data_of(place, folds=5), path=str(place / "rows.jsonl"))
+    for fold in range(1, 6):
+        assert not any("cannot be learnt" in note for note in read_splits(replace(data, fold=fold), 0).notes)
+    (place / "rows.jsonl").write_text("\n".join([*lines, '{"text": "once", "labels": ["a", "rare"]}']))
+    said = [note for fold in range(1, 6) for note in read_splits(replace(data, fold=fold), 0).notes if "learnt" in note]
+    assert len(said) == 1
+    assert said[0].startswith("train: no row of rare, which fold ")
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import datasets
 import pytest
@@ -49,6 +50,43 @@ def test_hub_splits_are_read_by_name(asked):
     assert (len(splits.train), len(splits.validation), len(splits.test or [])) == (40, 6, 8)
     assert (splits.labels, splits.train.source, splits.train.numbers[0]) == (["neg", "pos"], "no/such/train", 1)
     assert list(read_split(config(), "test", ["pos", "neg"]).labels) == [1, 0] * 4
+
+
+@pytest.mark.parametrize("reader", ["hub", "saved", "files"])
+def test_splits_that_are_not_read_are_named_whoever_reads_them(reader, asked, monkeypatch, tmp_path):
+    names = ["train", "validation_matched", "validation_mismatched", "test_matched"]
+    loaded = datasets.DatasetDict({name: split(40, name) for name in names})
+    data = DataConfig(source=Source.files, path=str(tmp_path / "mine"), text="sentence")
+    if reader == "hub":
+        data = config()
+        monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: loaded)
+    elif reader == "saved":
+        loaded.save_to_disk(data.path)
+    else:
+        (tmp_path / "mine").mkdir()
+        for name in names:
+            loaded[name].to_csv(tmp_path / "mine" / f"{name}.csv")
+    end = ".csv" if reader == "files" else ""
+    names = ["validation_matched", "validation_mismatched", "test_matched"]
+    names = sorted(names) if reader == "files" else names
+    assert read_splits(data, 0).notes[0] == (
+        f"not read, as their names are those of no split: {', '.join(f'{name}{end}' for name in names)}; name them by "
+        "data.validation_split=validation_matched data.test_split=test_matched"
+    )
+    typed = replace(data, validation_split="validation_matched", test_split="test_matched")
+    named = read_splits(typed, 0)
+    assert [len(part) for part in named.by_name().values()] == [40, 40, 40]
+    assert named.notes[0] == f"not read, as its name is that of no split: validation_mismatched{end}"
+
+
+def test_one_of_two_splits_of_one_role_is_named(asked, monkeypatch):
+    loaded = {name: split(40, name) for name in ("train", "validation", "dev", "unsupervised")}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.DatasetDict(loaded))
+    notes = [note for note in read_splits(config(), 0).notes if note.startswith("not read")]
+    assert notes == [
+        "not read, as validation is the validation split: dev",
+        "not read, as its name is that of no split: unsupervised",
+    ]
 
 
 def test_a_config_of_a_converted_revision_is_a_folder(asked):

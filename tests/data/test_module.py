@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from manyheads.config import BatchConfig
+from manyheads.config import BatchConfig, DataConfig, RunConfig
 from manyheads.data.datamodule import COUNTED_EPOCHS, TextData
 from manyheads.data.tokens import Tokens
 
@@ -19,6 +19,13 @@ def data() -> TextData:
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     split = Tokens(ids, offsets, None, torch.zeros(200, dtype=torch.int64))
     return TextData({"train": split, "validation": split}, BatchConfig(tokens=200, rows=16, accumulate=2), seed=3)
+
+
+def test_folds_without_one_of_them_are_refused(tmp_path):
+    """Its validation rows would be those that it learns from."""
+    run = RunConfig(data=DataConfig(cache=str(tmp_path), folds=3))
+    with pytest.raises(ValueError, match=r"^data.folds=3 stands for as many runs.*by data.fold=1 to 3, or 0"):
+        TextData.from_run(run)
 
 
 def attach(data: TextData, **place: int) -> None:

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.stats import binomtest
 
 from manyheads.cli import main as cli
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, parted
 from manyheads.evaluation import facts
 from manyheads.evaluation.audit import Suspects, suspects_sections, write_suspects
 from manyheads.evaluation.facts import (
@@ -110,6 +110,18 @@ def test_a_class_whose_name_holds_a_bar_has_its_probability(tmp_path: Path):
     write_suspects(tmp_path / "suspects.csv", rows, suspects, ["a|b", "c"])
     with (tmp_path / "suspects.csv").open(newline="") as file:
         assert [float(one["p_label"]) for one in csv.DictReader(file)] == [0.2, 0.3]
+
+
+def test_labels_whose_names_hold_a_bar_have_their_probability_and_are_read_back(tmp_path: Path):
+    labels = ["R&D | research", "billing", "R&D"]
+    rows = rows_of(["one", "two", "three"], [0, 1, 2], [(0, 1), (1,), ()])
+    suspects = Suspects([0, 1, 2], np.array([[0.2, 0.8, 0.9], [0.7, 0.3, 0.6], [0.4, 0.1, 0.1]]), multi=True)
+    write_suspects(tmp_path / "suspects.csv", rows, suspects, labels)
+    with (tmp_path / "suspects.csv").open(newline="") as file:
+        lines = [*csv.DictReader(file)]
+    assert [float(one["p_label"]) for one in lines] == [0.2, 0.3, 0.6]
+    assert [parted(one["label"]) for one in lines] == [["R&D | research", "billing"], ["billing"], ["no label"]]
+    assert [parted(one["likelier"]) for one in lines] == [["billing", "R&D"], ["R&D | research", "R&D"], ["no label"]]
 
 
 def test_a_guess_lies_in_its_interval(monkeypatch):

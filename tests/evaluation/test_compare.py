@@ -18,16 +18,21 @@ from manyheads.config import (
     CalibrationMethod,
     CompareConfig,
     DataConfig,
+    EvaluateConfig,
     InferenceHardware,
+    PredictConfig,
+    Predictions,
     RunConfig,
     run_data,
 )
 from manyheads.data.rows import Rows
+from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
 from manyheads.evaluation.calibrate import calibrate
 from manyheads.evaluation.compare import Judged, compare, compared, mcnemar, names_of, rows_needed, verdict
-from manyheads.evaluation.evaluate import EvaluationData
+from manyheads.evaluation.evaluate import EvaluationData, evaluate
 from manyheads.inference.folder import load
+from manyheads.inference.predict import predict
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
@@ -87,6 +92,78 @@ def test_a_model_of_any_number_of_labels_is_compared_by_all_of_them(label_folder
     *_, pair = found["pairs"]
     assert (pair["won"], pair["lost"], pair["changed"]) == (0, 3, 3)
     assert len((tmp_path / "out" / "changed.csv").read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("multi", [False, True])
+def test_our_own_predictions_are_joined_by_their_rows(
+    request, data: Path, tmp_path: Path, kind: str, multi: bool
+) -> None:
+    """In whatever order their lines are, as a spreadsheet sorts them: a model is level with its own predictions."""
+    import pandas as pd
+
+    folder = request.getfixturevalue("label_folder" if multi else "model_folder")
+    lines = [line.split(",") for line in data.read_text().splitlines()[1:]]
+    lines = [(text, label if at % 3 else "|".join(LABELS[: 2 * multi])) for at, (text, label) in enumerate(lines)]
+    with data.open("w", newline="") as file:
+        rows = [(text, label or "good", f"a {at}") for at, (text, label) in enumerate(lines)]
+        csv.writer(file).writerows([("text", "labels" if multi else "label", "row"), *rows])
+    asked = {"data": run_data(path=str(data)), "output": str(tmp_path / "judged"), "predictions": Predictions[kind]}
+    evaluate(EvaluateConfig(run=str(folder), hardware=CPU, **asked))
+    frame = getattr(pd, f"read_{kind}")(tmp_path / "judged" / f"predictions.{kind}").drop(columns="text")
+    assert {"row", "index", "input_row"} <= {*frame}
+    for name, turned in (("sorted", frame.sort_values("p_good")), ("turned", frame[::-1])):
+        path = tmp_path / f"{name}.{kind}"
+        getattr(turned, f"to_{kind}")(path, index=False)
+        pair = run([folder, path], data, tmp_path / name)["pairs"][0]
+        assert (pair["changed"], pair["won"], pair["lost"]) == (0, 0, 0)
+        one = turned.drop(columns=["row"])
+        getattr(one, f"to_{kind}")(path, index=False)
+        assert run([folder, path], data, tmp_path / f"{name}-index")["pairs"][0]["changed"] == 0
+    for changed in (frame.assign(index=frame["index"] + 1), frame.assign(row=7)):
+        getattr(changed, f"to_{kind}")(tmp_path / f"others.{kind}", index=False)
+        with pytest.raises(ValueError, match="has the columns index and row, as predictions of evaluate have, but"):
+            run([folder, tmp_path / f"others.{kind}"], data, tmp_path / "out")
+
+
+def test_a_column_called_index_that_is_of_something_else_is_not_followed(model_folder, data, tmp_path) -> None:
+    answers = "".join(f"{LABELS[at % 3]},{at * 3}\n" for at in range(20) for _ in "ab")
+    (tmp_path / "theirs.csv").write_text(f"prediction,index\n{answers}")
+    found = run([model_folder, tmp_path / "theirs.csv"], data, tmp_path / "out")
+    assert found["models"]["theirs.csv"]["accuracy"]["value"] == 1
+
+
+def test_labels_with_a_bar_in_their_name_are_read_back(ship_model, tmp_path: Path) -> None:
+    names = ["R&D | research", "billing", "account"]
+    folder = ship_model(tmp_path / "run" / "model", thresholds=[0.34, 0.33, 0.32])
+    (folder / "labels.json").write_text(json.dumps(names))
+    draw = np.random.default_rng(0)
+    words = ["good", "bad", "fine", "awful", "film", "very", "not"]
+    rows = [
+        {"text": f"{' '.join(draw.choice(words, 4))} {at}", "labels": [name for name in names if draw.random() < 0.5]}
+        for at in range(40)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "judged"
+    asked = {"data": run_data(path=str(tmp_path / "rows.jsonl")), "output": str(out)}
+    judged = evaluate(EvaluateConfig(run=str(folder), hardware=CPU, **asked))
+    pair = run([folder, out / "predictions.csv"], tmp_path / "rows.jsonl", tmp_path / "compared")["pairs"][0]
+    assert pair["changed"] == 0
+
+    def read_back(path: Path, label: str) -> Any:
+        to = {"output": str(tmp_path / f"{path.name}-{label}"), "hardware": CPU}
+        return evaluate(EvaluateConfig(run=str(folder), data=run_data(path=str(path), label=label), **to))["micro_f1"]
+
+    assert read_back(out / "predictions.csv", "labels") == judged["micro_f1"]
+    assert read_back(out / "predictions.csv", "prediction")["value"] == 1
+    held = []
+    for kind in ("jsonl", "csv", "parquet"):
+        path = tmp_path / f"answers.{kind}"
+        predict(PredictConfig(run=str(folder), input=str(tmp_path / "rows.jsonl"), output=str(path), hardware=CPU))
+        held.append(read_split(DataConfig(path=str(path), label="labels"), "all", names, multi=True).sets)
+    given = [json.loads(line)["labels"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert [{names[label] for label in one} for one in held[0]] == [{*one} for one in given]
+    assert [*held[0]] == [*held[1]] == [*held[2]]
 
 
 def test_predictions_are_read_as_labels_are(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from manyheads.config.data import BatchConfig as BatchConfig
 from manyheads.config.data import Cutting as Cutting
 from manyheads.config.data import DataConfig as DataConfig
 from manyheads.config.data import Long as Long
+from manyheads.config.data import MergeLabels as MergeLabels
 from manyheads.config.data import OnBadRow as OnBadRow
 from manyheads.config.data import Source as Source
 from manyheads.config.data import TokenizerConfig as TokenizerConfig

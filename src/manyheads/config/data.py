@@ -29,6 +29,11 @@ class Source(Enum):
 OnBadRow = Enum("OnBadRow", {"raise": "raise", "drop": "drop"})  # a call, because `raise` is a keyword
 
 
+class MergeLabels(Enum):
+    none = "none"
+    case = "case"  # Card and card are one class, called as most rows spell it
+
+
 class Long(Enum):
     cut = "cut"  # the end is left out
     both = "both"  # head and tail are kept
@@ -122,6 +127,11 @@ class DataConfig:
         MOST_WINDOWS, "most windows of a text; those of a longer one are evenly spread", ge=1, le=4096, needs="windows"
     )
     rows: int = setting(0, "rows read of each split; 0: all", ge=0)
+    merge_labels: MergeLabels = setting(
+        MergeLabels.none,
+        "classes that are one: case joins those that differ by case only",
+        tasks=("classify", "pretrain"),
+    )
     on_bad_row: OnBadRow = setting(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
     cache: str = setting(
         "",

@@ -1,19 +1,17 @@
-"""Which column is the text, its pair and the answer; the order of the classes; sets of labels.
+"""Which column is the text, its pair and the answer; sets of labels: their ids, and which of them splits are carved by.
 
-Of rows with any number of labels: names as they were read, their ids, and which of them splits are carved by.
 Standard library only.
 """
 
 import difflib
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 from manyheads.config import DataConfig, Source, Task
 from manyheads.config.fields import listed, show
-from manyheads.data.rows import Rows, label_names
+from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
 from manyheads.data.table import Coded, Table, coded
 
 ANSWER = {  # the setting that names its column
@@ -21,7 +19,6 @@ ANSWER = {  # the setting that names its column
     Task.seq2seq: "target",
     Task.pretrain: "text",  # which answers for itself
 }
-MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
 WORDS_OF_TEXT = 5  # names of columns seldom have so many
@@ -131,7 +128,7 @@ def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
     different = coded(table.column(columns.answer)).values
     cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in different]
     none = {"-1", "-1.0"} if columns.multi else {"-1", "-1.0", "None", ""}
-    if not {str(cell).strip() for cell in cells} <= none:
+    if not {*map(spelled, cells)} <= none:
         return ""
     first = "-1, which stands for none" if str(cells[0]).startswith("-1") else "empty"
     return (
@@ -152,17 +149,6 @@ def _require_names(table: Table) -> None:
     )
 
 
-def label_cells(cells: list[Any], column: str) -> list[Any]:
-    """Cells of the label column; in a column called `labels` a text may join several names by `|`, or none."""
-    if column != MULTI_LABEL:
-        return cells
-    return [_parts(cell) if cell is None or isinstance(cell, str) else cell for cell in cells]
-
-
-def _parts(cell: str | None) -> list[str]:
-    return [name for name in (cell or "").split("|") if name.strip()]
-
-
 def class_names(features: dict[str, Any]) -> dict[str, list[str]]:
     """Names of the classes by column, from a dataset's features as `datasets` writes them; also of lists of classes."""
     inner = {name: one.get("feature", one) for name, one in features.items() if isinstance(one, dict)}
@@ -173,24 +159,12 @@ def class_names(features: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def natural_order(names: Iterable[str]) -> list[str]:
-    """Sorted as a person would: 2 before 10, numbers by value."""
-
-    def key(name: str) -> tuple[list[tuple[int, float, str]], str]:
-        if re.fullmatch(r"[+-]?\d+(\.\d+)?", name):
-            return [(0, float(name), "")], name
-        parts = re.split(r"(\d+)", name)
-        return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts], name
-
-    return sorted(names, key=key)
-
-
 def as_found(table: Table, columns: Columns) -> Columns:
     """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
     cells = label_cells(coded(table.column(columns.answer)).values, columns.answer)
     in_lists = columns.answer == MULTI_LABEL or all(isinstance(cell, list) for cell in cells)
-    several = any(isinstance(cell, list) and len({str(one).strip() for one in cell}) != 1 for cell in cells)
+    several = any(isinstance(cell, list) and len({*map(spelled, cell)}) != 1 for cell in cells)
     return replace(columns, multi=in_lists and several)
 
 
@@ -201,9 +175,10 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
         ValueError: they are in the column `labels`, where | joins them; or cells are lists of zeros and ones.
     """
     _refuse_marks(table, columns)
-    cells = [cell for cell in coded(table.column(columns.answer)).values if isinstance(cell, str)]
-    sign = _joining_sign({*cells})
     in_labels = columns.answer == MULTI_LABEL
+    cells = [cell for cell in coded(table.column(columns.answer)).values if isinstance(cell, str)]
+    cells = [cell for cell in cells if not in_labels or in_json(cell) is None]
+    sign = _joining_sign({*cells})
     if not sign or (in_labels and any("|" in cell for cell in cells)):
         return []
     first = next(cell for cell in cells if sign in cell)
@@ -241,24 +216,6 @@ def _joining_sign(cells: set[str]) -> str:
         if sum(counts[part] > 1 for part in joined) * 2 > len(joined):
             return sign
     return ""
-
-
-def label_sets(cells: list[object], classes: list[str] | None) -> tuple[list[tuple[str, ...]], dict[int, str]]:
-    """Label names of each cell, each once, in its order, and by index why a cell is no set of labels. An empty one has
-    none."""
-    of_cells = [cell if isinstance(cell, list) else [] if cell is None or cell == "" else [cell] for cell in cells]
-    names, faults = label_names([name for cell in of_cells for name in cell], classes)
-    sets: list[tuple[str, ...]] = []
-    found: dict[int, str] = {}
-    start = 0
-    for index, cell in enumerate(of_cells):
-        one = tuple(dict.fromkeys(names[start : start + len(cell)]))
-        wrong = next((faults[at] for at in range(start, start + len(cell)) if at in faults), None)
-        if wrong is not None:
-            found[index] = wrong
-        sets.append(one)
-        start += len(cell)
-    return sets, found
 
 
 def named_twice(cells: list[Any], answers: list[Any], faults: Collection[int]) -> list[int]:

@@ -62,10 +62,15 @@ class TextData(LightningDataModule):
         names of the classes, `tokenizer` the tokenizer.
 
         Raises:
-            ValueError: a mistake in the data, in one sentence; or `batch.tokens=auto`.
+            ValueError: a mistake in the data, in one sentence; `batch.tokens=auto`; `data.folds` without `data.fold`.
         """
         if run.batch.is_auto:
             raise ValueError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
+        if run.data.folds and run.data.fold is None:
+            raise ValueError(
+                f"data.folds={run.data.folds} stands for as many runs, which manyheads.train alone starts: choose one "
+                f"by data.fold=1 to {run.data.folds}, or 0 to learn from all rows"
+            )
         splits = read_rows(run, with_test=run.test)
         tokenizer, tokens = prepare_tokens(splits, run)
         data = cls(tokens, run.batch, run.seed)

@@ -3,6 +3,7 @@
 import difflib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,20 @@ from manyheads.config.fields import listed, show
 from manyheads.data.arrow import Stream, is_saved, open_hub, open_saved, streamed, table_of
 from manyheads.data.demo import dates_splits, demo_splits
 from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, read_file, text_of, why_unread
+from manyheads.data.rows import spelled
 from manyheads.data.seen import cache_folder, remembered
 from manyheads.data.splits import (
     ALIASES,
     KNOWN,
     files_inside,
-    folder_notes,
     is_called_split,
     name_dataset_splits,
     name_files,
     require_typed_names,
     take_typed_names,
+    typed_names,
     typed_split,
+    unread_notes,
 )
 from manyheads.data.table import Coded, Table, coded, joined, taken
 
@@ -32,16 +35,16 @@ COLUMN = "split"
 ROLES = {name: role for role, names in ALIASES.items() for name in names}
 
 
-def class_folders(folder: Path, data: DataConfig) -> dict[str, Path]:
+def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list[str]]:
     """Role to the folder that holds those of its classes; `all`: there is just one. None where `folder` holds tables,
-    or texts of a split, beside them.
+    or texts of a split, beside them. And notes on those that are not read.
 
     Raises:
         ValueError: a typed name is that of no folder that holds folders of classes.
     """
     beside = files_inside(folder, data)
     if any(stem.lower() in KNOWN or kind_of(files[0]) != ".txt" for stem, files in beside.items()):
-        return {}
+        return {}, []
     inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
     splits = {path.name: path for path in inside if is_called_split(path, data) and len(_classes(path)) > 1}
     by_name = {name.lower(): path for name, path in splits.items()}
@@ -51,9 +54,12 @@ def class_folders(folder: Path, data: DataConfig) -> dict[str, Path]:
         names = [path.name for path in inside if len(_classes(path)) > 1]
         where = f"data.path={data.path}"
         require_typed_names(names, data, f"the name of no folder of classes in {where}", "its folders are named")
-        return found if len(found) > 1 else {"all": found["train"]}
+        notes = unread_notes(
+            dict(zip(names, names, strict=True)), {role: one.name for role, one in found.items()}, data
+        )
+        return found if len(found) > 1 else {"all": found["train"]}, notes
     is_flat = not any(path.name.lower() in KNOWN for path in inside) and len(_classes(folder)) > 1
-    return {"all": folder} if is_flat else {}
+    return {"all": folder} if is_flat else {}, []
 
 
 def read_class_folders(folder: Path) -> Table:
@@ -104,41 +110,44 @@ def _texts(folder: Path) -> list[Path]:
 Tables = dict[str, Callable[[], Table]]  # by role: train, validation, test; or `all` alone
 
 
-def open_tables(data: DataConfig) -> Tables:
+def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[str]]:
     """The tables `data` names, by role; a file is read when its table is called for, but one that holds everything at
-    once, as it may say of each row which split it is of.
+    once, as it may say of each row which split it is of. And notes on what lies beside them and is not read.
 
     Raises:
-        ValueError: there is no such file, folder, dataset or split.
+        ValueError: there is no such file, folder, dataset or split; or a name that must be `typed` right is not.
     """
-    tables = _opened(data)
-    return parts_of(tables["all"](), data) if "all" in tables else tables
+    tables, notes = _opened(data, typed=typed)
+    return parts_of(tables["all"](), data, typed=typed) if "all" in tables else tables, notes
 
 
-def _opened(data: DataConfig) -> Tables:
+def _opened(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     assert data.path or data.source is not Source.run, "the caller reads the run's own settings"
     if data.path:
-        return _local(data)
+        return _local(data, typed=typed)
     if data.source is Source.hub:
-        splits = open_hub(data)
-        roles = name_dataset_splits(splits, data, data.hub)
-        return {role: _of_dataset(splits[name], data, f"{data.hub}/{name}") for role, name in roles.items()}
-    is_demo = data.source is Source.demo
+        return _named_splits(open_hub(data), data, data.hub, data.hub)
+    made, is_demo = data.source.name, data.source is Source.demo
     names, splits = (["text", "label"], demo_splits()) if is_demo else (["source", "target"], dates_splits())
-    made = data.source.name
-    return {role: lambda role=role, rows=rows: _made(f"{made}/{role}", names, rows) for role, rows in splits.items()}
+    roles, notes = name_dataset_splits(splits, data, f"data={made}")
+    return {role: partial(_made, f"{made}/{name}", names, splits[name]) for role, name in roles.items()}, notes
+
+
+def _named_splits(splits: dict[str, Any], data: DataConfig, name: str, where: str) -> tuple[Tables, list[str]]:
+    """The splits of a dataset that is called `name`, by role."""
+    roles, notes = name_dataset_splits(splits, data, where)
+    return {role: _of_dataset(splits[one], data, f"{name}/{one}") for role, one in roles.items()}, notes
 
 
 def open_split(data: DataConfig, split: str) -> Table:
     """The table of one split; a single file is read whole. ValueError: there is no such split."""
-    notes_of_folder(data)
-    tables = open_tables(data)
+    tables, _ = open_tables(data)
     if split not in tables and "all" not in tables:
         raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     return tables["all" if "all" in tables else split]()
 
 
-def _local(data: DataConfig) -> Tables:
+def _local(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     path = Path(data.path).expanduser()
     if data.streaming and not (path.is_dir() and is_saved(path)):
         raise ValueError(
@@ -146,7 +155,7 @@ def _local(data: DataConfig) -> Tables:
             "neither: remove it, as large files are read where they are"
         )
     if path.is_dir():
-        return _saved(path, data) if is_saved(path) else _folder(path, data)
+        return _saved(path, data) if is_saved(path) else _folder(path, data, typed=typed)
     if not path.exists():
         beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, beside, n=1)
@@ -154,26 +163,28 @@ def _local(data: DataConfig) -> Tables:
         raise ValueError(f"data.path={data.path} does not exist: {hint}")
     if kind_of(path) is None:
         raise ValueError(f"data.path={data.path} {why_unread(path)}")
-    return {"all": lambda: _shards([path], data)}
+    return {"all": lambda: _shards([path], data)}, []
 
 
-def _saved(path: Path, data: DataConfig) -> Tables:
+def _saved(path: Path, data: DataConfig) -> tuple[Tables, list[str]]:
     splits = open_saved(path)
-    roles = {"all": "all"} if "all" in splits else name_dataset_splits(splits, data, f"data.path={data.path}")
     if data.streaming:
         splits = {name: Stream(one.to_iterable_dataset(), one._fingerprint) for name, one in splits.items()}
-    return {role: _of_dataset(splits[name], data, f"{path.name}/{name}") for role, name in roles.items()}
+    if "all" in splits:
+        return {"all": _of_dataset(splits["all"], data, f"{path.name}/all")}, []
+    return _named_splits(splits, data, path.name, f"data.path={data.path}")
 
 
 def _of_dataset(split: Any, data: DataConfig, source: str) -> Callable[[], Table]:
     return lambda: streamed(split, data, source) if data.streaming else table_of(split, source)
 
 
-def _folder(path: Path, data: DataConfig) -> Tables:
-    if classes := class_folders(path, data):
-        return {role: lambda folder=folder: read_class_folders(folder) for role, folder in classes.items()}
-    found = name_files(path, data)
-    return {role: lambda files=files: _shards(files, data) for role, files in found.items()}
+def _folder(path: Path, data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
+    classes, notes = class_folders(path, data)
+    if classes:
+        return {role: partial(read_class_folders, folder) for role, folder in classes.items()}, notes
+    found, notes = name_files(path, data, typed=typed)
+    return {role: partial(_shards, files, data) for role, files in found.items()}, notes
 
 
 def _shards(files: list[Path], data: DataConfig) -> Table:
@@ -189,21 +200,27 @@ def _made(source: str, names: list[str], rows: list[tuple[str, str]]) -> Table:
     return Table(names, cells.__getitem__, range(1, len(rows) + 1), source)
 
 
-def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
+def parts_of(table: Table, data: DataConfig, *, typed: bool) -> dict[str, Callable[[], Table]]:
     """Role to rows, where each row of the table is given one and some are for training; else `all`.
 
     Raises:
-        ValueError: a typed name is in no row of the column.
+        ValueError: a typed name is in no row of the column, or names a part of a file that has none.
     """
     whole = {"all": lambda: table}
     named = next((name for name in table.names if name.casefold() == COLUMN), None)
     if named is None or named in (data.text, data.text_pair, data.label, data.target):
+        path = Path(data.path).expanduser()
+        for role, name in typed_names(data).items() if typed and (path.is_file() or is_saved(path)) else ():
+            raise ValueError(
+                f"data.{role}_split={show(name)} is the name of no split of data.path={data.path}, which is one table "
+                f"without a column {COLUMN}: remove it, or give a folder with a file for each split"
+            )
         return whole
     import numpy as np
 
     said = _said(table, named, data)
-    typed = {one.lower(): one for role in ALIASES if (one := typed_split(data, role))}
-    known = typed | ROLES
+    by_typed = {one.lower(): one for role in ALIASES if (one := typed_split(data, role))}
+    known = by_typed | ROLES
     n_rows = np.bincount(said.codes, minlength=len(said.values)).tolist()
     names = [known.get(one) if n else "" for one, n in zip(said.values, n_rows, strict=True)]
     counts = Counter({name: 0 for name in names if name})
@@ -215,7 +232,9 @@ def parts_of(table: Table, data: DataConfig) -> dict[str, Callable[[], Table]]:
         return whole
     if Path(data.path).expanduser().is_file():  # else it is the name of a file, or of a split
         where = f"in no row of the column {show(named)} of data.path={data.path}"
-        require_typed_names(sorted({str(typed.get(one, one)) for one in said.used()}), data, where, "its rows are of")
+        require_typed_names(
+            sorted({str(by_typed.get(one, one)) for one in said.used()}), data, where, "its rows are of"
+        )
     if None in names:
         others = listed(sorted({str(one) for one, name in zip(said.values, names, strict=True) if name is None}))
         table.notes.append(
@@ -242,7 +261,7 @@ def _said(table: Table, named: str, data: DataConfig) -> Coded:
         every = coded(column)
         codes = every.codes.copy()
         codes[[*table.broken]] = len(every.values)
-        return {"codes": codes, "values": [*(str(one).strip().lower() for one in every.values), "train"]}
+        return {"codes": codes, "values": [*(spelled(one).lower() for one in every.values), "train"]}
 
     def fits(found: dict[str, Any]) -> bool:
         codes = found["codes"]
@@ -265,15 +284,3 @@ def _part(table: Table, indices: Any) -> Table:
         notes=table.notes,
         positions=indices,
     )
-
-
-def notes_of_folder(data: DataConfig) -> list[str]:
-    """What to say of the files of a folder that are not read.
-
-    Raises:
-        ValueError: as of `folder_notes`.
-    """
-    folder = Path(data.path).expanduser()
-    if not data.path or not folder.is_dir() or is_saved(folder) or class_folders(folder, data):
-        return []
-    return folder_notes(folder, data)

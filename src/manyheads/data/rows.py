@@ -4,25 +4,37 @@ Rows that were checked, the splits of a run. Errors name file and row, warnings 
 Standard library at first: a mistake is reported before torch is imported.
 """
 
+import json
 import re
 import unicodedata
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import combinations, islice, repeat
 from typing import Any
 
 from manyheads.config import OnBadRow
-from manyheads.data.table import Table, Unread, parts_of, taken
+from manyheads.config.fields import show
+from manyheads.data.table import Coded, Table, Unread, parts_of, taken
 
-HALF = "holds half a character (a lone surrogate), which UTF-8 cannot write"
 SCORES = 20  # labels with decimals, of fewer nothing is said
 ROWS_AT_ONCE = 4096
 LETTERS = 200  # of a text, by which its script is told
+HALF = "holds half a character (a lone surrogate), which UTF-8 cannot write"
 REMEDY = "correct it, or leave such rows out by data.on_bad_row=drop"
+MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
+WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")  # a number
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+SHOWN = 3  # classes that are noted together
+BARE = r"[^\x00-\x7f]"
+UNSEEN = re.compile(  # signs of no width; joiners have a meaning between letters of Persian or Hindi, and in emoji
+    "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]"
+    rf"|[\u200c\u200d](?!{BARE})|(?<!{BARE})[\u200c\u200d]"
+)
 
 
 @dataclass(slots=True)
@@ -95,7 +107,7 @@ class Rows:
         if self.targets is not None:
             answers: Iterable[str] = self.targets
         elif self.sets is not None:
-            answers = ("|".join(sorted(labels[id] for id in one)) if labels else "" for one in self.sets)
+            answers = (joined(sorted(labels[id] for id in one)) if labels else "" for one in self.sets)
         else:
             answers = (labels[id] for id in self.labels) if labels else repeat("", len(self))
         pairs: Iterable[Any] = repeat("", len(self)) if self.pairs is None else self.pairs
@@ -195,16 +207,53 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "unknown").split(" ")[0].split("-")[0].lower()
 
 
-def label_names(cells: Sequence[Any], classes: list[str] | None) -> tuple[list[str], dict[int, str]]:
-    """Class name of each cell, and by index why a cell names no class. Names are stripped; whole numbers lose `.0`.
+def spelled(cell: object) -> str:
+    """The name in a cell, the same from every format: composed (NFC), with single spaces between words and without
+    signs that cannot be seen; true and false as JSON has them, numbers as Python writes them. Empty: there is none."""
+    if cell is None or cell != cell:
+        return ""
+    name = f"{int(cell)}.0" if isinstance(cell, float) and cell.is_integer() else str(cell)
+    if not name.isascii():
+        name = unicodedata.normalize("NFC", UNSEEN.sub("", name))
+    name = " ".join(name.split())
+    return name.lower() if name.lower() in ("true", "false") else name
 
-    A list of one label, once or more, is that label; a row with several, or with none, has no class.
-    """
+
+class Known:
+    """Names of classes, and which of them another spelling means: 1.0 is 1 where there is no 1.0; in `any_case`, card
+    is Card where there is no card."""
+
+    def __init__(self, names: Sequence[str], *, any_case: bool = False) -> None:
+        self.every = names
+        self.ways = [lambda name: name, spelled, whole, *([lambda name: whole(name).casefold()] if any_case else [])]
+        self.names: list[dict[str, str]] = []
+        for way in self.ways:
+            several = [*map(way, names)]
+            times = Counter(several)
+            self.names.append({one: name for one, name in zip(several, names, strict=True) if times[one] == 1})
+
+    def named(self, cell: object) -> str:
+        """The class; the name as it is spelled where it is none."""
+        name = cell if isinstance(cell, str) else spelled(cell)
+        found = (names.get(way(name)) for way, names in zip(self.ways, self.names, strict=True))
+        return next((one for one in found if one is not None), spelled(name))
+
+
+def whole(name: str) -> str:
+    """A number without a fraction of zeros."""
+    found = WHOLE.fullmatch(name)
+    return found[1] if found else name
+
+
+def label_names(
+    cells: Sequence[Any], classes: list[str] | None, known: Known | None = None
+) -> tuple[list[str], dict[int, str]]:
+    """Class name of each cell, `spelled` or as one of the classes that are `known`, and by index why a cell names no
+    class. A list of one label, once or more, is that label; a row with several, or with none, has no class."""
     faults: dict[int, str] = {}
     names: list[str] = []
-    known: dict[object, str | None] = {}
     for index, cell in enumerate(cells):
-        if isinstance(cell, list) and len({str(one).strip() for one in cell}) != 1:
+        if isinstance(cell, list) and len({*map(spelled, cell)}) != 1:
             faults[index] = f"has {len(cell) or 'no'} label{'s' if cell else ''}, but one is needed"
             names.append("")
             continue
@@ -213,17 +262,120 @@ def label_names(cells: Sequence[Any], classes: list[str] | None) -> tuple[list[s
             faults[index] = f"the label is {_kind(cell)}, but a row has one class"
             names.append("")
             continue
-        key = (cell, type(cell))
-        if key not in known:
-            known[key] = _name(cell, classes)
-        name = known[key]
-        if name is None:
-            unknown = classes is not None and cell is not None
-            faults[index] = f"the label {cell} is not a known class" if unknown else "the label is empty"
+        is_id = classes is not None and isinstance(cell, int)
+        name = spelled((classes[cell] if 0 <= cell < len(classes) else "") if classes is not None and is_id else cell)
+        if not name:
+            faults[index] = f"the label {cell} is not a known class" if is_id else "the label is empty"
         elif not name.isascii() and not _is_encodable(name):
             faults[index] = f"the label {HALF}"
-        names.append(name or "")
+        names.append(name if known is None else known.named(name))
     return names, faults
+
+
+def label_cells(cells: Sequence[Any], column: str, *, multi: bool = False) -> list[Any]:
+    """Cells of the label column; in a column called `labels`, or where rows are known to have any number of labels, a
+    text is `joined` names, or none."""
+    if column != MULTI_LABEL and not multi:
+        return [*cells]
+    return [parted(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
+
+
+def label_sets(
+    cells: list[object], classes: list[str] | None, known: Known | None = None
+) -> tuple[list[tuple[str, ...]], dict[int, str]]:
+    """Label names of each cell, each once, in its order, and by index why a cell is no set of labels. An empty one has
+    none."""
+    of_cells = [cell if isinstance(cell, list) else [] if cell is None or cell == "" else [cell] for cell in cells]
+    names, faults = label_names([name for cell in of_cells for name in cell], classes, known)
+    sets: list[tuple[str, ...]] = []
+    found: dict[int, str] = {}
+    start = 0
+    for index, cell in enumerate(of_cells):
+        one = tuple(dict.fromkeys(names[start : start + len(cell)]))
+        wrong = next((faults[at] for at in range(start, start + len(cell)) if at in faults), None)
+        if wrong is not None:
+            found[index] = wrong
+        sets.append(one)
+        start += len(cell)
+    return sets, found
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names of labels in one cell: by |, or as a list in JSON where that would be read as other names; empty: none."""
+    cell = "|".join(names)
+    is_plain = cell.count("|") < max(1, len(names)) and not cell.startswith("[")
+    return cell if is_plain else json.dumps([*names], ensure_ascii=False)
+
+
+def parted(cell: str) -> list[str]:
+    """The names that are joined in a cell."""
+    listed_in = in_json(cell)
+    return [name for name in cell.split("|") if spelled(name)] if listed_in is None else listed_in
+
+
+def in_json(cell: str) -> list[str] | None:
+    """The names in a cell that is a list of texts in JSON; None: it is none."""
+    try:
+        found = json.loads(cell) if cell.lstrip().startswith("[") else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) and all(isinstance(one, str) for one in found) else None
+
+
+def natural_order(names: Iterable[str]) -> list[str]:
+    """Sorted as a person would: 2 before 10, numbers by value."""
+
+    def key(name: str) -> tuple[list[tuple[int, float, str]], str]:
+        if re.fullmatch(r"[+-]?\d+(\.\d+)?", name):
+            return [(0, float(name), "")], name
+        parts = re.split(r"(\d+)", name)
+        return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts], name
+
+    return sorted(names, key=key)
+
+
+def called(answers: Coded, declared: Sequence[str], source: str, *, any_case: bool) -> tuple[dict[str, str], list[str]]:
+    """What the classes of a training split are called that have another name in its answers, or among those that a
+    dataset has `declared`, and notes on names
+    that may mean one class: whole numbers have no fraction where all names are whole numbers; in `any_case`, names that
+    differ by case only are one, as most rows spell it."""
+    import numpy as np
+
+    n_of_value = np.bincount(answers.codes, minlength=len(answers.values)).tolist()
+    spelled_as, n_rows = Counter[str](dict.fromkeys(map(spelled, declared), 0)), Counter[str]()
+    for answer, n in zip(answers.values, n_of_value, strict=True):
+        spelled_as.update(dict.fromkeys([answer] if isinstance(answer, str) else answer, n) if n else {})
+    are_whole = all(map(WHOLE.fullmatch, spelled_as))
+    names = {name: whole(name) if are_whole else name for name in spelled_as}
+    for name, n in spelled_as.items():
+        n_rows[names[name]] += n
+    notes = list[str]()
+    for way, what in ((str.casefold, "case only"), (_number, "how a number is written")):
+        alike = defaultdict[Any, list[str]](list)
+        for name in natural_order(n_rows):
+            alike[way(name)].append(name)
+        groups = [one for one in alike.values() if len(one) > 1]
+        shown = "; ".join(", ".join(f"{show(name)} ({n_rows[name]:,})" for name in one) for one in groups[:SHOWN])
+        shown += f" and {len(groups) - SHOWN:,} more" if len(groups) > SHOWN else ""
+        if groups and way is str.casefold and any_case:
+            notes.append(f"{source}: data.merge_labels=case joins {shown}")
+            usual = {name: max(one, key=n_rows.__getitem__) for one in groups for name in one}
+            names = {name: usual.get(other, other) for name, other in names.items()}
+        elif groups:
+            remedy = "data.merge_labels=case joins them" if way is str.casefold else "write them alike if they are one"
+            notes.append(f"{source}: classes that differ by {what}: {shown}: {remedy}")
+    return {name: other for name, other in names.items() if other != name}, notes
+
+
+def _number(name: str) -> Any:
+    return Decimal(name) if NUMBER.fullmatch(name) else name
+
+
+def renamed(answer: Any, instead: dict[str, str]) -> Any:
+    """A name, or those of all labels of a row, each once."""
+    if isinstance(answer, str):
+        return instead.get(answer, answer)
+    return tuple(dict.fromkeys(instead.get(name, name) for name in answer))
 
 
 def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> Any:
@@ -244,8 +396,14 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
             raise ValueError(f"{table.source}, {place}{more}; {REMEDY}")
         notes.append(f"{table.source}: {len(faults):,} of {n_rows:,} rows left out (first: {place})")
     good = np.delete(np.arange(n_rows), [*faults])
+    if not n_rows:
+        raise ValueError(f"{table.source} has no row: a split needs at least one")
     if not len(good):
-        raise ValueError(f"{table.source} has no {'usable ' if n_rows else ''}row: a split needs at least one")
+        first = min(faults)
+        raise ValueError(
+            f"{table.source} has no usable row, but a split needs at least one: {len(faults):,} of {n_rows:,} are left "
+            f"out by data.on_bad_row=drop (first: row {table.numbers[first]}: {faults[first]})"
+        )
     return good
 
 
@@ -307,10 +465,16 @@ def _audit_train(splits: Splits) -> None:
 
 
 def label_words(rows: Rows, labels: list[str]) -> list[str]:
-    """The label of each row or, where it has any number of them, their names joined by |, or that it has none."""
+    """The label of each row or, where it has any number of them, their names joined, or that it has none."""
     if rows.sets is None:
         return [labels[label] for label in rows.labels]
-    return ["|".join(labels[label] for label in one) or "no label" for one in rows.sets]
+    return [joined([labels[label] for label in one]) or "no label" for one in rows.sets]
+
+
+def rows_of_class(rows: Rows, n_classes: int) -> list[int]:
+    """How many rows have each class or label."""
+    counts = Counter(rows.labels if rows.sets is None else (label for one in rows.sets for label in one))
+    return [counts[label] for label in range(n_classes)]
 
 
 def hashed(rows: Rows) -> Any:
@@ -337,18 +501,6 @@ def overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
             f"{name} ({rows.source}): {n_shared:,} of {len(rows):,} texts are also in {earlier} "
             f"(first: row {rows.numbers[here]} is row {others.numbers[there]} of {others.source})"
         )
-
-
-def _name(cell: object, classes: list[str] | None) -> str | None:
-    if cell is None or cell != cell:
-        return None
-    if classes is not None and isinstance(cell, int):
-        return classes[cell] if 0 <= cell < len(classes) else None
-    if isinstance(cell, bool):
-        return str(cell).lower()
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell).strip() or None
 
 
 def _kind(cell: object) -> str:

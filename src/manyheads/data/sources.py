@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from manyheads.config import DataConfig, OnBadRow, Task
+from manyheads.config import DataConfig, MergeLabels, OnBadRow, Task
 from manyheads.config.fields import listed, show
 from manyheads.data.columns import (
     Columns,
@@ -18,21 +18,38 @@ from manyheads.data.columns import (
     find_columns,
     give_sets,
     joined_otherwise,
-    label_cells,
-    label_sets,
     named_twice,
-    natural_order,
     note_of_twice,
     require_columns,
     without_labels,
 )
-from manyheads.data.opening import Tables, notes_of_folder, open_split, open_tables
-from manyheads.data.rows import Rows, Splits, audit, check_texts, checked, label_names, no_labels, screen
+from manyheads.data.opening import Tables, open_split, open_tables
+from manyheads.data.rows import (
+    Known,
+    Rows,
+    Splits,
+    audit,
+    called,
+    check_texts,
+    checked,
+    hashed,
+    label_cells,
+    label_names,
+    label_sets,
+    natural_order,
+    no_labels,
+    renamed,
+    rows_of_class,
+    screen,
+    spelled,
+    whole,
+)
 from manyheads.data.seen import cache_folder, splits_seen
 from manyheads.data.splits import carve, deal_folds, shorten
 from manyheads.data.table import Coded, Table, Unread, coded, taken
 from manyheads.terminal import one_line
 
+LARGEST_GROUP = 0.2  # of the rows, from which on splits or folds cannot be as large as they are to be
 MOST_OF_SAMPLE = 0.25  # of the rows of a stream whose texts are kept, that are carved out
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
@@ -47,17 +64,20 @@ def read_splits(
 
     With `data.folds` test is one of them, `data.fold`: the rows that would train, but for these, do; where it is null,
     all of them are train, and validation, too, unless it has a split of its own. The test split is left unread.
+    `data.train_share` thins what is learnt from alone: not where `data.fold` is null, as every row is then judged.
 
     Raises:
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
     """
-    notes, tables = notes_of_folder(data), {role: cache(read) for role, read in open_tables(data).items()}
+    tables, notes = open_tables(data)
+    tables = {role: cache(read) for role, read in tables.items()}
     of_run, seed = seed, seed if data.split_seed is None else data.split_seed
     whole = "all" if "all" in tables else "train"
     table = tables[whole]()
     columns = find_columns(table, data, task)
-    unread = "test" if data.folds or not with_test else ""
-    roles = [role for role in ("validation", "test") if role in tables and role != unread]
+    unread = {"test"} if data.folds or not with_test else set()
+    unread |= {"validation"} if _on_train(data) else set()
+    roles = [role for role in ("validation", "test") if role in tables and role not in unread]
 
     def make() -> Splits:
         read = {role: tables[role] for role in roles}
@@ -96,10 +116,16 @@ def _drawn(
         columns = as_found(table, columns)
     with_unread = with_unread or bool(data.group)
     train, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=with_unread)
-    train.groups = _groups(train, data.group) if data.group else None
-    declared = table.classes.get(columns.answer)
-    is_classes = columns.task is Task.classify
-    labels = _order(_names(answers), declared, table.source, notes) if is_classes else []
+    train.groups = _groups(train, data.group, notes) if data.group else None
+    labels: list[str] = []
+    if columns.task is Task.classify:
+        declared, any_case = table.classes.get(columns.answer), data.merge_labels is MergeLabels.case
+        instead, said = called(answers, declared or [], table.source, any_case=any_case)
+        notes += said
+        answers = answers.over([renamed(one, instead) for one in answers.values])
+        declared = declared and [*dict.fromkeys(renamed(spelled(name), instead) for name in declared)]
+        labels = _order(_names(answers), declared, table.source, notes)
+    known = Known(labels, any_case=data.merge_labels is MergeLabels.case)
     _answer(train, answers, labels)
     notes += [describe(train, labels)] if columns.multi else []
     others: dict[str, Rows] = {}
@@ -109,22 +135,43 @@ def _drawn(
         other = _coded(other, columns)
         if role == "test" and (why := without_labels(other, columns, labels)):
             raise ValueError(f"{why}; {_without_test('validation' in tables)}")
-        others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=labels, with_unread=with_unread)
+        others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=known, with_unread=with_unread)
         _answer(others[role], answers, labels)
         others[role] = _readable(others[role], role, notes)
     if len(labels) != 1 or columns.multi:
-        train = _carve_missing(train, others, tables, data, seed, notes)
-    return Splits(train, others.get("validation", train), others.get("test") if with_test else None, labels, notes)
+        train = _carve_missing(train, others, tables, data, seed, labels, notes)
+    validation = others["validation"] if "validation" in others else _readable(train, "validation", notes)
+    return Splits(train, validation, others.get("test") if with_test else None, labels, notes)
 
 
-def _groups(rows: Rows, column: str) -> Any:
-    """A number a row, by what it has in a further column of its file."""
+def _on_train(data: DataConfig) -> bool:
+    """Whether a run is validated on the rows that it learns from."""
+    return data.validation_split == data.train_split
+
+
+def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
+    """A number a row, by what it has in a further column of its file. Rows that have nothing there are groups of their
+    own, of which those of one text stay together."""
+    import numpy as np
+
     names = rows.unread.names if rows.unread else []
     if rows.unread is None or column not in names:
         raise ValueError(
             f"data.group={show(column)} is no further column of {rows.source}: it has {listed(names) or 'none'}"
         )
-    return coded(list(rows.unread.columns()[column])).codes
+    held = coded(list(rows.unread.columns()[column]))
+    names = [whole(spelled(one)) for one in held.values]
+    groups = coded(names).codes[held.codes].astype(np.int64)
+    alone = np.array([not name for name in names])[held.codes]
+    if alone.any():
+        groups[alone] = len(names) + np.unique(hashed(rows)[alone], return_inverse=True)[1]
+        said = f"{int(alone.sum()):,} of {len(rows):,} rows have nothing in {show(column)} (data.group)"
+        notes.append(f"{rows.source}: {said}: each is a group of its own")
+    counts = np.bincount(groups[~alone], minlength=1)
+    if counts.max() > LARGEST_GROUP * len(rows):
+        said = f"{counts.max():,} of {len(rows):,} rows have '{show(list(dict.fromkeys(names))[counts.argmax()])}'"
+        notes.append(f"{rows.source}: {said} in {show(column)} (data.group), and stay together in one split")
+    return groups
 
 
 def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:
@@ -151,7 +198,8 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     table = _coded(table, columns)
     if why := without_labels(table, columns, labels):
         raise ValueError(f"{why}; name another split by split=validation, or get the labels of these by predict")
-    rows, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=True)
+    known = Known(labels, any_case=data.merge_labels is MergeLabels.case)
+    rows, answers = _checked(table, columns, data.on_bad_row, notes, known=known, may_be_others=True, with_unread=True)
     if labels:
         rows, answers = _known(rows, answers, labels, data.on_bad_row, notes)
     _answer(rows, answers, labels)
@@ -201,16 +249,18 @@ def _checked(
     columns: Columns,
     on_bad_row: OnBadRow,
     notes: list[str],
-    known: Sequence[str] = (),
+    known: Known | None = None,
     *,
+    may_be_others: bool = False,
     with_unread: bool = False,
 ) -> tuple[Rows, Any]:
-    """The good rows of a table, not answered yet, and the class name (of those `known`, if any), the names of all its
-    labels or the target of each."""
+    """The good rows of a table, not answered yet, and the class name, the names of all its labels or the target of
+    each. Names are those of the `known` classes, if any, and no others unless there `may_be_others`."""
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
-    answers, faults = _answers(table, columns, notes)
-    if known and (strange := {*_names(answers)} - {*known, ""}):
+    answers, faults = _answers(table, columns, known, notes)
+    classes = known.every if known and columns.task is Task.classify and not may_be_others else []
+    if classes and (strange := {*_names(answers)} - {*classes, ""}):
         outside = {at: name for at, one in enumerate(answers.values) for name in _parts(one) if name in strange}
         whys = {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside.items()}
         faults |= answers.marked(whys)
@@ -234,14 +284,14 @@ def _coded(table: Table, columns: Columns) -> Table:
     return replace(table, column=lambda name: held if name == columns.answer else column(name))
 
 
-def _answers(table: Table, columns: Columns, notes: list[str]) -> tuple[Any, dict[int, str]]:
+def _answers(table: Table, columns: Columns, known: Known | None, notes: list[str]) -> tuple[Any, dict[int, str]]:
     """What each row is answered with, and by index why a row is not."""
     cells, classes = table.column(columns.answer), table.classes.get(columns.answer)
     if columns.task is not Task.classify:
         return cells, checked(cells, "the target")[1]
-    values = label_cells(cells.values, columns.answer)
+    values = label_cells(cells.values, columns.answer, multi=columns.multi)
     read: Any = label_sets if columns.multi else label_names
-    answers, faults = read(values, classes)
+    answers, faults = read(values, classes, known)
     notes += note_of_twice(table, cells.marked(dict.fromkeys(named_twice(values, answers, faults))))
     return cells.over(answers), cells.marked(faults)
 
@@ -280,7 +330,13 @@ def _answer(rows: Rows, answers: Any, labels: list[str]) -> None:
 
 
 def _carve_missing(
-    train: Rows, others: dict[str, Rows], tables: Tables, data: DataConfig, seed: int, notes: list[str]
+    train: Rows,
+    others: dict[str, Rows],
+    tables: Tables,
+    data: DataConfig,
+    seed: int,
+    labels: list[str],
+    notes: list[str],
 ) -> Rows:
     """Add what is missing to `others`, carved out of `train`; returns what is left of it. Both shares are of all rows.
 
@@ -315,8 +371,11 @@ def _carve_missing(
             train = train.pick(np.flatnonzero(fold_n != data.fold))
             of_all = f"{len(others['test']):,} of {len(fold_n):,} rows of {train.source}"
             notes.append(f"test: {of_all} are fold {data.fold} of {data.folds} (seed={seed})")
-            if unseen := {*np.asarray(others["test"].labels).tolist()} - {*np.asarray(train.labels).tolist()}:
-                notes.append(f"train: no row of {len(unseen)} classes of fold {data.fold}, which cannot be learnt")
+            counts = zip(
+                labels, rows_of_class(train, len(labels)), rows_of_class(others["test"], len(labels)), strict=True
+            )
+            if unseen := [name for name, n_learnt, n_judged in counts if n_judged and not n_learnt]:
+                notes.append(f"train: no row of {listed(unseen)}, which fold {data.fold} holds: it cannot be learnt")
     elif "all" in tables:
         if data.test_share + data.validation_share >= 1:
             raise ValueError(
@@ -326,7 +385,7 @@ def _carve_missing(
         train = carved("test", data.test_share)
     elif "test" not in tables:
         notes.append(f"{train.source} has no test split beside it: the run is judged on its validation split alone")
-    return train if "validation" in others else carved("validation", data.validation_share)
+    return train if "validation" in others or _on_train(data) else carved("validation", data.validation_share)
 
 
 def _shortened(splits: Splits, data: DataConfig, seed: int, of_run: int) -> Splits:
@@ -334,7 +393,7 @@ def _shortened(splits: Splits, data: DataConfig, seed: int, of_run: int) -> Spli
     test = None if splits.test is None else shorten(splits.test, data.rows, seed)
     train, validation = shorten(splits.train, data.rows, seed), shorten(splits.validation, data.rows, seed)
     named = [f"data.rows={data.rows}"] if len(train) < len(splits.train) else []
-    if data.train_share < 1:
+    if data.train_share < 1 and (not data.folds or data.fold is not None):
         train = shorten(train, max(1, round(data.train_share * len(train))), of_run)
         named.append(f"data.train_share={data.train_share:g}")
     if named:

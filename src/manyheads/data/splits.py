@@ -30,8 +30,9 @@ def typed_split(data: DataConfig, role: str) -> str:
     return {"train": data.train_split, "validation": data.validation_split, "test": data.test_split}[role]
 
 
-def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str) -> dict[str, str]:
-    """Role to name for a hub dataset: the settings' names; a default name that is missing may have another.
+def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str) -> tuple[dict[str, str], list[str]]:
+    """Role to name for a hub dataset: the settings' names; a default name that is missing may have another. And notes
+    on those that are not read.
 
     A split that is named for one role is no other's. A dataset without a second split takes the role `all`.
 
@@ -45,30 +46,35 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
         if typed in names:
             found[role] = typed
         elif typed == role:
-            other = next((name for name in names if name in ALIASES[role]), None)
+            other = next((name for name in names if name.lower() in ALIASES[role]), None)
             found |= {} if other is None else {role: other}
         elif typed:
             raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
     take_typed_names(found, {name: name for name in names}, data)
     if "train" not in found and len(names) == 1:
-        return {"all": names[0]}
-    return _all_in_one(found, source, {name: name for name in names})
+        return {"all": names[0]}, []
+    found = _all_in_one(found, source, {name: name for name in names})
+    return found, unread_notes({name: name for name in names}, found, data)
 
 
-def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
-    """Role to files for a folder: train, validation (valid, val, dev) and test by name, then the settings' names.
+def name_files(folder: Path, data: DataConfig, *, typed: bool = True) -> tuple[dict[str, list[Path]], list[str]]:
+    """Role to files for a folder: train, validation (valid, val, dev) and test by name, then the settings' names, which
+    must be `typed` right. And notes on those that are not read.
 
     Numbered shards such as `train-00000-of-00002.parquet` belong together; they may lie in `data/` or in a folder
     named like `data.hub_config`. A folder of one file, or of a training file alone, takes the role `all`.
 
     Raises:
-        ValueError: no data file, two files for one role, or no training file.
+        ValueError: no data file, two files for one role, no training file, or a typed name is that of no file.
     """
     by_stem = files_by_stem(folder, data)
     if not by_stem:
         raise ValueError(f"data.path={data.path} holds no data file: {_deeper(folder, data) or why_empty(folder)}")
+    where = f"data.path={data.path}"
+    if typed:
+        require_typed_names(by_stem, data, f"the name of no file in {where}", "its files are named")
     if len(by_stem) == 1:
-        return {"all": next(iter(by_stem.values()))}
+        return {"all": next(iter(by_stem.values()))}, []
     found: dict[str, list[Path]] = {}
     taken: set[str] = set()
     for role, aliases in ALIASES.items():
@@ -80,36 +86,30 @@ def name_files(folder: Path, data: DataConfig) -> dict[str, list[Path]]:
             found[role] = by_stem[stems[0]]
             taken.add(stems[0])
     take_typed_names(found, by_stem, data)
-    return _all_in_one(found, f"data.path={data.path}", {stem: files[0].name for stem, files in by_stem.items()})
+    names = {stem: files[0].name for stem, files in by_stem.items()}
+    found = _all_in_one(found, where, names)
+    of_stem = {role: next(stem for stem, own in by_stem.items() if own is files) for role, files in found.items()}
+    return found, unread_notes(names, of_stem, data)
 
 
-def folder_notes(folder: Path, data: DataConfig) -> list[str]:
-    """What to say of the files of a folder that are no split's.
-
-    Raises:
-        ValueError: a typed name is that of no file, or as of `name_files`.
-    """
-    by_stem = files_by_stem(folder, data)
-    if by_stem:
-        where = f"data.path={data.path}"
-        require_typed_names(by_stem, data, f"the name of no file in {where}", "its files are named")
-    found = name_files(folder, data)
-    unread = [stem for stem, files in by_stem.items() if stem.lower() not in KNOWN and files not in found.values()]
-    passed = [files[0].name for stem, files in by_stem.items() if stem not in unread and files not in found.values()]
-    notes = []
-    if passed and data.hub and data.test_split != "test":  # else it was typed
-        notes = [f"not read, as the preset has data.test_split={data.test_split}: {listed(passed)}"]
-    return [*notes, *_unread_note(unread, by_stem, found)]
-
-
-def _unread_note(unread: list[str], by_stem: dict[str, list[Path]], found: dict[str, list[Path]]) -> list[str]:
-    """On files whose names are those of no split, if there are any."""
-    if not unread:
-        return []
-    names = listed([by_stem[stem][0].name for stem in unread])
-    note = f"not read, as {'its name is that' if len(unread) == 1 else 'their names are those'} of no split: {names}"
-    remedy = _by_settings(unread, [role for role in ("validation", "test") if role not in found])
-    return [f"{note}; name {'it' if len(unread) == 1 else 'them'} by {remedy}" if remedy else note]
+def unread_notes(names: Mapping[str, str], found: Mapping[str, str], data: DataConfig) -> list[str]:
+    """On what is no split of a run, though it lies where its splits do, if there is anything: `names` say how each is
+    called, `found` which are read."""
+    unread = [name for name in names if name not in found.values()]
+    strange = [name for name in unread if name.lower() not in KNOWN]
+    notes: list[str] = []
+    for role, aliases in ALIASES.items():
+        passed = [names[name] for name in unread if name.lower() in aliases]
+        if passed and role in found and found[role].lower() in aliases:
+            notes.append(f"not read, as {names[found[role]]} is the {role} split: {listed(passed)}")
+        elif passed and role == "test" and data.hub and data.test_split != "test":  # else it was typed
+            notes.append(f"not read, as the preset has data.test_split={data.test_split}: {listed(passed)}")
+    if strange:
+        its = "its name is that" if len(strange) == 1 else "their names are those"
+        note = f"not read, as {its} of no split: {listed([names[name] for name in strange])}"
+        remedy = _by_settings(strange, [role for role in ("validation", "test") if role not in found])
+        notes.append(f"{note}; name {'it' if len(strange) == 1 else 'them'} by {remedy}" if remedy else note)
+    return notes
 
 
 def _by_settings(stems: list[str], roles: Iterable[str]) -> str:
@@ -122,14 +122,19 @@ def _is_like(stem: str, role: str) -> bool:
     return any(word.startswith(ALIASES[role]) for word in re.findall("[a-z]+", stem.lower()))
 
 
+def typed_names(data: DataConfig) -> dict[str, str]:
+    """Role to the name of another split that is typed for it; none of a preset's, which are of the hub."""
+    named = {role: typed_split(data, role) for role in ALIASES if not data.hub}
+    shared = {role for role, name in named.items() if role != "train" and name == data.train_split}
+    return {role: name for role, name in named.items() if name not in ("", role) and role not in shared}
+
+
 def require_typed_names(names: Iterable[str], data: DataConfig, none: str, those: str) -> None:
     """Raise ValueError if a typed name is not among `names`: it is `none` of `those`. Nothing is asked of a preset,
     which names the splits of the hub, not those of a local copy."""
     names = list(names)
-    for role in () if data.hub else ALIASES:
-        typed = typed_split(data, role)
-        is_train = role != "train" and typed == data.train_split
-        if typed and typed != role and not is_train and _named(typed, names) is None:
+    for role, typed in typed_names(data).items():
+        if _named(typed, names) is None:
             raise ValueError(f"data.{role}_split={show(typed)} is {none}: {those} {listed(names)}; choose one of them")
 
 

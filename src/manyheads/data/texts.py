@@ -13,9 +13,9 @@ from typing import Any
 
 from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig, Source, Task, TuneConfig
 from manyheads.config.fields import listed
-from manyheads.data.columns import MULTI_LABEL, find_columns
-from manyheads.data.opening import Tables, notes_of_folder, open_split, open_tables
-from manyheads.data.rows import Rows, Splits, check_texts, hashed, no_labels, screen
+from manyheads.data.columns import find_columns
+from manyheads.data.opening import Tables, open_split, open_tables
+from manyheads.data.rows import MULTI_LABEL, Known, Rows, Splits, check_texts, hashed, no_labels, screen
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
 from manyheads.data.table import Table
@@ -48,8 +48,7 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     Raises:
         ValueError: as of `read_splits`.
     """
-    notes = notes_of_folder(data)
-    tables = open_tables(data)
+    tables, notes = open_tables(data)
     table = (tables.get("all") or tables["train"])()
 
     def without() -> Splits:
@@ -130,13 +129,17 @@ def check_balance(balance: Balance, choice: Any, *, multi: bool) -> None:
 
 def check_class_names(choice: Any, names: list[str]) -> None:
     """`optim.class_weights` must name classes of the data, if it names any."""
-    unknown = [name for name in choice if name not in names] if isinstance(choice, dict) else []
-    if unknown:
+    known, choice = Known(names, any_case=True), choice if isinstance(choice, dict) else {}
+    named = {name: known.named(name) for name in choice}
+    if unknown := [name for name, of_class in named.items() if of_class not in names]:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise ValueError(
             f"optim.class_weights names the class {unknown[0]!r}, which is not in the data: "
             f"the classes are {', '.join(names[:SHOWN])}{more}"
         )
+    if len({*named.values()}) < len(named):
+        twice = [name for name, of_class in named.items() if [*named.values()].count(of_class) > 1]
+        raise ValueError(f"optim.class_weights names one class by {listed(twice[:2])}: give it one weight")
 
 
 def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, with_test: bool) -> Splits:
@@ -183,7 +186,7 @@ def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
     for path in also:
         theirs = replace(data, source=Source.files, path=str(Path(path).expanduser()))
         try:
-            tables = open_tables(theirs)
+            tables, _ = open_tables(theirs, typed=False)
         except ValueError as error:
             named = str(error).replace(f"data.path={theirs.path}", f"pretrain.also={path}")
             raise ValueError(named.replace("data.path=<file>", "pretrain.also=[<file>]")) from error

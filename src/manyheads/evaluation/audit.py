@@ -16,11 +16,12 @@ import numpy as np
 
 from manyheads.config import AuditConfig
 from manyheads.config.fields import install_extra, listed, to_plain
-from manyheads.data.rows import Rows, Splits, label_words
+from manyheads.data.rows import Rows, Splits, joined, label_words, rows_of_class
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.answered import NONE
-from manyheads.evaluation.evaluation import rows_of_class, write_answers
+from manyheads.evaluation.evaluation import write_answers
 from manyheads.evaluation.facts import (
+    answers_of,
     both_texts,
     learning_curve,
     lengths,
@@ -62,7 +63,7 @@ class Suspects:
 
     def likelier(self, at: int, labels: list[str]) -> str:
         """The likeliest class, or the labels that are likelier than not, of the row at a place."""
-        return "|".join(labels[one] for one in np.flatnonzero(self.given(at)).tolist()) or NONE
+        return joined([labels[one] for one in np.flatnonzero(self.given(at)).tolist()]) or NONE
 
     def given(self, at: int) -> np.ndarray:
         """The same as marks `(C,)`."""
@@ -136,9 +137,10 @@ def write_suspects(path: Path, rows: Rows, suspects: Suspects, labels: list[str]
     both are."""
     part = rows.pick(suspects.at)
     answers = []
-    for own, place in zip(label_words(part, labels), suspects.at, strict=True):
-        names = own.split("|") if suspects.multi else [own]  # a class may have | in its name
-        shares = [suspects.share(place, of) for of in (np.isin(labels, names), suspects.given(place))]
+    own_n = answers_of(part, len(labels))
+    own_nC = own_n if suspects.multi else np.arange(len(labels)) == own_n[:, None]
+    for own, own_C, place in zip(label_words(part, labels), own_nC, suspects.at, strict=True):
+        shares = [suspects.share(place, of) for of in (own_C, suspects.given(place))]
         answers.append([own, suspects.likelier(place, labels), *(round(one, 4) for one in shares)])
     write_answers(path, part, ["label", "likelier", "p_label", "p_likelier"], answers)
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Encoding
 
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, rows_of_class
 from manyheads.data.tokens import tokenizing
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
 from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, risk_by_coverage
-from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section, rows_of_class
+from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
 from manyheads.evaluation.report import MOST_LETTERS, Example, Link, Picture, Section, Table, draw_reliability
 from manyheads.evaluation.slices import find_slices

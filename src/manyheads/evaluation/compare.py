@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, Task
 from manyheads.config.fields import listed, show, to_plain
-from manyheads.data.columns import MULTI_LABEL, label_cells, label_sets
 from manyheads.data.files import read_file
-from manyheads.data.rows import label_names
-from manyheads.data.table import coded, require_whole
+from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
+from manyheads.data.table import Table, coded, require_whole, taken
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import learnt_texts
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
@@ -119,7 +118,7 @@ def _learnt_from(name: str, folder: ModelFolder, data: EvaluationData, labels: l
 
 
 def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArray[Any]":
-    """Answers out of a file, in the order of the rows: its column `prediction`, several labels joined by |."""
+    """Answers out of a file, in the order of the rows: its column `prediction`, several labels `joined`."""
     import numpy as np
 
     if not path.is_file():
@@ -128,21 +127,30 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
     if PREDICTION not in table.names:
         raise ValueError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
     require_whole(table, str(path))
-    cells, multi = coded(table.column(PREDICTION)), rows.sets is not None
-    if len(cells) != len(rows):
-        raise ValueError(f"{path} has {len(cells):,} rows, but {rows.source} has {len(rows):,}: give one for each")
+    multi = rows.sets is not None
+    if len(table.numbers) != len(rows):
+        raise ValueError(
+            f"{path} has {len(table.numbers):,} rows, but {rows.source} has {len(rows):,}: give one for each"
+        )
+    places = _places(path, table, rows)
+    numbers, remedy = table.numbers, "give the predictions in the order of the rows, or "
+    if places is not None:
+        numbers, remedy = taken(numbers, places), "give predictions of these rows, or "
     for column, texts in (("text", rows.texts), ("text_pair", rows.pairs)):
         if texts is None or column not in table.names:
             continue
-        pairs = zip(table.column(column), texts, strict=True)
+        theirs = table.column(column)
+        pairs = zip(theirs if places is None else taken(theirs, places), texts, strict=True)
         if (at := next((at for at, (theirs, ours) in enumerate(pairs) if theirs != ours), None)) is not None:
             raise ValueError(
-                f"{path}, row {table.numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
-                f"give the predictions in the order of the rows, or leave out the column '{column}'"
+                f"{path}, row {numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
+                f"{remedy}leave out the column '{column}'"
             )
     ids, classes = {name: index for index, name in enumerate(labels)}, table.classes.get(PREDICTION)
-    values = label_cells(cells.values, MULTI_LABEL) if multi else cells.values
-    answers, faults = label_sets(values, classes) if multi else label_names(values, classes)
+    cells = coded(table.column(PREDICTION))
+    cells = cells if places is None else cells.take(places)
+    values, known = label_cells(cells.values, PREDICTION, multi=multi), Known(labels)
+    answers, faults = label_sets(values, classes, known) if multi else label_names(values, classes, known)
     given = [[one] if isinstance(one, str) else one for one in answers]
     strange: dict[int, Any] = {}  # of the different values
     for at, names in enumerate(given):
@@ -152,13 +160,40 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
     if strange:
         row = int(np.isin(cells.codes, [*strange]).argmax())
         raise ValueError(
-            f"{path}, row {table.numbers[row]:,}: the prediction '{show(strange[int(cells.codes[row])])}' is no class "
+            f"{path}, row {numbers[row]:,}: the prediction '{show(strange[int(cells.codes[row])])}' is no class "
             f"of the models: they have {listed(labels)}"
         )
     marks = np.zeros((len(values), len(labels)), dtype=bool)
     for at, names in enumerate(given):
         marks[at, [ids[one] for one in names]] = True
     return marks[cells.codes] if multi else marks.argmax(1).astype(np.int32)[cells.codes]
+
+
+def _places(path: Path, table: Table, rows: Rows) -> "NDArray[Any] | None":
+    """Which row of a file answers each of `rows`, by the columns `index` and `row` of our own predictions; None: they
+    are in one order, as neither column is there, or one alone, which is of something else."""
+    import numpy as np
+
+    own = {"index": rows.unread.positions if rows.unread else range(len(rows)), "row": rows.numbers}
+    own = {name: np.asarray(numbers, dtype=np.int64) for name, numbers in own.items() if name in table.names}
+    theirs = list[Any]()
+    for name in own:
+        cells = [whole(spelled(cell)) for cell in table.column(name)]
+        theirs += [np.array(cells, dtype=np.int64)] if all(map(re.compile("[0-9]{1,18}").fullmatch, cells)) else []
+    if own and len(theirs) == len(own):
+        order, others = np.lexsort([*own.values()]), np.lexsort(theirs)
+        if all(
+            (of_rows[order] == of_file[others]).all() for of_rows, of_file in zip(own.values(), theirs, strict=True)
+        ):
+            places = np.empty(len(rows), dtype=np.int64)
+            places[order] = others
+            return places
+    if len(own) == 2:
+        raise ValueError(
+            f"{path} has the columns index and row, as predictions of evaluate have, but they are not those of "
+            f"{rows.source}: give predictions of its rows, or leave out both columns if they are in the same order"
+        )
+    return None
 
 
 def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config: CompareConfig) -> "NDArray[Any]":
@@ -317,7 +352,7 @@ def _write(
 
 def _words(answer: Any, labels: list[str]) -> str:
     ids = answer.nonzero()[0].tolist() if getattr(answer, "ndim", 0) else [int(answer)]
-    return "|".join(labels[one] for one in ids)
+    return joined([labels[one] for one in ids])
 
 
 def _sections(found: dict[str, Any]) -> "list[Section]":

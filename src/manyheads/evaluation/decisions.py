@@ -12,6 +12,7 @@ import numpy as np
 
 from manyheads.config.fields import listed, show
 from manyheads.data.files import read_file
+from manyheads.data.rows import Known
 from manyheads.data.table import require_whole
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration, Cells
@@ -129,18 +130,20 @@ def read_costs(file: str, names: list[str]) -> Floats:
     table = read_file(path)
     require_whole(table, f"costs={file}")
     first, *answers = table.names
-    if sorted(table.names) == sorted(names):  # a column without a name is not read
+    known = Known(names)
+    answers = [known.named(one) for one in answers]
+    if sorted(map(known.named, table.names)) == sorted(names):  # a column without a name is not read
         raise ValueError(
             f"costs={file}: its first column, of the true classes, has no name in the header: give it one, with pandas "
             "by to_csv(file, index_label='true')"
         )
-    classes = [str(one).strip() for one in table.column(first)]
+    classes = [known.named(one) for one in table.column(first)]
     for what, found in (("header", answers), ("first column", classes)):
         if sorted(found) != sorted(names):
             raise ValueError(f"costs={file}: its {what} names {listed(found)}, but the classes are {listed(names)}")
     costs = np.zeros((len(names), len(names)))
-    for answer in answers:
-        for true, cell in zip(classes, table.column(answer), strict=True):
+    for answer, column in zip(answers, table.names[1:], strict=True):
+        for true, cell in zip(classes, table.column(column), strict=True):
             try:
                 costs[names.index(true), names.index(answer)] = float(cell)
             except (TypeError, ValueError):

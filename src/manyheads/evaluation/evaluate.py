@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
 from manyheads.config.data import ROLES, data_name
 from manyheads.config.fields import listed, show, to_plain
-from manyheads.data.columns import MULTI_LABEL
 from manyheads.data.opening import open_tables
-from manyheads.data.rows import Rows, Splits
+from manyheads.data.rows import MULTI_LABEL, Rows, Splits
 from manyheads.data.seen import fingerprint
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
@@ -329,7 +328,7 @@ def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
     of_training = {name for name, one in usual.items() if getattr(data, name) not in ("", one)}
     if not of_training:
         return data
-    tables = open_tables(data)
+    tables, _ = open_tables(data)
     table = tables.get("all") or tables.get(config.split)
     there = table().names if table else []
     missing = {name for name in of_training if getattr(data, name) not in there}
@@ -338,4 +337,4 @@ def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
 
 
 def _split_of(data: DataConfig, split: str) -> str:
-    return "all" if data.path and "all" in open_tables(data) else split
+    return "all" if data.path and "all" in open_tables(data)[0] else split

@@ -1,6 +1,5 @@
 """An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -9,7 +8,7 @@ from typing import Any
 
 from manyheads.config import GenerateConfig
 from manyheads.config.fields import listed, show
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, rows_of_class
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.report import (
     Page,
@@ -241,9 +240,3 @@ def _rows(n: int) -> str:
 def _some(names: list[str]) -> str:
     more = len(names) - MOST_NAMED
     return listed(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def rows_of_class(rows: Rows, n_classes: int) -> list[int]:
-    """How many rows have each class or label."""
-    counts = Counter(rows.labels if rows.sets is None else (label for one in rows.sets for label in one))
-    return [counts[label] for label in range(n_classes)]

@@ -116,7 +116,12 @@ def on_disk(n_rows: int, n_classes: int) -> np.ndarray:
 def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> Finding:
     """The figures of every fold, and their means; `models` are who answers, and the members alone."""
     names = list(summaries[0].test)
-    ratio = float(np.mean([one.rows["test"] / (one.rows["train"] + one.rows["validation"]) for one in summaries]))
+    n_rows, ratios = sum(one.rows["test"] for one in summaries), list[float]()
+    for one in summaries:
+        n_train, n_both = one.rows["train"], one.rows["train"] + one.rows["validation"]
+        is_carved = n_both <= n_rows - one.rows["test"]  # else validation is the training rows, or a split of its own
+        ratios.append(one.rows["test"] / (n_both if is_carved else n_train))
+    ratio = float(np.mean(ratios))
     each = [
         {models[0]: one.test} | {name: one.members["test"].get(name, one.test) for name in models[1:]}
         for one in summaries

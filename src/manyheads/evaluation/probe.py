@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig, ProbeConfig, Task
 from manyheads.config.fields import listed, one_of, show, to_plain
-from manyheads.data.rows import HALF, Rows
+from manyheads.data.rows import HALF, Known, Rows, joined
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.runs.config_file import read_yaml
@@ -142,6 +142,7 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
         "words must be lists of texts by name, such as words: {thing: [film, 'yes']}",
     )
     test = Check(**given)
+    test.label = Known(labels).named(test.label)
     slots = {*SLOT.findall(test.template)}
     need(slots == {*test.words}, f"the template names {listed(sorted(slots))}, but words {listed(sorted(test.words))}")
     n_texts = prod(map(len, test.words.values()))
@@ -280,7 +281,7 @@ def judged(
     def words(given: Any, likely: Any) -> str:
         names = [classifier.labels[one] for one in given.nonzero()[0].tolist()]
         shown = f" ({test.label} {likely[at]:.3f})" if test.label else f" ({likely.max():.3f})"
-        return ("|".join(names) or "no label") + shown
+        return (joined(names) or "no label") + shown
 
     failures = [
         {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import DataConfig, EvaluateConfig, PredictConfig, Source
+from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, PredictConfig, Source
 from manyheads.data.rows import Rows, Splits, hashed
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
@@ -172,14 +172,16 @@ UNNAMED: dict[str, Any] = dict.fromkeys(COLUMNS, "")
 
 def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
     """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
-    names its own columns. A model of single texts never reads a second one."""
-    never = {} if pairs else {"text_pair": ""}
+    names its own columns. A model of single texts never reads a second one. Classes that were one stay so."""
+    own: dict[str, Any] = {} if pairs else {"text_pair": ""}
+    if data.merge_labels is MergeLabels.none:
+        own["merge_labels"] = columns.merge_labels
     untyped = [name for name in COLUMNS if not getattr(data, name)]
     if data.source not in (Source.run, Source.files):
-        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | never))
+        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | own))
     stored = {name: getattr(columns, name) for name in untyped}
     source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
-    return replace(data, source=source, **(stored | never))
+    return replace(data, source=source, **(stored | own))
 
 
 def set_up(

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from manyheads.config.fields import listed
 from manyheads.data.files import OPENERS
+from manyheads.data.rows import joined as joined_names
 from manyheads.distributed.signals import fault
 from manyheads.runs.folder import flush, read_json, replace_file
 from manyheads.terminal import one_line
@@ -52,8 +53,8 @@ class Answers:
     """What writes rows: the columns of the input, then the answer.
 
     JSON lines hold answers as they are. A table has a column `p_<class>` for each probability or, where these are
-    `ranked`, the columns `label_1`, `p_1`, `label_2` and so on; several labels are joined by `|` in a csv, and a list
-    in parquet; what is neither text nor number is JSON. Its columns are those of the first rows.
+    `ranked`, the columns `label_1`, `p_1`, `label_2` and so on; several labels are joined in a csv, and a list in
+    parquet; what is neither text nor number is JSON. Its columns are those of the first rows.
     """
 
     name: str
@@ -291,7 +292,7 @@ def _flat(answer: Row, *, joined: bool, ranked: bool) -> Row:
         elif name == "probabilities":
             flat |= {f"p_{label}": probability for label, probability in value.items()}
         else:
-            flat[name] = "|".join(value) if joined and name in LISTS and isinstance(value, list) else value
+            flat[name] = joined_names(value) if joined and name in LISTS and isinstance(value, list) else value
     return flat
 
 

@@ -19,6 +19,7 @@ from manyheads.config import (
     DataConfig,
     EncoderKind,
     Long,
+    MergeLabels,
     ModelConfig,
     PairKind,
     Pooler,
@@ -73,6 +74,7 @@ class Columns:
     label: str = setting("label", "column of the label")
     target: str = setting("target", "column of the target text")
     preset: bool = setting(False, "the names are those of a hub dataset")
+    merge_labels: MergeLabels = setting(MergeLabels.none, "which of its classes were one")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -126,9 +128,10 @@ class Settings:
     def of(cls, task: Task, model: ModelConfig, data: DataConfig, **learned: Any) -> "Settings":
         """Of a model trained with these settings; `learned` are facts that the data fixed. Only a classifier has ways
         with long texts."""
-        names = ("max_length", "long", "stride", "windows") if task is Task.classify else ("max_length",)
-        of_data = {name: getattr(data, name) for name in names}
-        columns = Columns(**{name: getattr(data, name) for name in COLUMNS}, preset=data.source is Source.hub)
+        lengths = ("max_length", "long", "stride", "windows") if task is Task.classify else ("max_length",)
+        of_data = {name: getattr(data, name) for name in lengths}
+        names = (*COLUMNS, "merge_labels")
+        columns = Columns(**{name: getattr(data, name) for name in names}, preset=data.source is Source.hub)
         return cls(task=task, model=model, columns=columns, **of_data, **learned)
 
     @property

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from manyheads.data.batches import Batch
+from manyheads.data.rows import Known
 from manyheads.inference.classifier import TextClassifier, likeliest_of
 from manyheads.interpret.look import NO_CAPTUM
 from manyheads.interpret.maps import look_at_batch, only_batch, places, read_words
@@ -95,6 +96,7 @@ def attribute(
     Raises:
         ValueError: Captum is not installed, no such class, or not the kind of text the model takes.
     """
+    label = label and Known(deliverable.labels).named(label)
     if label and label not in deliverable.labels:
         raise ValueError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
     in_fp32 = replace(deliverable, autocast=None)

@@ -18,6 +18,7 @@ from torchmetrics import Metric, MetricCollection
 
 from manyheads.config import PretrainConfig
 from manyheads.data.batches import Batch
+from manyheads.data.rows import Known
 from manyheads.data.tokenizer import Vocabulary
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
@@ -205,7 +206,9 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
     if choice == "balanced":
         weights_C = rows_C.sum() / rows_C.clamp(min=1)
     else:
-        weights_C = torch.tensor([float(choice.get(name, 1.0)) for name in names], dtype=torch.float64)
+        known = Known(names, any_case=True)
+        chosen = {known.named(name): float(weight) for name, weight in choice.items()}
+        weights_C = torch.tensor([chosen.get(name, 1.0) for name in names], dtype=torch.float64)
     weights_C = weights_C * rows_C.sum() / (weights_C @ rows_C)
     return weights_C.where(rows_C > 0, 1.0).float()
 
