@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,6 +190,20 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, c
     assert main(["train", f"resume={folder}"]) == 2
     assert "are not those that the finished run in" in capsys.readouterr().err
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_finished_run_is_not_that_of_another_tokenizer(train, model_folder, tmp_path, capsys):
+    path = tmp_path / "tokenizer.json"
+    shutil.copy(model_folder / "model" / "tokenizer.json", path)
+    folder = train("run", "trainer.max_epochs=1", f"tokenizer.path={path}")
+    assert main(["train", f"resume={folder}"]) == 0
+    path.write_bytes(path.read_bytes() + b"\n")
+    capsys.readouterr()
+    assert main(["train", f"resume={folder}"]) == 2
+    assert capsys.readouterr().err == (
+        f"tokenizer.path names other content than the finished run in {folder} read: give the same files, or start a "
+        "new run in another folder\n"
+    )
 
 
 @pytest.mark.parametrize(("few", "fitted"), [(16, ["head"]), (15, [])])  # 32 rows of two classes

@@ -20,6 +20,7 @@ from manyheads.distributed.heartbeat import watched
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.slurm import holds_a_script_alone, refuse_unwritten
+from manyheads.huggingface.shapes import file_digests
 from manyheads.runs.checkpoints import StartAgain
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.folder import (
@@ -33,7 +34,7 @@ from manyheads.runs.folder import (
     reserved_folder,
     start_folder,
 )
-from manyheads.runs.resume import Start, changed_limits, changes, check_limits, find_start, refuse_other_rows
+from manyheads.runs.resume import Start, changed_limits, changes, check_limits, find_start, refuse_other_input
 from manyheads.terminal import say
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     if start.finished:
         limited = (run.optim.limited(run.trainer, few=few, n_classes=len(splits.labels)) for few in (False, True))
         changed_limits(start, *(replace(run, trainer=trainer) for trainer in limited))
-        digests = {name: rows.digest(splits.labels) for name, rows in splits.by_name().items()}
-        refuse_other_rows(digests, named_folder(run.output))
+        refuse_other_input(splits.digests(), file_digests(run), named_folder(run.output))
         return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
     return train_here(run, splits, start, started - start.seconds, callbacks)  # torch takes seconds: only now
@@ -184,13 +184,13 @@ def train_here(
     if run.dry:
         return show_plan(plan_figures(run, splits, tokens, network), splits.notes)
     check_tokens(start, tokens)
-    notes = [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)]
+    notes, files = [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)], file_digests(run)
     with run_folder(run, notes) as folder, tracked(run.logger, plain_settings(run), folder) as trackers:
         network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks, trackers)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
-        known = {**training, "wall_seconds": perf_counter() - began}
+        known = {**training, "wall_seconds": perf_counter() - began, "files": files}
         summary = evaluate_run(splits, deliverable, known, to_plain(run), folder)
         card = folder / "model" / "README.md"  # which had what is known of the training, and gets what judging found
         said = card_figures(summary), card_notes(summary, data_name(run.data))

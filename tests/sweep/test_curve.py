@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,34 @@ def test_a_kill_changes_no_figure(words, tmp_path):
         time.sleep(1)
     whole, killed = ((tmp_path / name / "curve.json").read_bytes() for name in ("whole", "killed"))
     assert whole == killed
+
+
+@pytest.mark.parametrize("where", ["curve", "stopped"])
+def test_other_test_rows_are_another_curve(where, words, forked, tmp_path, capsys):
+    """Their figures are neither those of before, nor may runs of both be in one table."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split, n in (("train", 40), ("validation", 12), ("test", 12)):
+        rows = "".join(f"it {('purrs', 'barks')[at % 2]} {split} {at},{'ab'[at % 2]}\n" for at in range(n))
+        (folder / f"{split}.csv").write_text(f"text,label\n{rows}")
+    typed = [*words(where), f"data.path={folder}", "shares=[0.5,1]"]
+    assert cli.main(typed) == 0
+    journal = tmp_path / where / "journal.jsonl"
+    if where == "stopped":  # before its second run
+        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:2]))
+        shutil.rmtree(tmp_path / where / "trials/002-seed-0")
+    before = {path: path.read_bytes() for path in (tmp_path / where).glob("*.*")}
+    test = folder / "test.csv"
+    test.write_text(test.read_text().replace(",a\n", ",c\n").replace(",b\n", ",a\n").replace(",c\n", ",b\n"))
+    capsys.readouterr()
+    assert cli.main(typed) == 2
+    assert "holds other data (test): name another folder by output=FOLDER" in capsys.readouterr().err
+    assert cli.main([*typed, "test=false"]) == 2
+    assert {path: path.read_bytes() for path in (tmp_path / where).glob("*.*")} == before
+    assert cli.main([*typed, f"output={tmp_path}/other"]) == 0
+    figures = json.loads((tmp_path / "other/curve.json").read_text())["models"]["linear model"]["figures"]
+    first = json.loads(before[tmp_path / where / "curve.json"])["models"]["linear model"]["figures"]
+    assert [one["value"] for one in figures] == pytest.approx([1 - one["value"] for one in first])
 
 
 def test_the_interval_holds_the_truth():

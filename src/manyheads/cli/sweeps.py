@@ -43,8 +43,8 @@ class Score(float):
     def of(cls, summary: Any, run: RunConfig) -> "Score":
         from manyheads.runs.summary import NETWORK, models_of
 
-        figures = models_of(summary, "validation").get(NETWORK, summary.validation)
-        score = cls(figures[metric_of(summary)].value)
+        models: dict[str, Any] = models_of(summary, "validation")
+        score = cls(models.get(NETWORK, summary.validation)[metric_of(summary)].value)
         score.summary, score.run = summary, run
         return score
 

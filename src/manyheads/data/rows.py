@@ -141,6 +141,10 @@ class Splits:
         """Whether a row has any number of labels: each of them is then answered by itself."""
         return self.train.sets is not None
 
+    def digests(self) -> dict[str, str]:
+        """That of the rows of each split."""
+        return {name: rows.digest(self.labels) for name, rows in self.by_name().items()}
+
     def by_name(self) -> dict[str, Rows]:
         """The splits there are, by their names."""
         named = {"train": self.train, "validation": self.validation}

@@ -82,7 +82,7 @@ def evaluate_run(
         baselines=last.baselines,
         leads=last.leads,
         linear=predictor.share if isinstance(predictor, TextClassifier) else 0.0,
-        digests={name: one.digest(labels) for name, one in splits.by_name().items()},
+        digests=splits.digests(),
         versions=installed_versions(),
         members=members,
         terms=baseline.linear.terms.value if baseline else "",

@@ -7,6 +7,7 @@ description counts only if it is read as our model again. Nothing heavy is impor
 
 import os
 from dataclasses import dataclass, replace
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,27 @@ def weight_files(folder: Path) -> list[Path]:
     raise ValueError(
         f"init_from={folder} has no weights that manyheads reads: it needs model.safetensors or pytorch_model.bin"
     )
+
+
+def file_digests(run: RunConfig) -> dict[str, str]:
+    """By the setting that names them the hash of the files that a run begins with: their content decides what it comes
+    to, wherever they lie. What is missing has none."""
+    named: dict[str, list[Path]] = {}
+    if run.init_from:
+        folder = find_origin(run.init_from).folder
+        beside = [folder / name for name in ("config.json", "tokenizer.json", "1_Pooling/config.json")]
+        named["init_from"] = [*beside, *weight_files(folder)]
+    elif run.tokenizer.path:
+        path = Path(run.tokenizer.path).expanduser()
+        named["tokenizer.path"] = [path / "tokenizer.json" if path.is_dir() else path]
+    found = dict[str, str]()
+    for name, files in named.items():
+        digest = sha256()
+        for path in (one for one in files if one.is_file()):
+            with path.open("rb") as file:
+                digest.update(path.name.encode() + file_digest(file, "sha256").digest())
+        found[name] = digest.hexdigest()
+    return found
 
 
 def _named_by(index: Path) -> list[Path]:

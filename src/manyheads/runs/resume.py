@@ -127,18 +127,26 @@ def changed_limits(start: Start, *settled: RunConfig) -> list[str]:
     return notes
 
 
-def refuse_other_rows(digests: Mapping[str, str], folder: Path) -> None:
-    """Refuse rows, of which there are the `digests` of each split, that a finished run did not read: its figures are of
-    others."""
+def refuse_other_input(digests: Mapping[str, str], files: Mapping[str, str], folder: Path) -> None:
+    """Refuse rows, of which there are the `digests` of each split, and `files` of settings that a finished run did not
+    read: its figures are of others."""
     written = json_or_none(folder / "summary.json")
-    known = written.get("digests") if isinstance(written, dict) else None
+    rows, contents = (written.get(key) if isinstance(written, dict) else None for key in ("digests", "files"))
+    other = "start a new run in another folder"
+    if name := _differing(rows, digests):
+        raise ValueError(
+            f"the rows of {name} are not those that the finished run in {folder} read: give the same data, or {other}"
+        )
+    if name := _differing(contents, files):
+        raise ValueError(
+            f"{name} names other content than the finished run in {folder} read: give the same files, or {other}"
+        )
+
+
+def _differing(known: Any, now: Mapping[str, str]) -> str:
+    """The first name whose digest is known and another now; empty: none."""
     known = known if isinstance(known, dict) else {}
-    for name, digest in digests.items():
-        if known.get(name, digest) != digest:
-            raise ValueError(
-                f"the rows of {name} are not those that the finished run in {folder} read: give the same data, or "
-                "start a new run in another folder"
-            )
+    return next((name for name, digest in now.items() if known.get(name, digest) != digest), "")
 
 
 def verdict(name: str) -> str:

@@ -53,7 +53,7 @@ class Summary:
     Memory ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss
     or gradient that was not finite and changed nothing. `linear` is the share of the linear model in each answer,
     `terms` are what it counts, `most_frequent` is the class or label that most training rows have, `digests` differ
-    where the rows of a split do.
+    where the rows of a split do, `files` where the content of files that a setting names does.
     """
 
     output: str
@@ -79,6 +79,7 @@ class Summary:
     leads: dict[str, dict[str, Interval]] = field(default_factory=dict)
     linear: float = 0.0
     digests: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
     members: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
     terms: str = ""
     most_frequent: str = ""

@@ -136,7 +136,8 @@ def prepare(found: Found, run: RunConfig) -> Prepared:
     pairs = found.splits.train.pairs is not None
     digest = hashlib.blake2b(digest_size=16)
     for split in tokens.values():
-        for tensor in (split.ids_N, split.offsets, split.labels.long(), *(split.windows or ())):
+        segments = [] if split.segments_N is None else [split.segments_N]
+        for tensor in (split.ids_N, split.offsets, split.labels.long(), *(split.windows or ()), *segments):
             digest.update(tensor.numpy().tobytes())
     sizes = Sizes(
         vocab_size=reach(tokenizer, pairs=pairs).ids,
@@ -285,7 +286,8 @@ def take_over(record: Record, before: Record) -> int:
             record.measured.append(old)
             continue
         new = record.at(old.set, old.row)
-        fits = old.data == new.data and _same(old.settings, new.settings)
+        same_size = old.parameters == new.parameters  # or a tokenizer has more entries than the texts have
+        fits = old.data == new.data and same_size and _same(old.settings, new.settings)
         same_limit = record.seconds == before.seconds
         kept = {seed: run for seed, run in old.runs.items() if fits and (same_limit or not run.stopped)}
         dropped += len(old.runs) - len(kept)

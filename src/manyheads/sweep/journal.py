@@ -202,11 +202,21 @@ def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> N
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):
             was, now = (show(one.get(name)) for one in (held, asked))
-            texts = {"data": "other data", "pretrain.also": "other texts of pretrain.also"}
+            texts = {
+                "data": f"other data ({_differing(held, asked, name)})",
+                "files": f"runs of other content of {_differing(held, asked, name)}",
+                "pretrain.also": "other texts of pretrain.also",
+            }
             made = f"runs of {name} {was}, not {now}" if name in ("manyheads", "torch") else ""
             what = texts.get(name) or made or f"a search with {name}={was}, not {name}={now}"
             go_on = f"type method={was} to go on, or " if name == "method" else ""
             raise ValueError(f"{where} holds {what}: {go_on}name another folder by output=FOLDER")
+
+
+def _differing(held: dict[str, Any], asked: dict[str, Any], name: str) -> str:
+    """Which of the digests of one name differ."""
+    was, now = (one[name] if isinstance(one.get(name), dict) else {} for one in (held, asked))
+    return ", ".join(key for key in dict.fromkeys([*now, *was]) if was.get(key) != now.get(key))
 
 
 def mean_value(runs: Iterable[Outcome | None]) -> float | None:

@@ -31,6 +31,7 @@ from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.distributed.slurm import refuse_unwritten
+from manyheads.huggingface.shapes import file_digests
 from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.sweep.scheduler import Search
@@ -161,19 +162,15 @@ def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
 
 def shared_question(config: TuneConfig | CurveConfig, splits: Splits) -> dict[str, Any]:
     """The part of it that all runs share."""
-    run = {
+    run = config.run({})
+    decisive = {
         name: value
-        for name, value in plain_settings(config.run({})).items()
+        for name, value in plain_settings(run).items()
         if name not in ("hardware.threads", "seed") and verdict(name) != "free"
     }
-    digest = blake2b(digest_size=16)
-    for rows in (splits.train, splits.validation):
-        columns: list[Any] = [rows.texts, rows.pairs, rows.targets, rows.sets or rows.labels]
-        for column in columns:
-            whole = column.tolist() if hasattr(column, "tolist") else column  # what an array prints is shortened
-            digest.update(repr(whole).encode())
-    asked = {name: version(name) for name in ("manyheads", "torch")}
-    return asked | {"seed": config.seed, "data": digest.hexdigest()} | run
+    asked: dict[str, Any] = {name: version(name) for name in ("manyheads", "torch")}
+    asked |= {"seed": config.seed, "data": splits.digests(), "files": file_digests(run), "test": run.test}
+    return asked | decisive
 
 
 def _files(path: Path) -> list[Path]:

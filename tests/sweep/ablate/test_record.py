@@ -62,6 +62,14 @@ def test_other_data_drops_the_runs(record):
     assert fresh.at("cats", "dot").runs == {}
 
 
+def test_a_model_of_another_size_drops_the_runs(record):
+    """As by a tokenizer at the same path with further entries, which no text holds."""
+    fresh = emptied(record)
+    fresh.at("cats", "dot").parameters += 16
+    assert take_over(fresh, record) == 2
+    assert fresh.at("cats", "dot").runs == {}
+
+
 def test_a_setting_that_was_born_later_counts_as_its_default(record):
     fresh = emptied(record)
     name, default = next((name, value) for name, value in decisive(RunConfig()).items() if name == "model.dropout")

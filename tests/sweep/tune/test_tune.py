@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 from importlib import metadata
 from types import SimpleNamespace
@@ -293,7 +294,7 @@ def test_another_search_in_the_same_folder_is_refused_and_what_changes_no_figure
     assert place.calls() == []
     with (place.folder / "rows.csv").open("a") as file:
         file.write("number 80 purrs,cat\n")
-    with pytest.raises(ValueError, match="holds other data"):
+    with pytest.raises(ValueError, match=r"holds other data \(train, validation\): name another folder"):
         place.tune(RATES)
     assert (place.output / "journal.jsonl").read_bytes() == before
 
@@ -306,6 +307,31 @@ def test_other_texts_of_pretraining_are_refused(place):
     also.write_text("a dog barks\n")
     with pytest.raises(ValueError, match=r"holds other texts of pretrain\.also: name another folder"):
         place.tune(*words)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_other_content_of_the_same_files_is_refused(place, model_folder, shared):
+    """Runs by another tokenizer, or from other weights, would stand in one table."""
+    copy, tokenizer = place.folder / "weights", place.folder / "tokenizer.json"
+    shutil.copytree(model_folder / "model", copy)
+    shutil.copy(copy / "tokenizer.json", tokenizer)
+    words = ["model.dropout=0.1,0.3", *[f"storage={place.folder}/journal"] * shared]
+    for setting, path, changed in (
+        ("tokenizer.path", tokenizer, tokenizer),
+        ("init_from", copy, copy / "model.safetensors"),
+        ("init_from", copy, copy / "tokenizer.json"),
+    ):
+        place.output = place.folder / f"search-{changed.parent.name}-{changed.name}"
+        place.tune(*words, f"{setting}={path}")
+        whole = changed.read_bytes()
+        content = whole.replace(b"[UNK]", b"[unk]", 1) if changed.suffix == ".json" else whole[:-1] + b"\1"
+        changed.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"holds runs of other content of {setting}: name another folder"):
+            place.tune(*words, f"{setting}={path}")
+        changed.write_bytes(whole)
+        place.calls()
+        place.tune(*words, f"{setting}={path}")
+        assert place.calls() == []
 
 
 def test_a_grid_that_was_cut_short_goes_on_by_its_method(place):
