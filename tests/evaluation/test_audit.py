@@ -3,15 +3,21 @@
 import csv
 import json
 import random
+import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import binomtest
 
 from manyheads.cli import main as cli
+from manyheads.config import Terms
 from manyheads.data.rows import Rows, parted
 from manyheads.evaluation import facts
 from manyheads.evaluation.audit import Suspects, suspects_sections, write_suspects
@@ -28,6 +34,7 @@ from manyheads.evaluation.facts import (
     power_law,
     scripts,
 )
+from manyheads.linear.fit import chosen
 
 GOOD = ["a", "fine", "good", "lovely", "warm", "film", "with", "charm", "and", "wit", "that", "delights"]
 BAD = ["an", "awful", "bad", "dull", "cold", "film", "with", "gloom", "and", "noise", "that", "annoys"]
@@ -63,6 +70,52 @@ def test_planted_labels_are_found_where_no_spaces_stand_between_words():
     assert sorted(likely_wrong(rows, out_of_fold(rows, 2, 5, 0))) == planted
     more = learning_curve(rows_of(texts[:200], labels[:200]), rows_of(texts[200:], labels[200:]), 2, 0)
     assert more["accuracy"][-1]["value"] == 1
+
+
+def test_planted_labels_are_found_where_there_are_no_words(tmp_path: Path, capsys):
+    """By the terms that a run chooses, which reads runs of characters where words tell less."""
+    draw, labels = random.Random(0), [at % 2 for at in range(240)]
+    texts = ["".join(draw.choices(("\U0001f600\U0001f389", "\U0001f622\U0001f494")[one], k=12)) for one in labels]
+    planted = [3, 50, 51, 120, 199]
+    wrong = [1 - label if at in planted else label for at, label in enumerate(labels)]
+    rows = rows_of(texts[:200], wrong[:200])
+    terms = chosen(rows, 2, None, rows_of(texts[200:], labels[200:]))
+    assert terms is Terms.both
+    probabilities_nC = out_of_fold(rows, 2, 5, 0, terms)
+    assert sorted(np.argsort(probabilities_nC[np.arange(200), wrong[:200]])[:5].tolist()) == planted
+    with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        lines = [(text, "ab"[label]) for text, label in zip(texts, labels, strict=True)]
+        csv.writer(file).writerows([("text", "label"), *lines])
+    assert cli.main(["audit", f"data.path={tmp_path}/rows.csv", f"output={tmp_path}/out"]) == 0
+    said = capsys.readouterr().out
+    assert "train: 0 of 192 labels may be wrong: a linear model disagrees" in said
+    assert "a linear model has an accuracy of 1.000" in said
+
+
+def test_why_no_wrong_label_is_looked_for(tmp_path: Path, capsys):
+    for name, texts, why in (
+        ("few", [f"film {at}" for at in range(30)], "a class has fewer rows than there are folds (20)"),
+        (
+            "none",
+            ["".join(random.Random(at).choices("\U0001f600\U0001f622", k=9)) for at in range(60)],
+            "the texts hold nothing that a linear model counts",
+        ),
+    ):
+        with (tmp_path / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            labels = ["ab"[at // 2 % 2] for at in range(len(texts))]
+            csv.writer(file).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+        folds = 20 if name == "few" else 2
+        said = ["audit", f"data.path={tmp_path}/{name}.csv", f"output={tmp_path}/{name}", f"folds={folds}"]
+        assert cli.main(said) == 0
+        assert f"wrong labels: not looked for: {why}" in capsys.readouterr().out
+
+
+def test_rows_of_a_group_are_asked_of_one_model(monkeypatch):
+    asked = []
+    monkeypatch.setattr(facts, "deal_folds", lambda rows, *how: asked.append(rows.groups) or np.arange(200) % 5 + 1)
+    texts, labels = reviews(200)
+    out_of_fold(replace(rows_of(texts, labels), groups=np.arange(200) // 4), 2, 5, 0)
+    assert asked[0].tolist() == [at // 4 for at in range(200)]
 
 
 def test_a_class_of_one_row_hides_no_wrong_labels(tmp_path: Path, capsys):
@@ -183,6 +236,46 @@ def test_near_repeats_are_those_of_the_definition():
 def test_personal_data_is_counted_and_masked(text, what):
     assert personal(rows_of([text, "nothing here"])) == {what: 1}
     assert f"[{what}]" in masked(text)[0]
+
+
+@given(st.text("ab1.+-@ ,é_", max_size=30))
+def test_an_address_is_found_wherever_the_plain_pattern_finds_one(text):
+    assert masked(text)[0] == re.sub(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "[e-mail address]", text)
+
+
+RUNS = [
+    "QUJD",
+    "a.",
+    "ACGGT",
+    "1234567890",
+    "a@",
+    "a@b.",
+    "www.",
+    "http://",
+    "+1",
+    "1 ",
+    "1-",
+    "(1",
+    "AB12 ",
+    "00",
+    "a-",
+]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_long_run_of_letters_is_read_once(run):
+    """Time grows with the length, not with its square: four times the letters take 16 times as long where it does."""
+
+    def seconds(n):
+        text, found = f"{(run * n)[:n]} me@here.org", []
+        for _ in range(3):
+            start = perf_counter()
+            found.append(masked(text)[0])
+            found.append(perf_counter() - start)
+        assert found[0].endswith("]") or "@" in run
+        return min(found[1::2])
+
+    assert seconds(80_000) < 10 * seconds(20_000) + 0.05
 
 
 def test_numbers_that_are_nobodys_are_left_alone():

@@ -7,6 +7,7 @@ stands for the classifiers to come. Of a large split a sample is looked at, whic
 n rows . C classes or labels
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +44,7 @@ from manyheads.evaluation.report import (
     value_sections,
     write_page,
 )
+from manyheads.linear.fit import chosen, too_many
 from manyheads.runs.folder import put_json, refuse_unwritable, start_folder
 from manyheads.runs.summary import Interval
 from manyheads.terminal import say, show_files
@@ -116,15 +118,24 @@ def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page
     }
     alike = None if find_spec("datasketch") is None else near_repeats(some)
     found["near_repeats"] = MISSING if alike is None else {name: len(pairs) for name, pairs in alike.items()}
-    found["curve"] = learning_curve(some["train"], some["validation"], n_classes, config.seed)
+    terms = None  # as a run on these rows chooses them
+    if not too_many(some["train"], n_classes):
+        terms = chosen(some["train"].readable(), n_classes, None, some["validation"])
+    found["curve"] = learning_curve(some["train"], some["validation"], n_classes, config.seed, terms)
     suspects = None
     if find_spec("cleanlab") is None:
         found["suspects"] = MISSING
     else:
         rows, rare = without_rare(some["train"], config.folds)
-        asked = out_of_fold(rows, n_classes, config.folds, config.seed)
+        asked = out_of_fold(rows, n_classes, config.folds, config.seed, terms)
         if asked is None:
-            found["suspects"] = f"not looked for: a class has fewer rows than there are folds ({config.folds})"
+            if min(Counter(rows.labels).values()) < config.folds:
+                why = f"a class has fewer rows than there are folds ({config.folds})"
+            elif too_many(rows, n_classes):
+                why = f"a linear model of {n_classes:,} classes and {len(rows):,} rows takes hours"
+            else:
+                why = "the texts hold nothing that a linear model counts"
+            found["suspects"] = f"not looked for: {why}"
         else:
             suspects = (rows, Suspects(likely_wrong(rows, asked), asked, splits.multi))
             names = [labels[one] for one in rare]

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from manyheads.config import AuditConfig
+from manyheads.config import AuditConfig, Terms
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.splits import deal_folds, shorten
 from manyheads.data.table import coded
@@ -33,7 +33,7 @@ FLATTEST, STEEPEST, GRID, ROUNDS = 0.02, 2.0, 25, 4  # exponents of a power law,
 PERSONAL = {
     "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
     "payment card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
-    "e-mail address": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "e-mail address": r"[\w.+-]+(?:@[\w-]+(?:\.[\w-]+)+)?",  # or a run of letters as a whole, which is tried once
     "web address": r"https?://\S+|www\.\w\S*",
     "telephone number": r"(?<![\w.])(?:\+|00)\d{1,3}[ /().-]{0,2}\d(?:[ /().-]{0,2}\d){6,12}(?!\w)"
     r"|(?<![\w-])\(?\d{3}\)?[ -]\d{3}-\d{4}(?![\w-])",
@@ -89,6 +89,8 @@ def masked(text: str) -> tuple[str, set[str]]:
         return f"[{kind}]"
 
     for kind, pattern in PATTERNS.items():
+        if kind == "e-mail address" and "@" not in text:
+            continue
         text = pattern.sub(partial(said, kind=kind), text)
     return text, kinds
 
@@ -106,7 +108,11 @@ def is_card(text: str) -> bool:
     return len({*digits}) > 1 and (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
-CHECKS: dict[str, Callable[[str], bool]] = {"IBAN": is_iban, "payment card": is_card}
+CHECKS: dict[str, Callable[[str], bool]] = {
+    "IBAN": is_iban,
+    "payment card": is_card,
+    "e-mail address": lambda text: "@" in text,
+}
 
 
 def runs_of(text: str) -> set[int]:
@@ -160,16 +166,19 @@ def without_rare(rows: Rows, n_folds: int) -> tuple[Rows, list[int]]:
     return rows.pick(np.flatnonzero(~np.isin(np.array(rows.labels), rare))), rare
 
 
-def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int) -> np.ndarray | None:
-    """The probability `(n, C)` of each class by a linear model of the other folds; None where a class has not enough
-    rows to be in all of them. Rows of one text are in one fold, classes are spread over the folds."""
+def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int, terms: Terms | None = None) -> np.ndarray | None:
+    """The probability `(n, C)` of each class by a linear model, of these `terms`, of the other folds; None where a
+    class has not enough rows to be in all of them, or no model can be fitted. Rows of one group, or text, are in one
+    fold, classes are spread over the folds."""
     if min(one for one in Counter(rows.labels).values()) < n_folds:
         return None
     probabilities_nC = np.zeros((len(rows), n_classes))
-    fold_n = deal_folds(replace(rows, groups=coded([folded(text) for text in both_texts(rows)]).codes), n_folds, seed)
+    if rows.groups is None:
+        rows = replace(rows, groups=coded([folded(text) for text in both_texts(rows)]).codes)
+    fold_n = deal_folds(rows, n_folds, seed)
     for fold in range(1, n_folds + 1):
         own = np.flatnonzero(fold_n == fold)
-        model = fit_linear(rows.pick(np.flatnonzero(fold_n != fold)), n_classes)
+        model = fit_linear(rows.pick(np.flatnonzero(fold_n != fold)), n_classes, terms=terms)
         if model is None:
             return None
         part = rows.pick(own)
@@ -195,15 +204,17 @@ def likely_wrong(rows: Rows, probabilities_nC: np.ndarray) -> list[int]:
     return np.asarray(found).tolist()
 
 
-def learning_curve(train: Rows, validation: Rows, n_classes: int, seed: int) -> dict[str, Any]:
-    """Errors of a linear model on validation rows by the number of training rows, and what twice as many would make of
-    them: a power law through the errors, its interval by resampled validation rows, and no narrower than that of all
-    rows. Nothing where a model cannot be fitted; Hestness et al. (2017), "Deep Learning Scaling is Predictable,
-    Empirically"."""
+def learning_curve(
+    train: Rows, validation: Rows, n_classes: int, seed: int, terms: Terms | None = None
+) -> dict[str, Any]:
+    """Errors of a linear model, of these `terms`, on validation rows by the number of training rows, and what twice as
+    many would make of them: a power law through the errors, its interval by resampled validation rows, and no narrower
+    than that of all rows. Nothing where a model cannot be fitted; Hestness et al. (2017), "Deep Learning Scaling is
+    Predictable, Empirically"."""
     truth, wrong, counts = answers_of(validation, n_classes), [], []
     for share in SHARES:
         part = shorten(train, max(1, round(share * len(train))), seed)
-        model = fit_linear(part, n_classes)
+        model = fit_linear(part, n_classes, terms=terms)
         if model is None:
             continue
         logits_nC = linear_logits(model, validation.texts, validation.pairs).numpy()

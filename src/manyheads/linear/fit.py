@@ -41,7 +41,12 @@ def too_many(rows: Rows, n_classes: int) -> bool:
 
 
 def fit_linear(
-    rows: Rows, n_classes: int, weights_C: np.ndarray | None = None, validation: Rows | None = None
+    rows: Rows,
+    n_classes: int,
+    weights_C: np.ndarray | None = None,
+    validation: Rows | None = None,
+    *,
+    terms: Terms | None = None,
 ) -> LinearModel | None:
     """Logistic regression by scikit-learn; None where there is no term, one class alone, or `too_many`.
 
@@ -49,14 +54,15 @@ def fit_linear(
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
         validation: rows by whose likelihood the terms are chosen; None: words, or runs of characters in scripts
             without spaces.
+        terms: those that were chosen before.
     """
     rows = rows.readable()
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):
         return None
-    if validation is None:
-        terms = Terms.characters if unspaced(rows.texts[:ROWS_TO_CHOOSE]) else Terms.words
-    else:
+    if terms is None and validation is not None:
         terms = chosen(rows, n_classes, weights_C, validation)
+    elif terms is None:
+        terms = Terms.characters if unspaced(rows.texts[:ROWS_TO_CHOOSE]) else Terms.words
     rows = _few(rows, MOST_ROWS, MOST_LETTERS[terms])
     return fit_counted(counted(rows.texts, rows.pairs, terms), rows, n_classes, weights_C, terms)
 
