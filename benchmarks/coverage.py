@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from manyheads.evaluation.decisions import cost_figures
 from manyheads.evaluation.intervals import mean_interval
 from manyheads.evaluation.metrics import change_of_answers, score, score_labels
 from manyheads.runs.summary import Figures
@@ -63,6 +64,13 @@ def population(name: str) -> tuple[Array, Array, Array]:
     return labels, found[0], found[1]
 
 
+def costs_of(n_classes: int) -> Array:
+    """What answers cost `(C, C)`: a mistake 1, the first class in place of another 5, the last one missed 20."""
+    costs_CC = 1.0 - np.eye(n_classes)
+    costs_CC[1:, 0], costs_CC[-1, :-1] = 5, 20
+    return costs_CC
+
+
 def judged(name: str, rows: Any) -> tuple[Figures, Figures, list[Array]]:
     """Every figure of the first model on some rows, and of its differences to the second; and for either model the
     classes or labels that rows have or are given, of which macro figures are the mean."""
@@ -80,7 +88,13 @@ def judged(name: str, rows: Any) -> tuple[Figures, Figures, list[Array]]:
         losses = [-np.log(one[np.arange(len(labels)), labels]) for one in both]
         occur = [np.bincount(np.concatenate([labels, one]), minlength=n_classes) > 0 for one in given]
     (change,) = change_of_answers(labels, given[0], [given[1]], n_classes)
-    return scores.figures, change | {"loss": mean_interval(losses[1] - losses[0])}, occur
+    figures, change = scores.figures, change | {"loss": mean_interval(losses[1] - losses[0])}
+    if "labels" not in name:
+        cheapest, ones, costs_CC = (both[0] @ costs_of(n_classes)).argmin(1), np.ones_like(labels), costs_of(n_classes)
+        cost = cost_figures(labels, given[0], cheapest, ones, costs_CC)
+        figures = figures | {"cost": cost["likeliest"], "least expected cost": cost["least_cost"]}
+        change = change | {"cost": cost["change"]}
+    return figures, change, occur
 
 
 @cache

@@ -13,6 +13,8 @@ from scipy.optimize import minimize, minimize_scalar
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss
 
+import manyheads
+from manyheads.cli import main as cli
 from manyheads.config import (
     Accelerator,
     CalibrateConfig,
@@ -26,9 +28,12 @@ from manyheads.config import (
 from manyheads.evaluation import calibrate as verb
 from manyheads.evaluation.calibrate import calibrate, fit
 from manyheads.evaluation.evaluate import evaluate
+from manyheads.huggingface.push import card_of
 from manyheads.inference.folder import load
+from manyheads.inference.format import open_folder
 from manyheads.linear.blend import read_calibration
 from manyheads.runs.config_file import save_run
+from manyheads.runs.summary import Interval
 
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -216,3 +221,70 @@ def test_what_cannot_be_fitted_or_read_is_one_sentence(run: Path) -> None:
         (run / "model" / "calibration.json").write_text(content)
         with pytest.raises(ValueError, match=r"calibration\.json must hold"):
             load(run)
+
+
+@pytest.mark.parametrize("multi", [True, False])
+def test_card_report_and_what_is_pushed_say_what_the_model_is_now(
+    multi: bool, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = {"cat": ["purrs", "meows"], "dog": ["barks", "digs"], "cow": ["moos", "chews"]}
+    for name, n in (("rows", 90), ("new", 70)):
+        draw = np.random.default_rng(n)
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["text", "labels" if multi else "label"])
+            for at in range(n):
+                of = sorted(draw.choice([*words], size=draw.integers(1, 3) if multi else 1, replace=False).tolist())
+                table.writerow([f"it {' and '.join(words[one][at % 2] for one in of)} {n}-{at}", "|".join(of)])
+    small = ["model.d_model=16", "model.d_ff=16", "model.n_layers=1", "model.n_heads=1", "trainer.max_epochs=2"]
+    assert cli.main(["train", "data.path=rows.csv", "output=run", "hardware=cpu", *small]) == 0
+    assert cli.main(["evaluate", "run=run", "data.path=new.csv", "output=early", "hardware.accelerator=cpu"]) == 0
+    card, summary = Path("run/model/README.md"), json.loads(Path("run/summary.json").read_text())
+    kept, old = ("micro_f1" if multi else "accuracy"), [Interval(**summary["test"]["loss"]).words]
+    assert f"| test loss | {old[0]} |" in card.read_text()
+    asked = ["calibrate", "run=run", "data.path=new.csv", "hardware.accelerator=cpu"]
+    for method in ("isotonic", "temperature"):  # a second time, too
+        assert cli.main([*asked, f"method={method}"]) == 0
+        found = json.loads(Path("run/model/calibration.json").read_text())
+        after, said = Interval(**found["after"]["loss"]).words, card.read_text()
+        assert old[-1] not in said
+        assert said.count(" after calibrate |") == len(found["after"])
+        assert said.count(f"Calibrated by {method} on 70 rows of new.csv") == said.count("Calibrated by") == 1
+        assert f"| loss after calibrate | {after} |\n" in said
+        stays = f"| test {kept.replace('_', ' ').replace('f1', 'F1')} | {Interval(**summary['test'][kept]).words} |"
+        assert (stays in said) is (multi or method == "temperature")  # which change no answer
+        given = zip(sorted(words), manyheads.load("run").thresholds or (), strict=False)
+        assert all(f"- {name}, from {one:.3f} on" in said for name, one in given)
+        old.append(after)
+        capsys.readouterr()
+        assert cli.main(["report", "run=run"]) == 0
+        report = capsys.readouterr().out
+        assert old[0] not in report
+        assert after in report
+        assert f"## Calibrated by {method} on 70 rows of new.csv" in report
+        assert cli.main(["report", "run=run", "format=json"]) == 0
+        plain = json.loads(capsys.readouterr().out)
+        assert "loss" not in plain["figures"]
+        assert "loss" not in plain["splits"]["test"]
+        assert plain["calibration"]["after"]["loss"] == found["after"]["loss"]
+        assert (kept in plain["figures"]) is (multi or method == "temperature")
+        assert plain["run"]["finished"]
+        assert "are left out: calibrate has changed the model since they were measured" in plain["warnings"][-1]
+        assert cli.main(["push", "run=run", "repo=me/it", "dry=true"]) == 0
+        pushed = card_of(open_folder("run"), "me/it", "main")
+        assert old[0] not in pushed
+        assert f"{summary['test']['loss']['low']:.4f}" not in pushed
+        assert f"loss (after calibrate, by five folds, 95 % interval {found['after']['loss']['low']:.4f}" in pushed
+    assert cli.main(["evaluate", "run=run", "data.path=rows.csv", "split=test", "output=late"]) == 0
+    capsys.readouterr()
+    for name, has in (("late", True), ("early", True)):  # which lie in no run that could be other since
+        assert cli.main(["report", f"run={name}", "format=json"]) == 0
+        assert ("loss" in json.loads(capsys.readouterr().out)["figures"]) is has
+    for name in ("late", "early"):
+        Path("run/evaluate").mkdir(exist_ok=True)
+        Path(name).rename(f"run/evaluate/{name}")
+        assert cli.main(["report", f"run=run/evaluate/{name}", "format=json"]) == 0
+        assert ("loss" in json.loads(capsys.readouterr().out)["figures"]) is (name == "late")
+    assert cli.main(["report", "run=run", "format=html", "output=page.html"]) == 0
+    assert "report.html: loss" in capsys.readouterr().err

@@ -101,6 +101,23 @@ def test_decisions_by_cost_cost_less(tmp_path: Path) -> None:
     assert change["value"] < 0
 
 
+def test_costs_that_no_row_had_are_not_ruled_out() -> None:
+    """All of 60 rows are right: the interval is that of a share of none, times the dearest mistake."""
+    labels = [at % 3 for at in range(60)]
+    logits = 9 * np.eye(3, dtype=np.float32)[labels]
+    rows = Rows(["x"] * 60, None, labels, "x.csv", range(60))
+    finding = least_costs(
+        Stored(rows, NAMES, {NETWORK: None}, io.BytesIO(logits.tobytes())),
+        np.array([[0, 1, 5], [1, 0, 7], [1, 2, 0.0]]),
+    )
+    ends = 7 * share_interval(0, 60).high
+    for name in ("likeliest", "least_cost"):
+        assert finding.content[name] == pytest.approx({"value": 0, "low": 0, "high": ends}, abs=1e-6)
+    assert finding.content["change"] == pytest.approx({"value": 0, "low": -ends, "high": ends}, abs=1e-6)
+    assert "0.0000 to 0.0000" not in finding.lines[0]
+    assert f"likeliest class (0.0000 to {ends:.4f})" in finding.lines[0]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

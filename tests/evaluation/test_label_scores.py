@@ -1,11 +1,14 @@
 """Figures of any number of labels against scikit-learn; intervals against a plain bootstrap."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
+from manyheads.evaluation.classification import sections_of_figures
 from manyheads.evaluation.metrics import change_of_answers, score_answers, score_labels
 
 
@@ -136,3 +139,22 @@ def test_labels_that_are_all_right_by_far_have_a_brier_score() -> None:
     chances = 1 / (1 + np.exp(np.where(marks, -1.0, 1.0) * np.random.default_rng(0).uniform(125, 135, marks.shape)))
     brier = score_labels(marks, chances, ["a", "b"], [0.5, 0.5]).figures["brier"]
     assert 0 <= brier.low <= brier.value <= brier.high < 1e-100
+
+
+def test_labels_that_no_row_has_or_is_given_are_left_out_of_macro_figures_and_that_is_said():
+    marks = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]], dtype=bool)
+    likely = np.where(marks, 0.9, 0.1)
+    likely[3, 3] = 0.8  # which no row has, but one is given
+    found = score_labels(marks, likely, list("abcd"), [0.5] * 4)
+    answers, occur = likely >= 0.5, [0, 1, 3]
+    assert found.averaged == found.as_json()["averaged"] == 3
+    for name in ("f1", "precision", "recall"):
+        peer = getattr(metrics, f"{name}_score")
+        wanted = peer(marks, answers, average="macro", labels=occur, zero_division=0)
+        assert found.figures[f"macro_{name}"].value == pytest.approx(wanted)
+    stored: Any = None  # which no table of labels reads
+    assert [*sections_of_figures(found, stored)[0].notes] == [
+        "macro figures are means over the 3 labels that rows have or are given"
+    ]
+    everywhere = score_labels(marks[:, :2], likely[:, :2], list("ab"), [0.5] * 2)
+    assert (everywhere.averaged, [*sections_of_figures(everywhere, stored)[0].notes]) == (2, [])

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig, Task
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import require_new
-from manyheads.inference.format import CALIBRATION, open_folder, run_folder
+from manyheads.inference.format import CALIBRATION, CARD, open_folder, read_thresholds, run_folder
 from manyheads.runs.folder import put, refuse_unwritable, replace_folder
-from manyheads.runs.summary import Interval, words_of
+from manyheads.runs.summary import Interval, read_summary, words_of
 from manyheads.terminal import progress_bar, say
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     import torch
 
     from manyheads.data.tokens import marks_of
+    from manyheads.evaluation.results import card_figures
     from manyheads.inference.classifier import TextClassifier, in_chunks
-    from manyheads.inference.folder import load, place
+    from manyheads.inference.folder import calibrated_card, load, place
 
     rows = data.rows.drawn(max(FEWEST, min(MOST, MOST_LOGITS // len(labels))), config.seed)
     classifier = replace(place(load(folder, TextClassifier), config.hardware), calibration=None)
@@ -73,13 +74,24 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     fitted = fit(config.method, logits_nC, truth)
     found = {**fitted.as_json(), "digest": data.rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}
     target, text = Path(config.output or folder.path), json.dumps(found, ensure_ascii=False) + "\n"
+    thresholds = None
+    if folder.settings.multi:
+        thresholds = fitted.thresholds(read_thresholds(folder.path / "thresholds.json", folder.settings)["both"])
+    summary = read_summary(home / "summary.json") if home else None
+    known = card_figures(summary) if summary else None
     with refuse_unwritable(target):
+        card = folder.path / CARD
+        judged = calibrated_card(card.read_text("utf-8"), found, labels, thresholds, known) if card.is_file() else ""
         if config.output:
             with replace_folder(target) as part:
                 copytree(folder.path, part, dirs_exist_ok=True)
                 (part / CALIBRATION).write_text(text, encoding="utf-8")
+                if judged:
+                    (part / CARD).write_text(judged, encoding="utf-8")
         else:
             put(target / CALIBRATION, text)
+            if judged:
+                put(card, judged)
     _show(found, target)
     say(*(f"warning: {one}" for one in seen))
     return found

@@ -174,12 +174,15 @@ def sections_of_figures(scores: Scores, stored: Stored) -> list[Section]:
         for one in scores.per_class
     ]
     columns = ["precision", "recall", "F1", "", "rows"]
+    notes, noun = list[str](), "classes" if scores.confusion else "labels"
+    if scores.averaged < len(scores.labels):
+        notes = [f"macro figures are means over the {scores.averaged:,} {noun} that rows have or are given"]
     if not scores.confusion:
         table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
-        return [Section("Labels", table, long=True), figures_section(reported(scores))]
+        return [Section("Labels", table, notes, long=True), figures_section(reported(scores))]
     return [
         confusion_section(scores, stored),
-        Section("Classes", Table(["class", *columns], lines, "wnnnbn"), long=True),
+        Section("Classes", Table(["class", *columns], lines, "wnnnbn"), notes, long=True),
         figures_section(reported(scores)),
     ]
 

@@ -17,10 +17,11 @@ from manyheads.data.table import require_whole
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.calibration import Calibration, Cells
 from manyheads.evaluation.evaluation import Finding
-from manyheads.evaluation.intervals import Floats, Ints, mean_interval, share_interval
+from manyheads.evaluation.intervals import Floats, Ints, plain, share_interval, weighted_interval
 from manyheads.evaluation.report import BLUE, PALE, Example, Picture, Section, Table, draw
 from manyheads.inference.abstain import Rules
 from manyheads.inference.outliers import Outliers
+from manyheads.runs.summary import Figures
 
 MOST_SHOWN = 10  # rows that are least like the training
 MOST_COST = 1e12  # of an answer, so that squares of costs have sums
@@ -166,18 +167,8 @@ def least_costs(stored: Stored, costs_CC: Floats) -> Finding:
     key_P, count_P, _, _ = cells.get()
     pair_P, cheapest_P = np.divmod(key_P, n_classes)
     labels_P, likeliest_P = np.divmod(pair_P, n_classes)
-
-    def mean(cost_P: Floats) -> dict[str, float]:
-        return asdict(mean_interval(cost_P, count_P))
-
-    usual_P, least_P = costs_CC[labels_P, likeliest_P], costs_CC[labels_P, cheapest_P]
-    moved = _moved(likeliest_P, cheapest_P, count_P)
-    content = {
-        "likeliest": mean(usual_P),
-        "least_cost": mean(least_P),
-        "change": mean(least_P - usual_P),
-        "changed": moved,
-    }
+    moved = int(count_P[likeliest_P != cheapest_P].sum())
+    content = {**plain(cost_figures(labels_P, likeliest_P, cheapest_P, count_P, costs_CC)), "changed": moved}
     words = {"likeliest": "the likeliest class", "least_cost": "the class of least expected cost", "change": "change"}
     rows = [[word, *(f"{content[key][end]:.4f}" for end in ("value", "low", "high"))] for key, word in words.items()]
     section = Section(
@@ -187,11 +178,21 @@ def least_costs(stored: Stored, costs_CC: Floats) -> Finding:
     )
     usual, least, of = (content[key] for key in words)
     line = (
-        f"costs: {usual['value']:.4f} a row by the likeliest class, {least['value']:.4f} by the least expected cost, a "
-        f"change of {of['value']:+.4f} (95 % interval {of['low']:+.4f} to {of['high']:+.4f})"
+        f"costs: {usual['value']:.4f} a row by the likeliest class ({usual['low']:.4f} to {usual['high']:.4f}), "
+        f"{least['value']:.4f} by the least expected cost ({least['low']:.4f} to {least['high']:.4f}), a change of "
+        f"{of['value']:+.4f} (95 % interval {of['low']:+.4f} to {of['high']:+.4f})"
     )
     return Finding("costs", content, [section], [line])
 
 
-def _moved(likeliest_P: Ints, cheapest_P: Ints, count_P: Ints) -> int:
-    return int(count_P[likeliest_P != cheapest_P].sum())
+def cost_figures(labels_P: Ints, likeliest_P: Ints, cheapest_P: Ints, count_P: Ints, costs_CC: Floats) -> Figures:
+    """What a row costs by the likeliest class, by the class of least expected cost, and the change; `count_P`
+    rows have a true class and both answers. Answers that none of the rows has may come as well."""
+    usual_P, least_P = costs_CC[labels_P, likeliest_P], costs_CC[labels_P, cheapest_P]
+    ends = float(costs_CC.min()), float(costs_CC.max())
+    most = float(np.ptp(costs_CC, axis=1).max())
+    return {
+        "likeliest": weighted_interval(usual_P, count_P, *ends),
+        "least_cost": weighted_interval(least_P, count_P, *ends),
+        "change": weighted_interval(least_P - usual_P, count_P, -most, most),
+    }

@@ -80,6 +80,42 @@ def _least_mean(share_C: Floats, n_C: Floats, scale: float) -> float:
     return float(at(root(lambda slope: at(slope)[1] - 1, 0.0, most))[0].mean())
 
 
+def weighted_interval(weight_P: Floats, count_P: Ints, least: float, most: float) -> Interval:
+    """The mean over all rows of a weight from `least` to `most` that each row has by its kind, such as what its answer
+    costs: a sum of the shares of kinds times their weights, with a score interval as that of `shares_interval`.
+
+    An end is a mean that lies `Z` standard deviations from the one seen, at the likeliest shares that have this mean.
+    Rare weights are then not known from the few rows that have one, nor ruled out where no row has: kinds of the
+    weights `least` and `most` are possible. Of these two kinds alone it is Wilson's.
+    """
+    if not count_P.sum():
+        raise ValueError(NO_ROWS)
+    value = float(count_P @ weight_P) / int(count_P.sum())
+    low = least + _least_gap(weight_P - least, count_P)
+    high = most - _least_gap(most - weight_P, count_P)
+    return Interval(value, min(value, low), max(value, high))
+
+
+def _least_gap(gap_P: Floats, count_P: Ints) -> float:
+    """The lower end of a mean of gaps, of which 0 is possible. The likeliest shares of a given mean are proportional to
+    n / (gap + slope), by one slope for all (Lagrange); where no row has a gap of 0, next to none does."""
+    if not (largest := float(gap_P.max(initial=0.0))):
+        return 0.0
+    gap_P, n_P = np.append(gap_P / largest, 0.0), np.append(count_P, 1e-9)
+    n, seen = float(n_P.sum()), float(n_P @ gap_P) / float(n_P.sum())
+
+    def at(log_slope: float) -> tuple[float, float]:
+        p_P = n_P / (gap_P + math.exp(log_slope))
+        p_P /= p_P.sum()
+        mean = float(p_P @ gap_P)
+        return mean, Z**2 * float(p_P @ (gap_P - mean) ** 2) - n * (seen - mean) ** 2
+
+    far = 1.0
+    while at(far)[1] < 0:
+        far += 4.0
+    return largest * at(root(lambda log_slope: at(log_slope)[1], -60.0, far))[0]
+
+
 def effective_rows(n_C: NDArray[Any]) -> float:
     """How many rows one share must have to be known as well as a mean over classes of `n_C` rows each: of classes of
     one size all their rows, else fewer."""

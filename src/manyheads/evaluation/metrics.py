@@ -75,8 +75,10 @@ class Scores:
     """All of one split: its `figures`, of which the first is what models are compared by, and `confusion[i][j]`, the
     rows of class i answered j.
 
-    Macro figures are means over the classes that occur in labels or answers (scikit-learn's default), not over every
-    class the model knows: a class that does not occur has no precision and no recall. The loss is in nats. The
+    Macro figures are means over the classes, or labels, that rows have or are given, not over every one that the model
+    knows: one that does not occur has no precision and no recall. How many they are is `averaged`. So does
+    scikit-learn with classes; with marks of labels it counts 0 for each that does not occur, unless `labels` names
+    those that do. The loss is in nats. The
     calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al. (2017),
     "On Calibration of Modern Neural Networks", equation 3; the Brier score is the squared distance of all probabilities
     from what is true, summed over classes; `calibration.py` has two further errors.
@@ -90,6 +92,7 @@ class Scores:
     n_rows: int
     labels: list[str]
     per_class: Sequence[ClassScore]
+    averaged: int
     confusion: list[list[int]] = field(default_factory=list)
     reliability: list[Bin] = field(default_factory=list)
 
@@ -120,10 +123,10 @@ class ClassTally:
     def __init__(self, n_classes: int) -> None:
         self.n_classes, self.cells, self.calibration = n_classes, Cells(3), Calibration(n_classes)
 
-    def add(self, labels_n: Ints, probabilities_nC: Floats, answers_n: Ints | None = None) -> None:
+    def add(self, labels_n: Ints, probabilities_nC: Floats, given_n: Ints | None = None) -> None:
         assert probabilities_nC.shape == (len(labels_n), self.n_classes), "one row of probabilities a label"
         confidence_n = probabilities_nC.max(1)
-        answers_n = probabilities_nC.argmax(1) if answers_n is None else answers_n
+        answers_n = probabilities_nC.argmax(1) if given_n is None else given_n
         own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
         loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
         brier_n = (probabilities_nC**2).sum(1) - 2 * own_n + 1
@@ -149,6 +152,7 @@ class ClassTally:
             n_rows=n,
             labels=list(names),
             per_class=[ClassScore(*row) for row in zip(names, *counts.by_class(), strict=True)],
+            averaged=counts.n_occur,
             confusion=confusion.reshape(self.n_classes, self.n_classes).tolist(),
             reliability=reliability(mean_PV[:, 1], right_P, count_P, bin_P),
         )
@@ -178,7 +182,7 @@ class LabelTally:
         found |= {name: self.sums.mean(at) for name, at in (("loss", -2), ("brier", -1))}
         per_class = [LabelScore(*row) for row in zip(names, *counts.by_class(), self.thresholds, strict=True)]
         figures = {name: found[name] for name in (*OF_LABELS, *(one for one in found if one not in OF_LABELS))}
-        return Scores(figures, self.sums.n, list(names), per_class)
+        return Scores(figures, self.sums.n, list(names), per_class, counts.n_occur)
 
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int) -> Figures:
@@ -314,6 +318,11 @@ class _Counts:
                 weight_F = _weights(none_C + ratio(np.ones(1), whole_1), share_1, given, had)
                 micro[f"micro_{name}"] = share_1, np.minimum(whole_1, n), weight_F
         return {"accuracy": right, **macro, **micro}
+
+    @property
+    def n_occur(self) -> int:
+        """How many classes rows have or are given."""
+        return int((self.given_C + self.support_C > 0).sum())
 
     def weights(self) -> Floats:
         """By what each figure grows with the numbers of `_of_row`, to first order: `(F, G)`."""

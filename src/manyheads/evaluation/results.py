@@ -135,6 +135,7 @@ def write_evaluation(
         config={"evaluate": to_plain(config), **judged_as},
         warnings=warnings,
     )
+    fitted = getattr(model, "calibration", None)
     models = {"members": evaluation.members, "baselines": evaluation.baselines, "leads": evaluation.leads}
     metrics = {
         **evaluation.scores,
@@ -146,6 +147,7 @@ def write_evaluation(
         },
         **{one.name: one.content for one in evaluation.findings},
         **({"warnings": warnings} if classes else {}),
+        **({"calibration": fitted.name} if fitted else {}),
     }
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from typing import Any
 from manyheads.config import PushConfig, Task
 from manyheads.inference.format import (
     CALIBRATION,
+    CARD,
     GRAPH,
     MORE,
     OF_HUB,
@@ -22,9 +23,9 @@ from manyheads.inference.format import (
     run_folder,
 )
 from manyheads.runs.folder import read_json
+from manyheads.runs.summary import moved_by
 from manyheads.terminal import one_line
 
-CARD = "README.md"
 KINDS = {  # a task, by the hub's name of it
     Task.classify: ("text-classification", "Text classification"),
     Task.seq2seq: ("text-generation", "Text to text"),
@@ -121,7 +122,7 @@ def card_of(opened: ModelFolder, repo: str, revision: str) -> str:
     text = file.read_text(encoding="utf-8") if file.is_file() else f"# {repo}\n"
     name = repo if revision == "main" else f"{repo}@{revision}"
     text = text.replace('manyheads.load("this folder")', f'manyheads.load("{name}")')
-    if (opened.path / CALIBRATION).is_file():
+    if (opened.path / CALIBRATION).is_file() and "\nCalibrated by " not in text:  # as calibrate itself says in the card
         text = text.replace("\n## Figures\n", "\n## Figures before calibrate\n")
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n{text}"
 
@@ -138,15 +139,24 @@ def _results(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any]]
     if not isinstance(split, str) or not isinstance(summary.get(split), dict):
         raise ValueError(f"{home / 'summary.json'} is not what training wrote: copy it again, or remove it")
     data = run.hub or (Path(run.path).name.partition(".")[0] if run.path else run.source.name)  # without the way to it
-    when = "before calibrate, " if (opened.path / CALIBRATION).is_file() else ""
-    metrics = [
-        {
-            "type": name,
-            "value": one["value"],
-            "name": f"{name.replace('_', ' ')} ({when}95 % interval {one['low']:.4f} to {one['high']:.4f})",
-            "args": {"low": one["low"], "high": one["high"], "level": LEVEL},
-        }
-        for name, one in summary[split].items()
-    ]
-    dataset = {"type": data, "name": data, "split": split}
-    return [{"task": {"type": kind, "name": words}, "dataset": dataset, "metrics": metrics}]
+    task, calibration = {"type": kind, "name": words}, opened.path / CALIBRATION
+    fitted = read_json(calibration) if calibration.is_file() else {}
+    after = fitted.get("after", {})
+    changed = moved_by(fitted.get("method", ""), multi=opened.settings.multi) if fitted else lambda name: False
+    when = {name: "before calibrate, " if changed(name) else "" for name in summary[split]}
+    metrics = [_metric(name, one, when[name]) for name, one in summary[split].items() if not (after and changed(name))]
+    found = [{"task": task, "dataset": {"type": data, "name": data, "split": split}, "metrics": metrics}]
+    if after:
+        fitted_on = {"type": fitted["source"], "name": f"{fitted['rows']:,} rows of {fitted['source']}"}
+        of_folds = [_metric(name, one, "after calibrate, by five folds, ") for name, one in after.items()]
+        found.append({"task": task, "dataset": fitted_on, "metrics": of_folds})
+    return [one for one in found if one["metrics"]]
+
+
+def _metric(name: str, one: dict[str, float], when: str) -> dict[str, Any]:
+    return {
+        "type": name,
+        "value": one["value"],
+        "name": f"{name.replace('_', ' ')} ({when}95 % interval {one['low']:.4f} to {one['high']:.4f})",
+        "args": {"low": one["low"], "high": one["high"], "level": LEVEL},
+    }

@@ -6,6 +6,7 @@ allocated.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
@@ -40,8 +41,11 @@ from manyheads.nn import Classifier, assemble
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
 from manyheads.runs.folder import replace_folder
+from manyheads.runs.summary import Interval, moved_by, words_of
 
 MOST_LABELS = 100  # that a card names
+FIGURE = "| figure | value |"
+CALIBRATED, AFTER = "Calibrated by", "after calibrate"  # how a card says it
 TASKS = {Classifier: Task.classify, Seq2Seq: Task.seq2seq, MaskedLM: Task.pretrain}
 
 AnyNetwork = Classifier | Seq2Seq | MaskedLM
@@ -163,6 +167,45 @@ def judged_card(card: str, figures: dict[str, str], notes: list[str]) -> str:
     return "\n".join([head, "", *paragraphs, *_figures(figures)]) + use + rest
 
 
+def calibrated_card(
+    card: str,
+    fitted: dict[str, Any],
+    labels: Sequence[str],
+    thresholds: Sequence[float] | None,
+    figures: dict[str, str] | None = None,
+) -> str:
+    """`card` after `manyheads calibrate`, which found `fitted`: figures of the model that it changed give way to those
+    after it, and labels have the probabilities from which on they are given now.
+
+    Args:
+        figures: of the model before it, as of `judged_card`; None: those of the card, which an earlier calibration has
+            taken some of.
+    """
+    changed = moved_by(fitted["method"], multi=thresholds is not None)
+
+    def stays(line: str) -> bool:
+        split, _, figure = line.removeprefix("| ").partition(" |")[0].partition(" ")
+        of_model = split in ("validation", "test") and " of the " not in figure
+        return not figure.endswith(AFTER) and not (of_model and changed(figure.replace(" ", "_").lower()))
+
+    head, use, rest = card.partition("\n## Use\n")
+    head, _, table = head.partition("\n## Figures\n")
+    before = _figures(figures) if figures else table.split("\n")
+    rows = [line for line in before if line.startswith("| ") and line != FIGURE and stays(line)]
+    rows += [f"| {words_of(name)} {AFTER} | {Interval(**one).words} |" for name, one in fitted["after"].items()]
+    for label, threshold in zip(labels, thresholds or (), strict=False):
+        label = _plain(label)
+        line = rf"^(- {re.escape(label)}, from )[\d.]+ on$"
+        rest = re.sub(line, rf"\g<1>{threshold:.3f} on", rest, flags=re.MULTILINE)
+    earlier = "; how it does beside other models was measured before that" if changed("accuracy") else ""
+    said = (
+        f"{CALIBRATED} {fitted['method']} on {fitted['rows']:,} rows of {_plain(fitted['source'])}{earlier}. Figures "
+        f"{AFTER} are of five folds of these rows, each mapped by what the others fitted."
+    )
+    head = re.sub(f"\n{CALIBRATED} .*\n?", "", head).rstrip("\n")
+    return "\n".join([head, "", said, "", "## Figures", "", FIGURE, "|---|---|", *rows, ""]) + use + rest
+
+
 def _sorts(settings: Settings, n: int) -> str:
     apart = ", read apart and then across," if settings.model.pair is PairKind.cross else ""
     takes = f"pairs of texts{apart}" if settings.pairs else "texts"
@@ -191,7 +234,7 @@ def _figures(figures: dict[str, str]) -> list[str]:
     if not figures:
         return []
     rows = [f"| {_plain(name)} | {_plain(value)} |" for name, value in figures.items()]
-    return ["## Figures", "", "| figure | value |", "|---|---|", *rows, ""]
+    return ["## Figures", "", FIGURE, "|---|---|", *rows, ""]
 
 
 def _plain(text: str) -> str:

@@ -33,10 +33,11 @@ from manyheads.config.facts import check_ranges, require, setting
 from manyheads.config.fields import first_line, from_plain, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.runs.folder import read_json
+from manyheads.runs.summary import CALIBRATION
 
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
 FILES = ("config.json", "labels.json", "tokenizer.json", WEIGHTS)
-CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds
+CARD = "README.md"
 OUTLIERS = "outliers.safetensors"  # that outliers.false_alarms adds
 MORE = ("thresholds.json", "linear.safetensors", CALIBRATION, GRAPH)  # of some; the last in place of the weights
 OF_HUB = (  # files that are fetched and pushed, none of which can run code

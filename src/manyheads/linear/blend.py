@@ -312,6 +312,11 @@ class Calibration:
     knots: list[tuple[Tensor, Tensor]] | None = None
     digest: str = ""
 
+    @property
+    def name(self) -> str:
+        """Which one it is: how it was fitted, and on which rows."""
+        return f"{self.method} {self.digest}".strip()
+
     def of(self, logits_nC: Tensor, *, multi: bool) -> Tensor:
         """Logits `(n, C)` of calibrated probabilities, in the type of `logits_nC`."""
         wide_nC = logits_nC.double()

@@ -25,6 +25,7 @@ from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import put, read_json
 from manyheads.runs.summary import (
     BOTH,
+    CALIBRATION,
     ENDS,
     NETWORK,
     Figures,
@@ -33,6 +34,7 @@ from manyheads.runs.summary import (
     facts,
     lead_line,
     models_of,
+    moved_by,
     names_of,
     read_summary,
     typed,
@@ -51,6 +53,7 @@ COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, "==": opera
 COMPARED |= {">": operator.gt, "<": operator.lt}
 CONDITION = re.compile(rf"\s*([^\s<>=!,]+)\s*({'|'.join(COMPARED)})\s*(.*?)\s*")
 COMMA = re.compile(r",(?![^\[]*\])")  # outside of a list
+MOVED = "are left out: calibrate has changed the model since they were measured, evaluate measures them anew"
 ALONE = "95 % intervals of each alone: manyheads compare judges models on the same rows, paired"
 Found = dict[str, dict[str, Any]]  # what `read_finished` reads, by the name of the run
 usual_settings = cache(lambda: plain_settings(RunConfig()))
@@ -67,6 +70,9 @@ def report(config: ReportConfig) -> None:
     if config.format is ReportFormat.html:
         require(page.is_file(), f"{page} does not exist: choose format=md or format=json")
         content = page.read_bytes()
+        for one in found["warnings"]:
+            if one.endswith(MOVED):
+                print(one_line(f"{page}: {one.replace('left out', 'old ones')}"), file=sys.stderr)
     else:
         content = (as_json(found) if config.format is ReportFormat.json else markdown(found)).encode()
     if config.output == "-":
@@ -101,6 +107,8 @@ def read_finished(folder: Path, *, evaluations: bool = True) -> dict[str, Any]:
     summary, judged = read_summary(home / "summary.json"), config
     known: dict[str, Any] = {"data": {"name": data_name(run.data) if run else None, "split": None, "n_rows": None}}
     known |= {"figures": {}, "members": {}, "baselines": {}, "leads": {}, "splits": {}, "network": {}, "warnings": []}
+    fitted = _read_calibration(home / "model")
+    known["calibration"] = fitted if fitted and home == folder else {}
     if home == folder and summary is not None:
         split, judged = summary.judged_on, home / "summary.json"
         known["data"] |= {"split": split, "n_rows": summary.rows.get(split)}
@@ -108,19 +116,60 @@ def read_finished(folder: Path, *, evaluations: bool = True) -> dict[str, Any]:
         known |= {name: getattr(summary, name) for name in ("baselines", "leads", "warnings")}
         known["splits"] = {name: of for name in ("test", "validation") if (of := getattr(summary, name))}
         known["network"] = {name: models_of(summary, name).get(NETWORK, {}) for name in known["splits"]}
+        known["fitted"] = ""
     elif metrics.is_file():
         judged = metrics
         known |= _read_metrics(metrics)
+    finished = bool(known["figures"])
+    _leave_out_moved(known, fitted)
     for one in sorted(home.glob("evaluate/*/metrics.json")) if evaluations and home == folder else ():
         judgement = _read_metrics(one)
+        _leave_out_moved(judgement, fitted)
         known["splits"] |= {one.parent.name: judgement["figures"]}
         known["network"] |= {one.parent.name: of_network(judgement)}
     about = {"name": folder.name, "folder": str(folder), "task": settings.get("task")}
     about["date"] = time.strftime("%Y-%m-%d %H:%M", time.gmtime(judged.stat().st_mtime))
-    about |= {"finished": bool(known["figures"]), **{name: getattr(summary, name, None) for name in OF_TRAINING}}
+    about |= {"finished": finished, **{name: getattr(summary, name, None) for name in OF_TRAINING}}
     changed = [one for one, value in settings.items() if one not in PLACES and value != usual_settings().get(one)]
     said = facts(summary) if summary else {}
+    if summary and summary.leads and not known["leads"]:
+        del said["lead"]
     return {"version": VERSION, "run": about, **known, "settings": settings, "changed": changed, "facts": said}
+
+
+def _read_calibration(model: Path) -> dict[str, Any] | None:
+    """What `calibrate` left of itself in the model folder; None where there is no such folder."""
+    path = model / CALIBRATION
+    if not path.is_file():
+        return {} if model.is_dir() else None
+    found = read_json(path)
+    with damaged(path):
+        known = {name: typed(found[name], str) for name in ("method", "digest", "source") if name in found}
+        known |= {name: typed(found[name], int) for name in ("rows", "of") if name in found}
+        return known | {name: typed(found.get(name, {}), Figures) for name in ("before", "after")}
+
+
+def _leave_out_moved(known: dict[str, Any], fitted: dict[str, Any] | None) -> None:
+    """Take out, and say so, the figures of the model that are other ones since it was calibrated by what is `fitted`
+    now, and not, as when they were measured, by `known["fitted"]`."""
+    then = known.pop("fitted", "")
+    now = then if fitted is None else " ".join(fitted.get(name, "") for name in ("method", "digest")).strip()
+    if now == then or not known["figures"]:
+        return
+    multi = next(iter(known["figures"])) == "micro_f1"
+    moved = [moved_by(one.partition(" ")[0], multi=multi) for one in (now, then) if one]
+    out = [name for name in known["figures"] if any(one(name) for one in moved)]
+    if next(iter(known["figures"])) in out:
+        known["leads"] = {}
+
+    def kept(of: dict[str, Any]) -> dict[str, Any]:
+        return {name: one for name, one in of.items() if name not in out}
+
+    known["figures"], first = kept(known["figures"]), next(iter(known["members"]), "")
+    known["members"] = {name: kept(of) if name == first else of for name, of in known["members"].items()}
+    for part in ("splits", *(["network"] if first == NETWORK else [])):
+        known[part] = {name: kept(of) for name, of in known.get(part, {}).items()}
+    known["warnings"] = [*known["warnings"], f"{listed([words_of(one) for one in out])} {MOVED}"]
 
 
 def _read_metrics(path: Path) -> dict[str, Any]:
@@ -133,6 +182,7 @@ def _read_metrics(path: Path) -> dict[str, Any]:
         known |= {"figures": typed(own, Figures), "warnings": typed(found.get("warnings", []), list[str])}
         about = {"name": typed(found["data"], str), "split": typed(found["split"], str)}
         lead_line(known["leads"], known["baselines"], about["split"])  # which can be said
+        known["fitted"] = typed(found.get("calibration", ""), str)
         return known | {"splits": {}, "data": about | {"n_rows": typed(found.get("n_rows", 0), int) or None}}
 
 
@@ -153,6 +203,7 @@ def markdown(found: dict[str, Any]) -> str:
         f"## {_escaped(data['name'])}, {_escaped(data['split'])}{rows}",
         _table(["model", *map(words_of, names)], figures),
         "95 % intervals are in brackets.",
+        *_calibrated(found.get("calibration", {})),
         "## The run",
         _table(["", ""], [[name, one] for name, one in about.items() if one]),
         *(
@@ -161,6 +212,17 @@ def markdown(found: dict[str, Any]) -> str:
         ),
     ]
     return "\n\n".join(one for one in blocks if one) + "\n"
+
+
+def _calibrated(fitted: dict[str, Any]) -> list[str]:
+    if not fitted.get("after"):
+        return []
+    rows = [[words_of(name), fitted["before"][name].words, one.words] for name, one in fitted["after"].items()]
+    return [
+        f"## Calibrated by {_escaped(fitted['method'])} on {fitted['rows']:,} rows of {_escaped(fitted['source'])}",
+        _table(["figure", "before", "after"], rows),
+        "Those after it are of five folds of these rows, each mapped by what the others fitted.",
+    ]
 
 
 def _table(columns: list[str], lines: list[list[str]]) -> str:

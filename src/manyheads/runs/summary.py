@@ -3,7 +3,7 @@
 Nothing but the standard library is needed to read them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,6 +15,7 @@ from manyheads.runs.folder import put_json, read_json
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 NO_SHARES = {"loss", "brier"}  # figures that may exceed 1: a Brier score is a sum over classes or labels
+CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds to model/
 POINTS = 100  # of a share
 ENDS = {"value", "low", "high"}  # of an interval
 MOST = 1e300  # of a figure: NaN, infinity and what no float holds are none
@@ -140,6 +141,13 @@ def typed(value: Any, kind: Any) -> Any:
 def models_of(summary: Summary, split: str) -> dict[str, Figures]:
     """The figures on one split by the name of the model, the one that answers first."""
     return dict(summary.members.get(split) or {NETWORK: getattr(summary, split)})
+
+
+def moved_by(method: str, *, multi: bool) -> Callable[[str], bool]:
+    """Whether `manyheads calibrate` changes a figure: those of probabilities always; those of answers, but for labels,
+    whose thresholds move along, and for a temperature, which keeps the likeliest class."""
+    answers_too = not multi and method != "temperature"
+    return lambda figure: answers_too or figure in NO_SHARES or figure.endswith("calibration_error")
 
 
 def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:
