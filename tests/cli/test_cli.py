@@ -120,13 +120,16 @@ def test_cfg_job_prints_yaml_and_writes_nothing(tmp_path, monkeypatch, capsys):
     assert cli.main(["train", "model=mini", "data.path=a b,c.csv", "--cfg", "job"]) == 0
     said = capsys.readouterr().out
     assert "n_layers: 4\n" in said
-    assert "path: a b,c.csv\n" in said
+    assert f"path: {tmp_path}/a b,c.csv\n" in said, "as a run has it, from anywhere"
     assert "source: files\n" in said
     assert list(tmp_path.iterdir()) == []
 
 
 def test_info_and_completion(tmp_path, monkeypatch, capsys):
     assert "model: mini\n" in shell("train", "--info", "defaults-tree", "model=mini", cwd=tmp_path).stdout
+    words = ["trainer.val_check_interval=0.5", "optim.class_weights={no: 2}", "data.rows=1e3"]
+    assert "  val_check_interval: 0.5\n" in shell("train", "--info", "config", *words, cwd=tmp_path).stdout
+    assert "search:" in shell("tune", "--info", "config", "optim.lr=1e-3,1e-4", cwd=tmp_path).stdout
     for line, completed in [
         ("manyheads ev", "evaluate"),
         ("manyheads train hardware=c", "hardware=cpu"),
@@ -167,7 +170,7 @@ def test_own_presets(flag, calls, tmp_path, monkeypatch):
     assert calls[0][1].model.d_ff == 4096
 
 
-@pytest.mark.parametrize("flag", ["-m", "--cfg job", "--info"])
+@pytest.mark.parametrize("flag", ["-m", "--info"])
 def test_a_run_to_go_on_with_takes_no_such_flag(flag, tmp_path, capsys):
     (tmp_path / "config.yaml").touch()
     assert cli.main(["train", *flag.split(), f"resume={tmp_path}"]) == 2

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import shutil
 
 import pytest
 import yaml
@@ -9,7 +10,8 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from manyheads.cli.compose import GRAMMAR, compose, run_hydra
+from manyheads.cli import grammar
+from manyheads.cli.compose import compose, shown
 from manyheads.cli.hydra import parse
 from manyheads.config import ModelConfig, Pooling, RunConfig, Source
 from manyheads.runs.config_file import read_run, save_run
@@ -55,7 +57,7 @@ def as_hydra_reads(text):
 @example("a,b")
 def test_plain_words_are_read_as_hydra_reads_them(text):
     try:
-        ours = repr(GRAMMAR.parse(text))
+        ours = repr(grammar.read(text))
     except ValueError as error:
         ours = str(error)
     assert ours == as_hydra_reads(text)
@@ -63,7 +65,7 @@ def test_plain_words_are_read_as_hydra_reads_them(text):
 
 @given(st.text("a'\\\" \n"))
 def test_texts_are_quoted_as_hydra_quotes_them(text):
-    assert GRAMMAR.quote(text) == QuotedString(text, Quote.single).with_quotes()
+    assert grammar.quote(text) == QuotedString(text, Quote.single).with_quotes()
 
 
 @pytest.mark.parametrize(
@@ -121,12 +123,103 @@ def test_names_of_columns_need_no_quotes_but_may_have_them():
         ("{joy: 2, anger: 1.5}", {"joy": 2, "anger": 1.5}),
         ("{0: 1, 1: 2.5}", {"0": 1, "1": 2.5}),
         ("{'don''t know': 2, 快乐: 1}", {"don't know": 2, "快乐": 1}),
+        ('{"yes please": 2, no: 1}', {"yes please": 2, "no": 1}),
+        ('{010: 2, "a b": 1}', {"010": 2, "a b": 1}),
+        (
+            "{1e3: 1, 1_000: 2, 12:30: 3, null: 4, ~: 5, on: 6, y: 7, True: 8, true: 9}",
+            dict(zip(["1e3", "1_000", "12:30", "null", "~", "on", "y", "True", "true"], range(1, 10), strict=True)),
+        ),
+        ("{12:30:2,a:b:1,joy:3}", {"12:30": 2, "a:b": 1, "joy": 3}),
+        ("{it's: 1, 'is''t': 2, 'a\\'b': 3, \"a, \\u00e9\": 4}", {"it's": 1, "is't": 2, "a'b": 3, "a, é": 4}),
     ],
 )
 def test_class_weights(typed, weights):
     run = compose("train", [f"optim.class_weights={typed}"])
     assert run.optim.class_weights == weights
     assert type(run.optim.class_weights) in (str, dict)
+
+
+@pytest.mark.parametrize(
+    "typed", ["{a: 1, a: 2}", "{a: 1", "{a}", "{a: }", "{: 1}", "{a: 1}}", "{'a: 1}", "[", "{" * 5000, "{a: 1}, "]
+)
+def test_a_mapping_that_cannot_be_read_is_one_sentence(typed):
+    with pytest.raises(ValueError, match=r"^optim\.class_weights=.* cannot be read: close its quotes and brackets, or"):
+        compose("train", [f"optim.class_weights={typed}"])
+
+
+NAMED = "{no: 1, 010: 2, 1e3: 3, 12:30: 4, null: 5, ~: 6, 'a b': 7, 2024-01-01: 8, y: 9}"
+NAMES = {"no": 1, "010": 2, "1e3": 3, "12:30": 4, "null": 5, "~": 6, "a b": 7, "2024-01-01": 8, "y": 9}
+
+
+@pytest.mark.parametrize(
+    ("preset", "content"),
+    [
+        ("optim", f"class_weights: {NAMED}"),
+        ("experiment", f"# @package _global_\noptim:\n  class_weights: {NAMED}\n"),
+        ("data", f"# @package _global_\noptim:\n  class_weights: {NAMED}\n"),
+    ],
+)
+@pytest.mark.parametrize("mine", [True, False])
+def test_names_in_presets_and_in_a_file_of_a_run(preset, content, mine, tmp_path, monkeypatch):
+    """In one's own folder, which Hydra composes, and among those of the package."""
+    from manyheads.cli import compose as in_compose
+    from manyheads.cli import verbs
+
+    folder = tmp_path / "conf"
+    shutil.copytree(verbs.conf_folder(), folder)
+    (folder / preset / "mine.yaml").write_text(content, encoding="utf-8")
+    if not mine:
+        monkeypatch.setattr(in_compose, "conf_folder", lambda: folder)
+        monkeypatch.setattr("manyheads.cli.verbs.conf_folder", lambda: folder)
+        in_compose._stock_values.cache_clear()
+    run = compose("train", [f"{preset}=mine"], config_dir=str(folder) if mine else None)
+    in_compose._stock_values.cache_clear()
+    assert run.optim.class_weights == NAMES
+    save_run(run, tmp_path / "config.yaml")
+    assert read_run(tmp_path) == run
+    assert compose("train", [f"resume={tmp_path}"]).optim.class_weights == NAMES
+    (tmp_path / "config.yaml").write_text(f"optim:\n  class_weights: {NAMED}\n", encoding="utf-8")
+    assert read_run(tmp_path).optim.class_weights == NAMES
+
+
+@pytest.mark.parametrize("name", ["no", "010", "1e3", "12:30", "2024-01-01", "y", "true", "~x", "0x1F"])
+def test_columns_and_lists_of_names_in_presets(name, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.yaml").write_text(f"label: {name}\ntext_pair: {name}\nsource: demo\n")
+    (tmp_path / "experiment").mkdir()
+    content = f"# @package _global_\ndata: {{text: {name}}}\npretrain: {{also: [{name}]}}\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(content)
+    run = compose("pretrain", ["experiment=mine", "data=mine"], config_dir=str(tmp_path))
+    assert (run.data.label, run.data.text, os.path.basename(run.pretrain.also[0])) == (name, name, name)
+    assert compose("train", ["data=mine"], config_dir=str(tmp_path)).data.text_pair == name
+
+
+def test_null_is_no_column_but_in_quotes_a_name(tmp_path):
+    (tmp_path / "data").mkdir()
+    for word, content in (("data.label=null", "label: null"), ("data.label=", "label:")):
+        (tmp_path / "data" / "mine.yaml").write_text(f"{content}\nsource: demo\n")
+        with pytest.raises(ValueError, match=r"data\.label"):
+            compose("train", ["data=mine"], config_dir=str(tmp_path))
+        assert word
+    with pytest.raises(ValueError, match=r"data\.label=null is not text"):
+        compose("train", ["data.label=null"])
+    assert compose("train", ["data.label='null'"]).data.label == "null"
+
+
+def test_lists_of_names_that_are_typed():
+    assert compose("serve", ["run=x", "names=[010, 1e3, no, null, 'a,b', host\\,2]"]).names == [
+        *("010", "1e3", "no", "null", "a,b", "host,2")
+    ]
+    assert compose("evaluate", ["run=x", "slices=[column:1e3,length]"]).slices == ["column:1e3", "length"]
+    runs = compose("compare", ["runs=[2024,1e3]"]).runs
+    assert [os.path.basename(one) for one in runs] == ["2024", "1e3"]
+
+
+def test_values_of_a_comparison_keep_names_too():
+    config = compose("ablate", ["vary=optim.class_weights", "values=[none,{no: 2, 010: 1}]"])
+    assert config.values == ["none", {"no": 2, "010": 1}]
+    tuned = compose("tune", ["optim.class_weights=none,{no: 2, 010: 1}"])
+    assert tuned.search == {"optim.class_weights": ["none", {"no": 2, "010": 1}]}
 
 
 def test_hardware_presets():
@@ -149,17 +242,16 @@ def test_an_optional_preset_may_be_none(word):
     assert compose("train", [word]) == RunConfig(model=TINY)
 
 
-def test_what_tune_searches_is_shown(tmp_path, monkeypatch, capsys):
+def test_what_tune_searches_is_shown(tmp_path, monkeypatch):
     (tmp_path / "experiment").mkdir()
     search = "{optim.lr: 'log:1e-4..1e-2', model.dropout: [0, 0.1]}"
     (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\nsearch: {search}\n")
     monkeypatch.chdir(tmp_path)
     typed = ["model.n_layers=1..4", "batch.tokens=auto,512", "optim.lr=0.003"]
     for words, config_dir in ((["optim.lr=1e-4,1e-3"], None), ([*typed, "experiment=mine"], str(tmp_path))):
-        run_hydra("tune", ["--cfg", "job"], words, lambda make: None, config_dir)
-        shown = yaml.safe_load(capsys.readouterr().out)
-        assert shown["search"] == compose("tune", words, config_dir=config_dir).search
-    assert shown["optim"]["lr"] == 0.003
+        said = yaml.safe_load(shown("tune", ["--cfg", "job"], words, config_dir))
+        assert said["search"] == compose("tune", words, config_dir=config_dir).search
+    assert said["optim"]["lr"] == 0.003
 
 
 def test_inside_another_hydra_application(tmp_path):

@@ -6,16 +6,18 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from manyheads.cli import main as cli
 from manyheads.cli import sweeps
-from manyheads.cli.compose import run_hydra
+from manyheads.cli.compose import compose, run_hydra, shown
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import (
     JobError,
@@ -30,6 +32,7 @@ from manyheads.cli.sweeps import (
     show_jobs,
 )
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig
+from manyheads.config.fields import to_plain
 from manyheads.runs.summary import Interval
 
 SWEEP = "-m seed=1,2 dry=true debug=fast"
@@ -245,6 +248,69 @@ def test_jobs_go_where_the_sweep_goes_and_are_named_by_what_varies(calls, words,
     assert cli.main(["train", "-m", "hydra.sweep.dir=there", *words]) == 0
     assert [one.output for one in calls] == [str(Path.cwd() / "there" / name) for name in names]
     assert [path.name for path in Path("there").iterdir()] == ["multirun.yaml"], "empty folders are of no use"
+
+
+PLAIN = {  # every kind of value: as it is typed in a plain run
+    "numbers": ["data.rows=1e3", "model.n_heads=4.0", "optim.lr=1", "optim.eps=1e-06", "batch.tokens=1_000", "seed=0"],
+    "flags": ["trainer.val_check_interval=0.5", "trainer.max_time=00:01:00:00", "trainer.limit_val_batches=3"],
+    "further flags": ["trainer.max_time={hours: 2}", "trainer.detect_anomaly=True", "trainer.max_epochs=1e1"],
+    "nulls": ["model.scale=null", "data.split_seed=null", "trainer.gradient_clip_val=null", "experiment=null"],
+    "empty": ["data.cache=", "output=", "data.text_pair=", "data.group=''", "data.revision="],
+    "texts": ["data.text=no", "data.label='1e3'", 'data.text_pair="a, b"', "data.group=it's"],
+    "paths": ["data.path=a b; c.csv", "data.cache=~/x=y"],
+    "choices": ["model.pooling=max", "data.on_bad_row=drop", "batch.tokens=auto", "guard.nonfinite=raise"],
+    "switches": ["test=false", "linear=TRUE"],
+    "lists": ["pretrain.also=[010,no,'a,b',1e3]"],
+    "weights": ["optim.class_weights=balanced"],
+    "names": ["optim.class_weights={no: 1, 010: 2, 1e3: 3, 1_000: 4, 12:30: 5, ~: 6, null: 7, on: 8, y: 9, TRUE: 1.5}"],
+    "further names": ['optim.class_weights={\'yes, please\': 2, "a: b": 1, 标签: 1e-2, it\'s so: 3, "caf\\u00e9": 4}'],
+    "names without spaces": ["optim.class_weights={joy:2,a:b:1,12:30:4}"],
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_a_sweep_reads_what_a_plain_run_reads(kind, calls):
+    words = [*PLAIN[kind]]
+    words += ["task=pretrain"] if kind == "lists" else []
+    assert cli.main(["train", "-m", *words, "model.d_ff=64,96"]) == 0
+    plain = [compose("train", [*words, f"model.d_ff={width}"]) for width in (64, 96)]
+    assert [replace(one, output="") for one in calls] == plain
+    assert yaml.safe_load(shown("train", ["--cfg", "job"], [*words, "model.d_ff=64"])) == to_plain(plain[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("trainer.val_check_interval", ["0.5", "1e2"]),
+        ("trainer.max_time", ["00:01:00:00", "{hours: 2}"]),
+        ("trainer.limit_val_batches", ["1", "1.0"]),
+        ("trainer.detect_anomaly", ["true", "false"]),
+        ("data.rows", ["1e3", "1_500", "20.0"]),
+        ("model.scale", ["null", "1", "0.5"]),
+        ("optim.lr", ["1e-05", "1", "3E-4"]),
+        ("batch.tokens", ["auto", "1e3"]),
+        ("data.label", ["no", "010", "1e3", "1_000", "12:30", "'null'", "on", "标签", "'a, b'", "it's"]),
+        ("data.text", ["'a b'", '"c"', "d e"]),
+        ("model.pooling", ["mean", "'max'"]),
+        ("optim.class_weights", ["none", "{010: 2, no: 1}", "{'yes, please': 2, null: 1}", "balanced", "{a:1}"]),
+    ],
+)
+def test_each_value_of_a_sweep_is_read_as_if_it_was_typed_alone(name, values, calls):
+    words = ["data.path=x.csv"]
+    assert cli.main(["train", "-m", *words, f"{name}={','.join(values)}"]) == 0
+    plain = [compose("train", [*words, f"{name}={value}"]) for value in values]
+    assert [replace(one, output="") for one in calls] == plain
+
+
+def test_a_text_that_looks_like_an_interpolation_is_a_text_in_a_sweep_too(calls):
+    assert cli.main(["predict", "-m", "run=x", "text=${HOME},${oc.env:HOME}"]) == 0
+    assert [one.text for one in calls] == ["${HOME}", "${oc.env:HOME}"]
+
+
+def test_the_last_word_of_a_setting_counts(calls):
+    assert cli.main(["train", "-m", "seed=1,2", "seed=3"]) == 0
+    assert cli.main(["train", "-m", "seed=3", "seed=1,2"]) == 0
+    assert [one.seed for one in calls] == [3, 1, 2]
 
 
 @pytest.mark.parametrize(

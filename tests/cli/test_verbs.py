@@ -8,7 +8,7 @@ from manyheads.cli import main as cli
 from manyheads.cli import verbs as presets
 from manyheads.cli.compose import compose
 from manyheads.cli.main import top_help, verb_help
-from manyheads.cli.verbs import VERBS, choices, conf_folder, folder_url
+from manyheads.cli.verbs import VERBS, choices, conf_folder, presets_folder
 from manyheads.config import (
     AblateConfig,
     AuditConfig,
@@ -92,7 +92,7 @@ def test_own_presets_join_ours(tmp_path, monkeypatch):
         (tmp_path / "model" / name).write_text("")
     assert choices("train", "model", tmp_path) == sorted([*choices("train", "model"), "wide"])
     assert choices("train", "model", "~") == choices("train", "model", tmp_path)
-    assert folder_url("~") == f"file://{tmp_path.resolve()}"
+    assert presets_folder("~") == tmp_path.resolve()
     assert choices("train", "optim", tmp_path) == choices("train", "optim")
 
 

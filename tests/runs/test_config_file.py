@@ -7,12 +7,22 @@ from hypothesis import strategies as st
 
 from manyheads.config import RunConfig
 from manyheads.config.fields import held, to_plain
-from manyheads.runs.config_file import REMOVED, as_yaml, read_mapping, read_run, read_yaml
+from manyheads.runs.config_file import REMOVED, as_yaml, plain_yaml, read_run, read_yaml
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
 )
+
+
+def yaml_plain(name: str) -> bool:
+    """Whether YAML takes the name without quotes, within brackets too."""
+    try:
+        nodes = [yaml.compose(text) for text in (f"{{{name}: 2}}", f"[{name}]", f"a: {name}")]
+    except yaml.YAMLError:
+        return False
+    found = [nodes[0].value[0][0], nodes[1].value[0], nodes[2].value[0][1]]
+    return all(isinstance(one, yaml.ScalarNode) and (one.value, one.style) == (name, None) for one in found)
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
@@ -48,10 +58,32 @@ def test_a_file_that_is_no_configuration_is_not_read(tmp_path):
         read_yaml(file)
 
 
-def test_a_typed_mapping():
-    assert read_mapping("{'a b': 1, 2: x}") == {"a b": 1, 2: "x"}
-    for text in ("a: 1", "{a: *b}", "{", "{a: !!python/name:os.getcwd }", "{" * 5000, "{a: " + "9" * 5000 + "}"):
-        assert read_mapping(text) is None
+NAMES = ["no", "on", "y", "Off", "TRUE", "null", "~", "010", "0x1F", "1e3", "1_000", "12:30", "2024-01-01", "=", "<<"]
+NAMES += [".inf", "-1", "1.0", "a: b", "it's", '"quoted"', "#", "- a", "é", "标签", "a b ", "", "*a", "&a", "!a", "{a"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_come_back_as_they_are_written_whoever_reads_the_file(name):
+    plain = {"names": {name: 2}, "data": {"label": name}, "also": [name, 1, True, None, 0.5, 1e-5]}
+    text = as_yaml(plain)
+    assert plain_yaml(text) == plain
+    assert yaml.safe_load(text) == plain, "YAML 1.1, as PyYAML reads it"
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if one and one not in ("~", "null", "<<") and yaml_plain(one)])
+def test_names_need_no_quotes(name):
+    """Keys, and settings that are texts or lists of texts; other values are numbers and constants."""
+    text = f"optim: {{class_weights: {{{name}: 2}}}}\ndata:\n  label: {name}\npretrain:\n  also: [{name}]\n"
+    read = plain_yaml(text, RunConfig)
+    assert read["optim"]["class_weights"] == {name: 2}
+    assert (read["data"]["label"], read["pretrain"]["also"]) == (name, [name])
+
+
+def test_numbers_are_read_as_they_are_typed():
+    text = "[010, 1_000, 1e-3, 4., .5, -2, 12:30, 2024-01-01, no, true, null, ~, '1']"
+    expected = [10, 1000, 1e-3, 4.0, 0.5, -2, "12:30", "2024-01-01", "no", True, None, None, "1"]
+    assert plain_yaml(text) == expected
+    assert plain_yaml("data: {label: null}", RunConfig) == {"data": {"label": None}}, "which is refused, as it is typed"
 
 
 def test_dates_of_the_writer_are_pyyamls_own():

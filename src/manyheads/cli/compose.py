@@ -1,14 +1,15 @@
 """Presets and typed words in, the checked settings of a verb out.
 
-The presets of the package are read here, as values that lie over one another, and so are plain words: Hydra, which
-composes and reads the same, takes twice as long as all else until a mistake is told. It is asked where more is
-written: by a person's own presets, by lists and sweeps, by a file that is mistaken.
+The presets of the package are read here, as values that lie over one another: Hydra, which composes the same, takes
+twice as long as all else until a mistake is told. It is asked for a person's own presets, for the jobs of a sweep, and
+about a file that is mistaken. What is typed never passes through it but for what a sweep varies.
 """
 
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, Literal, overload
 
 from yaml import YAMLError
@@ -24,18 +25,14 @@ from manyheads.cli.implied import (
     settle_limits,
     settle_paths,
 )
-from manyheads.cli.overrides import ASIDE, Grammar, Parsed, Typed, read_overrides, search_words
+from manyheads.cli.overrides import ASIDE, Typed, hydra_word, read_overrides
 from manyheads.cli.sweeps import check_jobs, hydra_words, of_one_job, placed, say_split, sentence_of_launcher
 from manyheads.cli.verbs import VERBS, Config, conf_folder, own_settings
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import check_flags, convert, from_plain, held, refuse_code, to_plain
-from manyheads.runs.config_file import plain_yaml, read_run
+from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
+from manyheads.runs.config_file import as_yaml, plain_yaml, read_run
 
-INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
-NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+([eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)", re.ASCII)
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-CONSTANTS = {"true": True, "false": False, "null": None, "nan": float("nan"), "inf": float("inf")}
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 OVERRIDE = "override /"  # of a group by a preset of another
 Words = Sequence[str]
@@ -65,7 +62,7 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) 
         ValueError: one sentence on the first mistake.
     """
     words, folder = resumed_folder(verb, overrides)
-    typed = read_overrides(verb, words, GRAMMAR, more=config_dir)
+    typed = read_overrides(verb, words, more=config_dir)
     if folder:
         return _resumed(verb, folder, typed)
     _imply_presets(verb, typed, config_dir)
@@ -110,6 +107,30 @@ def _resolved(
     return config
 
 
+def shown(verb: str, flags: Sequence[str], overrides: Sequence[str], config_dir: str | None = None) -> str:
+    """What `--cfg` prints: the checked settings as YAML (job), Hydra's own (hydra), or both (all), or a part of them.
+
+    Raises:
+        ValueError: one sentence on the first mistake.
+    """
+    given = dict(pairwise(flags))
+    plain: dict[str, Any] = {}
+    if given["--cfg"] != "hydra":
+        plain = to_plain(compose(verb, overrides, config_dir=config_dir))
+    if given["--cfg"] != "job":
+        from manyheads.cli.hydra import composed, settings_of_hydra
+
+        words, _ = resumed_folder(verb, overrides)
+        typed = read_overrides(verb, words, more=config_dir)
+        plain["hydra"] = settings_of_hydra(composed(verb, typed.groups, [], config_dir), resolve="--resolve" in flags)
+    package = given.get("--package", "_global_")
+    for key in package.split(".") if package != "_global_" else ():
+        if not isinstance(plain, dict) or key not in plain:
+            raise ValueError(f"--package {package} is no part of the settings: name a section, such as --package model")
+        plain = plain[key]
+    return as_yaml(plain).removesuffix("...\n")  # after a single value
+
+
 def run_hydra(
     verb: str,
     flags: Sequence[str],
@@ -117,7 +138,7 @@ def run_hydra(
     task: Callable[[Callable[[], Config]], Any],
     config_dir: str | None = None,
 ) -> list[Any]:
-    """Hand the command line to Hydra over the same task: `-m`, `--cfg`, `--info`, completion.
+    """Hand the command line to Hydra over the same task: `-m`, `--info`, completion.
 
     `task` gets a function that makes the settings of its job. Everything typed is checked first by the rules
     of a plain run, except that `-m` takes several values.
@@ -133,12 +154,12 @@ def run_hydra(
 
     sweep, (_, folder) = "-m" in flags, resumed_folder(verb, overrides)
     if folder:
-        flag = next(one for one in flags if one in ("-m", "--cfg", "--info"))
+        flag = next(one for one in flags if one in ("-m", "--info"))
         raise ValueError(
             f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
             f"there, or remove {flag}"
         )
-    typed = read_overrides(verb, overrides, GRAMMAR, more=config_dir, sweep=sweep)
+    typed = read_overrides(verb, overrides, more=config_dir, sweep=sweep)
     _imply_presets(verb, typed, config_dir)
     values = preset_values(verb, typed.groups, config_dir)
     merge_search(values, typed)
@@ -147,15 +168,15 @@ def run_hydra(
     jobs = ({}, *typed.later) if sweep else ()
     check_jobs((_resolved(verb, copy.deepcopy(values), typed.values | one, experiment) for one in jobs), typed)
     refuse_settings(verb, typed, own, config_dir)
-    words = [word for word in typed.words if word not in own and not word.startswith("search=")]
-    words += search_words(values) + own
-
-    say_split(values, typed)
-    run_one = partial(_one_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
+    words = [word for word in typed.words if word not in own]
     if sweep:
+        say_split(values, typed)
+        run_one = partial(_one_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
+        flags_of_trainer = [name.removeprefix("trainer.") for name in typed.swept if name.startswith("trainer.")]
         with sentence_of_launcher(typed):
-            return run_jobs(verb, words, config_dir, run_one)
-    run_app(verb, flags, words, config_dir, run_one)
+            return run_jobs(verb, words + own, config_dir, run_one, flags_of_trainer)
+    further = typed.values | ({"search": values["search"]} if typed.search else {})
+    run_app(verb, flags, words + [f"++{name}={hydra_word(one)}" for name, one in further.items()], config_dir)
     return []
 
 
@@ -165,31 +186,11 @@ def _one_job(
     """What the task makes of one job; all of it can be pickled for a launcher that runs it in another process."""
     from manyheads.cli.hydra import this_job, values_of
 
-    groups, folder = this_job()
-    values, own = of_one_job(VERBS[verb].config, values_of(config), typed)
-    experiment = _of_experiment(groups, config_dir)
-    return task(lambda: placed(_resolved(verb, values, own, experiment), folder))
-
-
-def _parse(text: str) -> Parsed:
-    """A value in Hydra's grammar, which is asked of all but a number, a name or a constant."""
-    if INTEGER.fullmatch(text):
-        return Parsed([int(text)])
-    if NUMBER.fullmatch(text):
-        return Parsed([float(text)])
-    if NAME.fullmatch(text):
-        return Parsed([CONSTANTS.get(text.lower(), text)])
-    from manyheads.cli.hydra import parse
-
-    return parse(text)
-
-
-def _quote(text: str) -> str:
-    """A text in quotes as Hydra reads them: a backslash counts as two before a quote."""
-    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + "\\'" * bool(found[2]), text) + "'"
-
-
-GRAMMAR = Grammar(_parse, _quote)
+    chosen, folder = this_job()
+    groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
+    values = preset_values(verb, groups, config_dir)
+    own = of_one_job(values, by_name(VERBS[verb].config, values_of(config)), typed)
+    return task(lambda: placed(_resolved(verb, values, own, _of_experiment(groups, config_dir)), folder))
 
 
 def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
@@ -235,14 +236,14 @@ def laid_over(verb: str, groups: Choices) -> dict[str, Any]:
     Raises:
         ValueError, LookupError, OSError, YAMLError: a file holds more than that, or what a setting cannot be.
     """
-    (root,), schema = _read_preset("", verb), VERBS[verb].config
+    (root,), schema = _read_preset(verb, "", verb), VERBS[verb].config
     if [*root] != ["defaults"]:
         raise LookupError(verb)
     fixed = {group: name for group, name in groups.items() if name}
     chosen = dict(pair for entry in root["defaults"] if isinstance(entry, dict) for pair in entry.items()) | fixed
     said: dict[str, list[dict[str, Any]]] = {}
     for group in reversed(chosen):  # the last may choose for those before it, but not what was typed
-        said[group] = _read_preset(group, chosen[group] or "")
+        said[group] = _read_preset(verb, group, chosen[group] or "")
         for entry in [entry for one in said[group] for entry in one.pop("defaults", ())]:
             key, name = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", "")
             other = key.removeprefix(OVERRIDE)
@@ -259,12 +260,13 @@ def laid_over(verb: str, groups: Choices) -> dict[str, Any]:
     return values
 
 
-def _read_preset(group: str, names: str) -> list[dict[str, Any]]:
+def _read_preset(verb: str, group: str, names: str) -> list[dict[str, Any]]:
     """What files of a group say, by section."""
     found = []
     for name in filter(None, names.strip("[]").split(",")):
         text = (conf_folder() / group / f"{name}.yaml").read_text(encoding="utf-8")
-        content, package = plain_yaml(text) or {}, PACKAGE.search(text)
+        package = PACKAGE.search(text)
+        content = plain_yaml(text, VERBS[verb].config, "" if package or not group else f"{group}.") or {}
         if not isinstance(content, dict) or (package and package[1] != "_global_"):
             raise LookupError(name)
         defaults = {"defaults": content.pop("defaults")} if "defaults" in content else {}

@@ -7,39 +7,63 @@ Hydra imports and calls what its own settings name, so that those come from Hydr
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import hydra
 import yaml
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Quote, QuotedString, RangeSweep, ValueType
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, QuotedString, RangeSweep, ValueType
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from manyheads.cli.errors import composition_sentence, hydra_sentence
-from manyheads.cli.overrides import Parsed, Typed
+from manyheads.cli.grammar import Parsed, quote
+from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import every_choice, first_difference
-from manyheads.cli.verbs import VERBS, conf_folder, folder_url
-from manyheads.runs.config_file import read_mapping
+from manyheads.cli.verbs import VERBS, conf_folder, presets_folder
+from manyheads.runs.config_file import preset_yaml
+
+SCHEME = "presets"  # of the address of a person's own folder of presets
+
+
+class OwnPresets(FileConfigSource):
+    """A person's own presets at `presets://VERB:FOLDER`, in which names stay as they are written."""
+
+    def __init__(self, provider: str, path: str) -> None:
+        super().__init__(provider, path)
+        self.verb, _, self.path = self.path.partition(":")
+
+    @staticmethod
+    def scheme() -> str:
+        return SCHEME
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        file, group = Path(self.path, self._normalize_file_name(config_path)), config_path.rpartition("/")[0]
+        header = self._get_header_dict(file.read_text(encoding="utf-8"))
+        package = (header.get("package") or "_group_").replace("_group_", group.replace("/", "."))
+        content = preset_yaml(file, VERBS[self.verb].config, "" if package == "_global_" else f"{package}.")
+        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(content), header)
+
 
 Choices = Mapping[str, str | None]  # the preset of each group that was typed
 
 
 def parse(text: str) -> Parsed:
-    """A value in Hydra's grammar; a mapping Hydra cannot read, for example with quoted keys, as YAML."""
+    """A value in Hydra's grammar."""
     try:
         override = OverridesParser.create().parse_override(f"value={text}")
     except (HydraException, ValueError, RecursionError) as error:
-        mapping = read_mapping(text)
-        if mapping is None:
-            raise ValueError(f"{text} cannot be read") from error
-        return Parsed([mapping])
+        raise ValueError(f"{text} cannot be read") from error
     if isinstance(override._value, ChoiceSweep | RangeSweep):
         values = (one.text if isinstance(one, QuotedString) else one for one in override.sweep_iterator())
         return Parsed(list(values), sweep=True)
@@ -54,7 +78,7 @@ def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | N
     _register_schema(verb)
     with _own_hydra():
         try:
-            return hydra.compose(verb, [*chosen, *own, *_search(config_dir)], return_hydra_config=True)
+            return hydra.compose(verb, [*chosen, *own, *_search(verb, config_dir)], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
             raise ValueError(composition_sentence(error, chosen, VERBS[verb].config)) from error
 
@@ -64,6 +88,14 @@ def values_of(config: DictConfig) -> dict[str, Any]:
     values = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items() if key != "hydra"}
+
+
+def settings_of_hydra(config: DictConfig, *, resolve: bool) -> dict[str, Any]:
+    """Hydra's own settings of what it composed, as plain values."""
+    if resolve:
+        with suppress(OmegaConfBaseException):  # what only a job has
+            return OmegaConf.to_container(config, resolve=True)["hydra"]  # type: ignore[index, return-value]
+    return OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)  # type: ignore[return-value]
 
 
 def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str | None) -> None:
@@ -90,24 +122,21 @@ def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str
 
 
 def run_jobs(
-    verb: str, words: Sequence[str], config_dir: str | None, run_one: Callable[[DictConfig], Any]
+    verb: str, words: Sequence[str], config_dir: str | None, run_one: Callable[[DictConfig], Any], flags: Sequence[str]
 ) -> list[Any]:
-    """What `run_one` returned for each job of `-m`."""
-    _register_schema(verb)
+    """What `run_one` returned for each job of `-m`, which varies the `flags` of the Trainer, too."""
+    _register_schema(verb, flags)
     with hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"):
-        jobs = GlobalHydra.instance().hydra.multirun(verb, run_one, [*words, *_search(config_dir)])  # type: ignore[union-attr]
+        jobs = GlobalHydra.instance().hydra.multirun(verb, run_one, [*words, *_search(verb, config_dir)])  # type: ignore[union-attr]
     return [job.return_value for batch in jobs or () for job in batch]
 
 
-def run_app(
-    verb: str, flags: Sequence[str], words: Sequence[str], config_dir: str | None, run_one: Callable[[DictConfig], Any]
-) -> None:
-    """Hydra's own command line: `--cfg`, `--info`, completion."""
+def run_app(verb: str, flags: Sequence[str], words: Sequence[str], config_dir: str | None) -> None:
+    """Hydra's own command line: `--info`, completion."""
     _register_schema(verb)
-    more = ["--config-dir", config_dir] if config_dir else []
-    before, sys.argv = sys.argv, [sys.argv[0], *flags, *more, *words]
+    before, sys.argv = sys.argv, [sys.argv[0], *flags, *words, *_search(verb, config_dir)]
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=verb)(run_one)()
+        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=verb)(lambda config: None)()
     finally:
         sys.argv = before
 
@@ -118,10 +147,11 @@ def this_job() -> tuple[Choices, str]:
     return job.choices, job.output_dir
 
 
-def _search(config_dir: str | None) -> list[str]:
+def _search(verb: str, config_dir: str | None) -> list[str]:
     if not config_dir:
         return []
-    return [f"hydra.searchpath=[{QuotedString(folder_url(config_dir), Quote.single).with_quotes()}]"]
+    Plugins.instance().register(OwnPresets)
+    return [f"hydra.searchpath=[{quote(f'{SCHEME}://{verb}:{presets_folder(config_dir)}')}]"]
 
 
 def _chosen(groups: Choices) -> list[str]:
@@ -138,10 +168,12 @@ def _hydra_settings(config: DictConfig, words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _register_schema(verb: str) -> None:
-    store = ConfigStore.instance()
-    if f"{verb}_schema.yaml" not in store.repo:
-        store.store(name=f"{verb}_schema", node=VERBS[verb].config)
+def _register_schema(verb: str, flags: Sequence[str] = ()) -> None:
+    """Make the settings of a verb known to Hydra, with these flags of the Trainer, which has many more."""
+    schema = OmegaConf.structured(VERBS[verb].config)
+    for flag in flags:
+        schema.trainer[flag] = None
+    ConfigStore.instance().store(name=f"{verb}_schema", node=schema)
 
 
 @contextmanager

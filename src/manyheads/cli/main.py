@@ -132,8 +132,11 @@ def _run(words: list[str]) -> int:
         print(verb_help(verb))
         return 0
     asked = _read_flags(verb, words[1:])
-    from manyheads.cli.compose import compose, run_hydra
+    from manyheads.cli.compose import compose, run_hydra, shown
 
+    if "--cfg" in asked.flags:
+        print(shown(verb, asked.flags, asked.overrides, asked.config_dir), end="")
+        return 0
     if asked.flags:
         from manyheads.cli.sweeps import show_jobs
 

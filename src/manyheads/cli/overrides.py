@@ -1,25 +1,27 @@
 """What was typed after the verb: `key=value` words, each checked alone against the verb's settings.
 
 A key is a preset group (`model=mini`), a setting (`model.n_heads=4`), or a flag of Lightning's Trainer
-(`trainer.max_epochs=3`). Paths and texts are taken as they are; every other value follows Hydra's grammar,
-which the caller hands in as `parse`, so that this file needs the standard library alone.
+(`trainer.max_epochs=3`). Paths and texts are taken as they are; every other value follows grammar.py.
 """
 
 import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum, EnumType
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from manyheads.cli import grammar
+from manyheads.cli.grammar import Parsed
 from manyheads.cli.verbs import VERBS, choices, reads
 from manyheads.config import RunConfig
 from manyheads.config.axes import is_range
 from manyheads.config.data import KINDS
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
-from manyheads.config.fields import checked_flag, convert, interpolation_sentence, one_of, show, unwrap
+from manyheads.config.fields import checked_flag, convert, interpolation_sentence, one_of, show
 
 ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
     "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr",
@@ -31,17 +33,10 @@ TOGETHER = "logger"  # the group of which several presets may be read at once: l
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A value in Hydra's grammar: one plain value, or the elements of a sweep (none where they cannot be listed)."""
-
-    values: list[Any]
-    sweep: bool = False
-
-
 @dataclass(slots=True)
 class Typed:
-    """Checked words: presets by group, values by dotted name, and the words as Hydra reads them.
+    """Checked words: presets by group, values by dotted name, and the words that Hydra is given: presets, its own
+    settings, and settings that are swept.
 
     `later` are the further values of a sweep, one dict each: [{"model.n_heads": 4}, {"model.n_heads": 8}].
     `search` is what `tune` varies: {"optim.lr": "log:1e-4..1e-2", "model.n_heads": [2, 4]}.
@@ -57,46 +52,20 @@ class Typed:
     swept_groups: dict[str, list[str | None]] = field(default_factory=dict)
     swept: dict[str, str | None] = field(default_factory=dict)
 
+    def forget(self, name: str) -> None:
+        """Drop what was typed of a setting before."""
+        for known in (self.values, self.swept):
+            known.pop(name, None)
+        self.later = [one for one in self.later if name not in one]
+        self.words = [word for word in self.words if word.partition("=")[0] != name]
+
     def choose(self, group: str, preset: str) -> None:
         """Take a preset as if it was typed."""
         self.groups[group] = preset
         self.words.append(f"{group}={preset}")
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
-    """How a value is read (`ValueError` if it cannot be) and how a text is quoted."""
-
-    parse: Callable[[str], Parsed]
-    quote: Callable[[str], str]
-
-    def read(self, key: str, value: str) -> Parsed:
-        """The value of a setting or a group."""
-        try:
-            return self.parse(value)
-        except ValueError as error:
-            raise ValueError(
-                f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
-            ) from error
-
-    def read_text(self, one: Setting, value: str, *, sweep: bool) -> Parsed:
-        """A text as it was typed, without the quotes that Hydra's users put around it. With `sweep` it is several where
-        the grammar sees several."""
-        if sweep:
-            with suppress(ValueError):
-                if (parsed := self.parse(value)).sweep:
-                    return parsed
-        if not one.facts.verbatim and value == "null":
-            raise ValueError(f"{one.name}=null is not text: for none write {one.name}=")
-        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-        if one.facts.verbatim or not is_quoted:
-            return Parsed([value])
-        return Parsed([str(self.read(one.name, value).values[0])])
-
-
-def read_overrides(
-    verb: str, words: Sequence[str], grammar: Grammar, *, more: str | Path | None = None, sweep: bool = False
-) -> Typed:
+def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None = None, sweep: bool = False) -> Typed:
     """Check the words and sort them into presets and values.
 
     Args:
@@ -108,25 +77,24 @@ def read_overrides(
         ValueError: one sentence on the first word that is mistaken.
     """
     typed, known = Typed(), VERBS[verb].settings()
-    for word in _named_runs(verb, words, grammar):
+    for word in _named_runs(verb, words):
         key, value = _split(verb, word, words)
         if key.startswith(("hydra.", "hydra/")):
             typed.words.append(_hydras_own(verb, word, key, value, sweep))
         elif key in VERBS[verb].groups:
-            parsed = grammar.read(key, value) if sweep and value else Parsed([])
+            parsed = _read(key, value, names=True) if sweep and value else Parsed([])
             _take_group(typed, verb, key, value.strip(), parsed, choices(verb, key, more))
         elif key not in known and not (key.startswith("trainer.") and "trainer" in known):
-            cut = _cut_text(verb, word, words, path=False) if word in words and not _nearest_key(verb, key) else ""
-            raise ValueError(f"{word} is not a setting: {cut}" if cut else _unknown(verb, key, value, list(known)))
-        elif not (verb == "tune" and _take_search(typed, key, value, grammar)):
-            _take_setting(typed, verb, key, value, grammar, sweep)
+            raise ValueError(_unknown(verb, key, value, list(known), _cut_text(verb, word, words, path=False)))
+        elif not (verb == "tune" and _take_search(typed, key, value)):
+            _take_setting(typed, verb, key, value, sweep)
     for key in typed.search:
         if key in typed.values:
             raise ValueError(f"{key} is typed twice, with one value and with several: remove one of them")
     return typed
 
 
-def _named_runs(verb: str, words: Sequence[str], grammar: Grammar) -> list[str]:
+def _named_runs(verb: str, words: Sequence[str]) -> list[str]:
     """`runs compare A B` as `runs runs=[A,B]`."""
     if verb != "runs" or list(words[:1]) != ["compare"]:
         return list(words)
@@ -135,15 +103,6 @@ def _named_runs(verb: str, words: Sequence[str], grammar: Grammar) -> list[str]:
     if len(named) < 2:
         raise ValueError("runs compare is of two runs or more: write manyheads runs compare outputs/a outputs/b")
     return [f"runs=[{','.join(map(grammar.quote, named))}]", *(word for word in words[1:] if word not in named)]
-
-
-def search_words(values: dict[str, Any]) -> list[str]:
-    """What `tune` varies as Hydra reads it, in place of what a preset says; nothing for other verbs."""
-    search = values.get("search")
-    if not isinstance(search, dict):
-        return []
-    given = (f"{key}:{json.dumps(one, ensure_ascii=False, default=str)}" for key, one in search.items())
-    return ["search=null", f"search={{{','.join(given)}}}"]
 
 
 def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
@@ -224,7 +183,7 @@ def _for_word(verb: str, word: str, words: Sequence[str]) -> str:
 
 def _cut_text(verb: str, word: str, words: Sequence[str], *, path: bool) -> str:
     """The remedy where `word` is a part of a text, or path, before it that the shell has cut at a space."""
-    known, at = VERBS[verb].settings(), words.index(word)
+    known, at = VERBS[verb].settings(), words.index(word) if word in words else 0
     start = next((i for i in range(at, -1, -1) if words[i].partition("=")[0] in known), at)
     one = known.get(words[start].partition("=")[0])
     if one is None or one.kind is not str or one.facts.among or one.facts.path is not path:
@@ -266,35 +225,84 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
     return f"{group}={show(name)} is not a choice: choose {one_of(names)}"
 
 
-def _take_setting(typed: Typed, verb: str, key: str, value: str, grammar: Grammar, sweep: bool) -> None:
+def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) -> None:
     """Take the value of a setting or of a flag of Lightning, or each of several."""
     one = settings(VERBS[verb].config).get(key)
     if one is not None and not one.facts.may_be_empty and not value:
         raise ValueError(f"{key}= is empty: write {key}=VALUE, or remove it")
     is_text = one is not None and one.kind is str
-    parsed = grammar.read_text(one, value, sweep=sweep) if one and is_text else grammar.read(key, value)
+    parsed = _read_text(one, value, sweep=sweep) if one and is_text else _read(key, value, names=_holds_names(one))
     if parsed.sweep and not sweep:
         remedy = "give one" if verb == "tune" else "give one, or add -m to run one after another"
         if one is not None and isinstance(one.default, list):
             remedy = f"write {key}=[{value}]"
         raise ValueError(f"{key}={value} holds several values: {remedy}")
-    checked = [_checked(key, value, element, one) for element in parsed.values]
-    if parsed.sweep:
-        typed.swept[key] = None if checked else value
+    if one is None:
+        checked = [checked_flag(key.removeprefix("trainer."), element) for element in parsed.values]
+    else:
+        checked = [convert(key, one.kind, element, one.default) for element in parsed.values]
+    typed.forget(key)
     if checked:
         typed.values[key] = checked[0]
         typed.later += [{key: element} for element in checked[1:]]
-    typed.words.append(f"{key}={grammar.quote(checked[0]) if is_text and not parsed.sweep else value}")
+    if parsed.sweep:
+        typed.swept[key] = None if checked else value
+        typed.words.append(f"{key}={','.join(map(hydra_word, checked)) or value}")
 
 
-def _take_search(typed: Typed, key: str, value: str, grammar: Grammar) -> bool:
+def _read(key: str, value: str, *, names: bool = False) -> Parsed:
+    """The value of a setting or a group."""
+    try:
+        return grammar.read(value, names=names)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
+        ) from error
+
+
+def _read_text(one: Setting, value: str, *, sweep: bool) -> Parsed:
+    """A text as it was typed, without the quotes that Hydra's users put around it. With `sweep` it is several where
+    the grammar sees several."""
+    if sweep:
+        with suppress(ValueError, RecursionError):
+            if (parsed := grammar.read(value, names=True)).sweep:
+                return parsed
+    if not one.facts.verbatim and value == "null":
+        raise ValueError(f"{one.name}=null is not text: for none write {one.name}=")
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    if one.facts.verbatim or not is_quoted:
+        return Parsed([value])
+    return Parsed([str(_read(one.name, value).values[0])])
+
+
+def _holds_names(one: Setting | None) -> bool:
+    """Whether a value is a text or a list of texts: a choice, or names."""
+    return one is not None and (isinstance(one.kind, EnumType) or get_args(one.kind) == (str,))
+
+
+def hydra_word(value: Any) -> str:
+    """A value as Hydra reads it, as `hydra_value`."""
+    return grammar.write(hydra_value(value))
+
+
+def hydra_value(value: Any) -> Any:
+    """What Hydra may hold in place of a value: a choice by its name, and what it cannot read as it is, a mapping with
+    names as its keys or a text that looks like an interpolation, as JSON in a text."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, dict) or (isinstance(value, str) and "${" in value):
+        return json.dumps(value).replace("${", "$\\u007b")
+    return [hydra_value(one) for one in value] if isinstance(value, list) else value
+
+
+def _take_search(typed: Typed, key: str, value: str) -> bool:
     """Take what `tune` searches: several values, or two ends. False where it is one value, or no setting of a run."""
     known = settings(RunConfig)
     if not key.startswith("trainer.") and (key not in known or known[key].kind is str):
         return False
     several: list[Any] | str = value.strip()
     if not is_range(value):
-        parsed = grammar.read(key, value)
+        parsed = _read(key, value)
         several = parsed.values
         if not parsed.sweep:
             return False
@@ -309,16 +317,7 @@ def _take_search(typed: Typed, key: str, value: str, grammar: Grammar) -> bool:
     return True
 
 
-def _checked(key: str, value: str, element: Any, one: Setting | None) -> Any:
-    if one is None:
-        return checked_flag(key.removeprefix("trainer."), element)
-    inner, _ = unwrap(one.kind)
-    if isinstance(inner, type) and hasattr(inner, "__members__") and not isinstance(element, str):
-        element = value.strip()  # a choice named like a number or a boolean
-    return convert(key, one.kind, element, one.default)
-
-
-def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
+def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -> str:
     typed = f"{key}={show(value)}"
     sections = {name.split(".")[0] for name in known if "." in name} | ({"trainer"} if "trainer" in known else set())
     if key in sections:
@@ -330,6 +329,8 @@ def _unknown(verb: str, key: str, value: str, known: list[str]) -> str:
         if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
     near = _nearest_key(verb, key)
+    if cut and not near:
+        return f"{typed} is not a setting: {cut}"
     remedy = f"did you mean {near}?" if near else f"`manyheads {verb} --help` lists every setting"
     return f"{typed} is not a setting: {remedy}"
 

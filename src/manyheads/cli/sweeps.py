@@ -15,11 +15,11 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from manyheads.cli.overrides import Typed
+from manyheads.cli.overrides import Typed, hydra_value
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having
-from manyheads.config.fields import by_name, first_line, install_extra, plain_settings, show
+from manyheads.config.fields import first_line, install_extra, plain_settings, show
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
     *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware.", "pretrain."),
@@ -130,7 +130,7 @@ def refuse_twice(typed: Typed) -> None:
     swept = {**typed.swept_groups, **{name: _values(typed, name) for name in typed.swept}}
     for name, values in swept.items():
         for at, value in enumerate(values):
-            if value in values[:at]:
+            if any((type(one), one) == (type(value), value) for one in values[:at]):
                 raise ValueError(f"{name} is given {show(value)} twice: name each value once")
 
 
@@ -174,14 +174,16 @@ def refuse_ranges(typed: Typed) -> None:
             raise ValueError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
 
 
-def of_one_job(schema: type, values: dict[str, Any], typed: Typed) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a job, and those of them that were typed, by dotted name; of several values each has its own.
-    Rows that are carved out stay those of the first seed where seeds vary."""
-    known = by_name(schema, values)
-    own = {name: known[name] for name in (*typed.values, *typed.swept)}
+def of_one_job(values: dict[str, Any], composed: dict[str, Any], typed: Typed) -> dict[str, Any]:
+    """The settings of a job that were typed, by dotted name: of several values the one that Hydra has `composed` for
+    it. Rows that are carved out stay those of the first seed where seeds vary, which is put into the job's `values`."""
+    own = dict(typed.values)
+    for name in typed.swept:
+        listed = {repr(hydra_value(one)): one for one in _values(typed, name)}
+        own[name] = listed.get(repr(composed[name]), composed[name])
     if _keeps_split(values, typed):
         values["data"]["split_seed"] = typed.values["seed"]
-    return values, own
+    return own
 
 
 def say_split(values: dict[str, Any], typed: Typed) -> None:

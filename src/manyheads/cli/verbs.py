@@ -317,8 +317,8 @@ def conf_folder() -> Path:
     return inside if inside.is_dir() else Path(__file__).resolve().parents[3] / "conf"
 
 
-def folder_url(config_dir: str) -> str:
-    """The user's own folder of presets as Hydra names it.
+def presets_folder(config_dir: str) -> Path:
+    """The user's own folder of presets.
 
     Raises:
         ValueError: it is no folder, or a preset in it chooses others by an interpolation, which Hydra would look up: in
@@ -334,7 +334,7 @@ def folder_url(config_dir: str) -> str:
             raise ValueError(
                 f"{file}: its defaults hold an interpolation, but a preset names others plainly: write a name"
             )
-    return f"file://{folder}"
+    return folder
 
 
 def own_settings(group: str, name: str, more: str | Path | None = None) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """A run's config.yaml, written and read."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from manyheads.config import RunConfig
-from manyheads.config.facts import having
+from manyheads.config.facts import having, settings
 from manyheads.config.fields import check_flags, first_line, from_plain, refuse_code, show, to_plain
 from manyheads.runs.folder import put
 
@@ -44,7 +45,7 @@ def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
     if path.is_symlink():  # what is wrong in the file of somebody else would be shown
         raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
     try:
-        values = read_yaml(path)
+        values = read_yaml(path, RunConfig)
         refuse_code(values, verbatim=having(RunConfig, verbatim=True))
         for name in REMOVED if isinstance(values, dict) else ():
             _leave_out(values, name, goes_on=goes_on)
@@ -68,53 +69,116 @@ def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
         )
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path, schema: type | None = None) -> Any:
     """The content of a config.yaml, which may be anybody's; a `ValueError` says that it is too large, not UTF-8, not
     YAML, names a key twice, or holds aliases or tags of code."""
     if path.stat().st_size > LARGEST_FILE:
         raise ValueError("is larger than any configuration: give the config.yaml of a run")
     try:
-        return plain_yaml(path.read_text(encoding="utf-8"))
+        return plain_yaml(path.read_text(encoding="utf-8"), schema)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
         why = first_line(error)
         raise ValueError(f"cannot be read as plain YAML ({why}): give the config.yaml of a run") from error
 
 
-def read_mapping(text: str) -> dict[Any, Any] | None:
-    """A typed `{key: value}`, None where it is none."""
-    if not text.strip().startswith("{"):
-        return None
+def plain_yaml(text: str, schema: type | None = None, where: str = "") -> Any:
+    """What a text says. Names are taken as they are written: keys, and where `schema` has texts or lists of texts.
+
+    Args:
+        where: dotted section in front of every name in it, for instance "model."
+    """
+    return _content(_PlainLoader(text), schema, where)
+
+
+def preset_yaml(file: Path, schema: type, where: str) -> Any:
+    """Likewise what a person's own preset says, which may hold aliases; an empty one is an empty mapping."""
+    loader = _Loader(file.read_text(encoding="utf-8"))
+    loader.name = str(file)
+    return _content(loader, schema, where) or {}
+
+
+def _content(loader: "_Loader", schema: type | None, where: str) -> Any:
     try:
-        return plain_yaml(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return None
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        texts = {name for name, one in settings(schema).items() if one.kind in (str, list[str])} if schema else set()
+        _keep_names(node, where, texts, set())
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
-def plain_yaml(text: str) -> Any:
-    """What a text says, as `_PlainLoader` reads it."""
-    return yaml.load(text, Loader=_PlainLoader)  # noqa: S506  a safe loader
+def _keep_names(node: yaml.Node, where: str, texts: set[str], seen: set[int]) -> None:
+    """Make texts of keys, and of what is in `texts`, that YAML reads as something else; null alone is no text."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for one in node.value:
+            _keep_names(one, where, texts, seen)
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        name = f"{where}{key.value}"
+        elements = value.value if name in texts and isinstance(value, yaml.SequenceNode) else []
+        alone = [value] if name in texts and value.tag != f"{TAG}null" else []
+        for one in (key, *elements, *alone):
+            if isinstance(one, yaml.ScalarNode) and one.tag in READ_ELSE:
+                one.tag = f"{TAG}str"
+        _keep_names(value, f"{name}.", texts, seen)
 
 
 def as_yaml(plain: dict[str, Any]) -> str:
-    """Text that `read_yaml` reads back equal."""
-    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
+    """Text that `read_yaml` reads back equal, and so does any other reader of YAML."""
+    text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     # PyYAML writes some line ends of Unicode as they are and reads them as others
-    if not text.isascii() and yaml.safe_load(text) != plain:
-        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=1000)
+    if not text.isascii() and plain_yaml(text) != plain:
+        text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=1000)
     return text
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases, which would let a small file stand for an endless one, and without a key that is named
-    twice, of which one would be lost."""
+TAG = "tag:yaml.org,2002:"
+READ_ELSE = {f"{TAG}{kind}" for kind in ("bool", "int", "float", "null", "value")}
+CORE = (  # what is no text of what is not in quotes: as in words that are typed, not the octal numbers of YAML 1.1, its
+    # sexagesimal ones (12:30), its dates, and its further words for true and false (no, on, y)
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9][0-9_]*", "-+0123456789"),
+    ("float", r"[-+]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+     "-+.0123456789"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", "<<", "<"),
+)  # fmt: skip
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without a key that is named twice, of which one would be lost."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as PyYAML has it
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        n_keys = len(node.value)
+        made = super().construct_mapping(node, deep)
+        if len(made) < max(n_keys, len(node.value)):
+            raise yaml.YAMLError("a key is named twice")
+        return made
+
+    def construct_decimal(self, node: Any) -> int:
+        return int(self.construct_scalar(node).replace("_", ""))
+
+
+class _PlainLoader(_Loader):
+    """Likewise without aliases, which would let a small file stand for an endless one."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("it holds an alias (*name)")
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        made = super().construct_mapping(node, deep)
-        if len(made) < len(node.value):
-            raise yaml.YAMLError("a key is named twice")
-        return made
+
+class _Dumper(yaml.SafeDumper):
+    """Texts that `_Loader` or a reader of YAML 1.1 takes for something else are put in quotes."""
+
+
+for _kind, _pattern, _first in CORE:
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(f"{TAG}{_kind}", re.compile(rf"({_pattern})\Z"), list(_first))
+_Loader.add_constructor(f"{TAG}int", _Loader.construct_decimal)

@@ -3,7 +3,6 @@
 The settings are a grid, draws, or Optuna's (optuna.py).
 """
 
-import json
 import logging
 import random
 import re
@@ -18,12 +17,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.cli.compose import GRAMMAR, preset_values
+from manyheads.cli.compose import preset_values
 from manyheads.cli.errors import refuse_unused
+from manyheads.cli.grammar import write
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import CurveConfig, Method, RunConfig, Task, TuneConfig
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import by_name, check_training, install_extra, plain_settings, show
+from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
 from manyheads.config.sweep import OF_OPTUNA
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from manyheads.sweep.optuna import Study
     from manyheads.sweep.tables import Ranked
 
-PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # read as a text without quotes
 QUOTED = re.compile(r"(['\"])(.*)\1", re.DOTALL)
 PATIENCE = 10_000  # draws in a row of settings that are known, before a range is said to hold no more
 log = logging.getLogger("manyheads.tune")
@@ -236,7 +235,7 @@ def as_words(run: RunConfig) -> list[str]:
         if value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
         is_plain = name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value))
-        words.append(f"{name}={value if is_plain else _typed(value)}")
+        words.append(f"{name}={value if is_plain else write(value)}")
     return words
 
 
@@ -258,23 +257,3 @@ def _is_read(run: RunConfig, name: str, value: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _typed(value: Any) -> str:
-    """A value in Hydra's grammar; a mapping as YAML."""
-    if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_yaml(one)}" for key, one in value.items()) + "}"
-        )
-    if isinstance(value, list):
-        return "[" + ",".join(map(_typed, value)) + "]"
-    if isinstance(value, str):
-        is_plain = PLAIN.fullmatch(value) and value.lower() not in ("null", "true", "false", "nan", "inf")
-        return value if is_plain else GRAMMAR.quote(value)
-    return repr(value) if isinstance(value, float) else show(value)
-
-
-def _yaml(value: Any) -> str:
-    """As JSON, but a number with its point, without which YAML reads 1e-05 as a text."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
