@@ -11,7 +11,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from manyheads.config import Score
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.assemble import OF_TWO_TOKENS, count_parameters, flops_per_answer, flops_per_token, keys_per_query
+from manyheads.nn.assemble import (
+    OF_TWO_TOKENS,
+    count_parameters,
+    flops_per_answer,
+    flops_per_token,
+    keys_per_query,
+    mean_flops,
+)
 from manyheads.nn.kernels import near
 from manyheads.nn.language_models import assemble_seq2seq
 
@@ -39,6 +46,8 @@ SQUARE = {"n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 8}
         SQUARE | {"project": False},
         SQUARE | {"project_output": False},
         SQUARE | {"project": False, "project_output": False},
+        *({"pooling": one} for one in ("attention", "max", "first")),
+        {"window": LENGTH},
     ],
     ids=str,
 )
@@ -56,15 +65,51 @@ def test_so_are_those_of_every_score(small, score, n_kv_heads):
     assert counted(model) == 2 * LENGTH * (flops_per_token(model, LENGTH) - sums)
 
 
-@pytest.mark.parametrize("fields", [{}, {"n_kv_heads": 1}, {"score": "general", "n_layers": 3}])
-def test_two_texts_read_apart_cost_their_layers_and_the_cross_layer(small, fields):
-    model = small(n_heads=6, pair="cross", **fields)
-    classifier = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=2 * LENGTH, n_segments=2)
-    segments = torch.tensor([0] * LENGTH + [1] * (LENGTH - 1))  # the second text gets the first token, too
+def counted_pair(model, first, second):
+    """Operations of products for one pair of texts, as torch counts them, those of the head left out."""
+    classifier = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=3 * LENGTH, n_segments=2)
+    segments, ids = torch.tensor([0] * first + [1] * second), torch.zeros(first + second, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter:
-        classifier(torch.zeros(2 * LENGTH - 1, dtype=torch.int64), Packed.of_lengths([2 * LENGTH - 1]), segments)
-    head = 2 * 4 * model.d_model * N_CLASSES
-    assert counter.get_total_flops() - head == 2 * LENGTH * flops_per_token(model, 2 * LENGTH)
+        if classifier.cross is None or first == second + 1:
+            classifier(ids, Packed.of_lengths([first + second]), segments)
+            counted = counter.get_total_flops() - 2 * classifier.head.in_features * N_CLASSES
+        else:  # each text by itself, as the classifier puts both into one grid as wide as the longer
+            layouts = [Packed.of_lengths([length]) for length in (first, second + 1)]
+            embedded = [classifier.embeddings(torch.zeros(one.n_tokens, dtype=torch.int64), one) for one in layouts]
+            both = [classifier.encoder(x, one) for x, one in zip(embedded, layouts, strict=True)]
+            (layer,) = classifier.cross.layers
+            for own, other in ((0, 1), (1, 0)):
+                layer.attention.block(both[own], layouts[own], both[other], layouts[other])
+                classifier.pooling(layer.feed_forward(both[own]), layouts[own])
+            counted = counter.get_total_flops()
+    return counted
+
+
+PAIRED = [
+    *({"pair": "cross"} | more for more in ({}, {"n_kv_heads": 1}, {"score": "general", "n_layers": 3})),
+    *({"pair": "cross"} | more for more in ({"d_embedding": 5}, {"pooling": "attention"}, {"matches": True})),
+    *({"pair": "joint"} | more for more in ({}, {"matches": True}, {"segments": "never"})),
+    {"encoder": "gru"},
+]
+
+
+@pytest.mark.parametrize("fields", PAIRED, ids=str)
+def test_pairs_cost_what_torch_counts(small, fields):
+    """Read apart both texts have [CLS], so that a pair of L tokens costs what L + 1 cost."""
+    model = small(**({"n_heads": 6} if "encoder" not in fields else {}) | fields)
+    for first, second in ((LENGTH, LENGTH - 1), (2 * LENGTH, 3)):
+        length = first + second
+        assert counted_pair(model, first, second) == pytest.approx(length * flops_per_token(model, length, second))
+    even = 2 * LENGTH - 1
+    assert flops_per_token(model, even) == pytest.approx(counted_pair(model, LENGTH, LENGTH - 1) / even)
+
+
+@pytest.mark.parametrize("pair", ["joint", "cross"])
+def test_a_mean_over_tokens_is_of_texts_as_long_as_they_are(small, pair):
+    model = small(n_heads=6, pair=pair)
+    texts = [(5, 2, 3), (2 * LENGTH, 7, 1), (9, 1, 2)]
+    total = sum(n * counted_pair(model, length - second, second) for length, second, n in texts)
+    assert mean_flops(model, texts) == pytest.approx(total / sum(n * length for length, _, n in texts))
 
 
 @given(st.integers(1, 40), st.integers(0, 45), st.booleans())

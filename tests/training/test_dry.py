@@ -1,16 +1,29 @@
 """The figures of a dry run against what torch itself counts."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch.utils.flop_counter import FlopCounterMode
 
-from manyheads.config import BatchConfig, EncoderKind, ModelConfig, Pooling, Positions, RunConfig
+from manyheads.config import (
+    BatchConfig,
+    EncoderKind,
+    ModelConfig,
+    Pooling,
+    Positions,
+    PretrainConfig,
+    RunConfig,
+    Task,
+)
 from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.assemble import flops_per_answer
+from manyheads.nn.language_models import assemble_masked
 from manyheads.training import sizing as dry
 from manyheads.training.sizing import activation_bytes, of_task
 
@@ -90,6 +103,42 @@ def test_half_precision_keeps_less():
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
     full, half = (activation_bytes(make_classifier(), batch, precision=p) for p in ("32-true", "bf16-mixed"))
     assert half < full
+
+
+def counted(network, *given):
+    """Operations of products, as torch counts them, of a forward pass."""
+    with FlopCounterMode(display=False) as counter:
+        network(*given)
+    return counter.get_total_flops()
+
+
+def test_a_token_costs_what_texts_of_all_lengths_cost_and_not_one_of_mean_length():
+    model = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, pooling=Pooling.attention)
+    network, tokens = assemble(model, vocab_size=9, n_classes=2, max_length=16), make_tokens()
+    each = [counted(network, torch.ones(n, dtype=torch.int64), Packed.of_lengths([n])) - 2 * 16 * 2 for n in LENGTHS]
+    told = of_task(RunConfig(model=model), ["a", "b"], tokens, 9)["FLOPs a token"]
+    assert told.startswith(f"{sum(each) / sum(LENGTHS):,.0f} forward")
+
+
+def test_a_token_of_pretraining_costs_its_share_of_the_head_and_no_pooling():
+    model = ModelConfig(
+        d_model=16, d_k=4, d_v=4, d_ff=32, encoder=EncoderKind.gru, n_heads=4, pooling=Pooling.attention
+    )
+    length, n_words = 12, 10  # two marks a text
+    ids, layout = torch.ones(length, dtype=torch.int64), Packed.of_lengths([length])
+    total = counted(assemble_masked(model, vocab_size=9, max_length=16), ids, layout, None, torch.arange(n_words // 5))
+    vocabulary = SimpleNamespace(n_marks=length - n_words)
+    tokens = Tokens(ids.int(), torch.tensor([0, length]), None, torch.zeros(1), vocabulary=vocabulary)
+    run = RunConfig(task=Task.pretrain, model=model, pretrain=PretrainConfig(mask_share=0.2))
+    assert of_task(run, [], tokens, 9)["FLOPs a token"].startswith(f"{total / length:,.0f} forward")
+
+
+@pytest.mark.parametrize("segments", [None, [0, 0, 0, 1, 1, 0, 3, 3], [0, 0, 2, 1, 1, 2, 2, 1]])
+def test_sizes_of_documents_are_counted(segments):
+    N = None if segments is None else torch.tensor(segments, dtype=torch.uint8)
+    tokens = Tokens(torch.zeros(8).int(), torch.tensor([0, 5, 8]), N, torch.zeros(2))
+    second = [0, 0] if segments is None else [sum(one % 2 for one in part) for part in (segments[:5], segments[5:])]
+    assert sorted(tokens.sizes()) == sorted([(5, second[0], 1), (3, second[1], 1)])
 
 
 def test_a_text_is_told_with_its_target():

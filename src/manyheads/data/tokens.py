@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
+from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
@@ -167,6 +168,15 @@ class Tokens:
     def documents(self) -> Tensor:
         """Tokens of each text or, where there are any, of each window: int64."""
         return self.offsets.diff() if self.windows is None else self.windows.bounds.diff()
+
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """Tokens of a document, those of the second text of a pair among them, and how many documents have as many."""
+        lengths = self.documents
+        seconds = torch.zeros_like(lengths)
+        if self.segments_N is not None:  # read as by `embeddings.in_second`
+            seconds = F.pad((self.segments_N & 1).cumsum(0), (1, 0))[self.offsets].diff()
+        found, counts = torch.stack([lengths, seconds]).unique(dim=1, return_counts=True)
+        return [(*size, count) for size, count in zip(found.T.tolist(), counts.tolist(), strict=True)]
 
 
 def forget(tokens: Tokens) -> None:

@@ -15,6 +15,7 @@ biases zero, that of an LSTM's forget gate one (Jozefowicz et al., 2015, section
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -278,7 +279,22 @@ def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def flops_per_token(model: ModelConfig, length: float) -> float:
+def mean_flops(model: ModelConfig, texts: Iterable[tuple[int, int, int]], *, pooled: bool = True) -> float:
+    """`flops_per_token`, averaged over the tokens of all texts: a long text has more of them, and each of them more
+    keys.
+
+    Args:
+        texts: tokens of a text, those of the second of a pair among them, and how many texts have as many.
+        pooled: a text is read to one vector, as a classifier does.
+    """
+    total = n_tokens = 0.0
+    for length, second, n_texts in texts:
+        n_tokens += length * n_texts
+        total += length * n_texts * flops_per_token(model, length, second, pooled=pooled)
+    return total / n_tokens
+
+
+def flops_per_token(model: ModelConfig, length: float, second: float | None = None, *, pooled: bool = True) -> float:
     """Operations of one forward pass for one token of a text of `length` tokens.
 
     A product with an m x n matrix is 2 m n operations. So a layer has 2 d_model n_heads (2 d_k + 2 d_v) for W^Q,
@@ -289,25 +305,34 @@ def flops_per_token(model: ModelConfig, length: float) -> float:
       squares; for additive and concat 4 d_k: a sum, its tanh, and a product with v.
     Words narrower than d_model (d_embedding) are widened by 2 d_embedding d_model.
     Keys attended to are those a window or a causal mask leaves; a kernel that masks the whole grid does more.
-    Two texts that are read apart (model.pair=cross) have `length` tokens together, half of them each, [CLS] in both:
-    a layer is that of a text of length / 2, and so is a cross layer, in which each token attends to all of the other
-    text.
+    Pooling by attention takes 4 d_model: a score and a weighted sum.
+    Two texts that are read apart (model.pair=cross) have `length` tokens together, and one more is read, since [CLS]
+    is in both. A layer is that of each text by itself; in a cross layer each token attends to all of the other text.
     A recurrent layer has 2 g d_model (d_model + h) for its g gates (GRU 3, LSTM 4), h being the width of a direction:
     d_model, or half of it. Pooling by attention over its states adds 2 d_model² where the score maps each key
     (additive, concat), then the score and the sum as above, d_k and d_v being d_model.
     Softmax, norms, biases and what is done once a text are left out. A backward pass costs twice as much again
     (Kaplan et al., 2020, "Scaling Laws", section 2.1).
+
+    Args:
+        second: how many of the tokens are of the second text of a pair; None: half of those but [CLS].
+        pooled: as of `mean_flops`.
     """
-    widening = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
+    each = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
+    if pooled and model.pooling is PoolingKind.attention:
+        each += _of_key_states(model) + _of_match_of_states(model) if model.is_recurrent else 4 * model.d_model
     if model.is_recurrent:
-        pooling = _of_key_states(model) + _of_match_of_states(model) if model.pooling is PoolingKind.attention else 0
-        return widening + _of_cells(model, bidirectional=model.bidirectional) + pooling
+        return each + _of_cells(model, bidirectional=model.bidirectional)
     n_layers, n_cross = model.n_layers, model.n_cross_layers
     if not n_cross:
-        return widening + sum(_of_layer(model, layer, length) for layer in range(n_layers))
-    read_apart = sum(_of_layer(model, layer, length / 2) for layer in range(n_layers))
-    crossed = sum(_of_layer(model, n_layers + layer, length / 2, across=True) for layer in range(n_cross))
-    return widening + read_apart + crossed
+        return each + sum(_of_layer(model, layer, length) for layer in range(n_layers))
+    second = (length - 1) / 2 if second is None else second
+    total, lengths = 0.0, (length - second, second + 1)
+    for own, other in (lengths, lengths[::-1]):
+        apart = sum(_of_layer(model, layer, own) for layer in range(n_layers))
+        crossed = sum(_of_layer(model, n_layers + layer, other, across=True) for layer in range(n_cross))
+        total += own * (each + apart + crossed)
+    return total / length
 
 
 def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_size: int) -> float:
@@ -324,7 +349,7 @@ def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_siz
         maps_query = model.score in (Score.general, *OF_TWO_TOKENS)
         asks = 2 * (maps_query + 2) * model.d_model**2 + source * _of_match_of_states(model)
         return source * reads + target * (_of_cells(model, bidirectional=False) + asks + head)
-    total = source * flops_per_token(model, source) + target * head
+    total = source * flops_per_token(model, source, pooled=False) + target * head
     for layer in range(model.n_layers):
         score = model.score_of(layer)
         total += target * _of_layer(replace(model, causal=True), layer, target)

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import re
-from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -144,7 +143,7 @@ def prepare(found: Found, run: RunConfig) -> Prepared:
         n_classes=len(found.splits.labels),
         max_length=found.data.max_length,
         n_segments=2 if pairs else 0,
-        lengths=tuple(sorted(Counter(tokens["train"].documents.tolist()).items())),
+        texts=tokens["train"].sizes(),
     )
     return Prepared(found.name, found.data, found.splits.labels, tokens, sizes, digest.hexdigest())
 

@@ -29,7 +29,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.inference.predictor import network_logits
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.assemble import count_parameters, flops_per_token
+from manyheads.nn.assemble import count_parameters, mean_flops
 from manyheads.sweep.ablate import (
     Figures,
     Measured,
@@ -55,14 +55,13 @@ log = logging.getLogger("manyheads.ablate")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the data decides about a model's size; `lengths` are those of the training texts in tokens, each with how
-    many texts have it."""
+    """What the data decides about a model's size and costs; `texts` are those of training, as of `Tokens.sizes`."""
 
     vocab_size: int
     n_classes: int
     max_length: int
     n_segments: int
-    lengths: tuple[tuple[int, int], ...]
+    texts: list[tuple[int, int, int]]
 
 
 class Row(NamedTuple):
@@ -100,7 +99,7 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
             width={"d_model": run.model.d_model, "d_ff": run.model.d_ff},
             difference=difference,
             parameters=parameters(run.model, prepared.sizes),
-            flops_per_token=flops(run.model, prepared.sizes),
+            flops_per_token=mean_flops(run.model, prepared.sizes.texts),
         )
         rows.append(Row(run, measured))
     return rows
@@ -116,7 +115,7 @@ def _at_budget(
     levers = [name for name in WIDTHS if name not in config.varied]
 
     def cost(model: ModelConfig) -> float:
-        return parameters(model, prepared.sizes) if by_size else flops(model, prepared.sizes)
+        return parameters(model, prepared.sizes) if by_size else mean_flops(model, prepared.sizes.texts)
 
     try:
         if config.equal is Equal.tokens:
@@ -208,12 +207,6 @@ def parameters(model: ModelConfig, sizes: Sizes) -> int:
     """Trained numbers of the model, on torch's meta device: nothing is allocated, whatever the size."""
     with torch.device("meta"):
         return count_parameters(untrained(model, sizes))
-
-
-def flops(model: ModelConfig, sizes: Sizes) -> float:
-    """Operations of a token, averaged over all tokens: a long text has more of them, and each of them more keys."""
-    n_tokens = sum(length * n_texts for length, n_texts in sizes.lengths)
-    return sum(length * n_texts * flops_per_token(model, length) for length, n_texts in sizes.lengths) / n_tokens
 
 
 def untrained(model: ModelConfig, sizes: Sizes) -> Classifier:

@@ -27,7 +27,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
 from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.layout import Packed
-from manyheads.nn.assemble import count_parameters, flops_per_answer, flops_per_token
+from manyheads.nn.assemble import count_parameters, flops_per_answer, mean_flops
 from manyheads.nn.language_models import MaskedLM, Seq2Seq
 from manyheads.terminal import as_text, console, say
 from manyheads.training.guard import is_out_of_memory
@@ -309,20 +309,20 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
 
 
 def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) -> dict[str, str]:
-    """The classes of a classifier, or what is hidden, and what a text of mean length costs: as a whole where another
-    text answers it."""
-    length = float(tokens.documents.double().mean())
+    """The classes of a classifier, or what is hidden, and what a token costs on average; where another text answers it,
+    what a text of mean length costs."""
     if tokens.targets is not None:
-        target = float(tokens.targets.offsets.diff().double().mean())
-        forward = flops_per_answer(run.model, length, target, vocab_size)
+        source, target = (float(one.offsets.diff().double().mean()) for one in (tokens, tokens.targets))
+        forward = flops_per_answer(run.model, source, target, vocab_size)
         return {
             "tokens a target": f"{target:.1f} on average",
             "FLOPs a text": f"{forward:,.0f} forward with its target, {3 * forward:,.0f} with backward",
         }
-    forward = flops_per_token(run.model, length)
+    forward = mean_flops(run.model, tokens.sizes(), pooled=run.task is Task.classify)
     if run.task is Task.pretrain:
         share, width = run.pretrain.mask_share, run.model.width_of_words
-        forward += share * 2 * width * (run.model.d_model + vocab_size)
+        words = float(tokens.counts.sum() / tokens.documents.sum())
+        forward += words * share * 2 * width * (run.model.d_model + vocab_size)
         kind, answers = "hidden", f"{share:.1%} of the tokens"
     else:
         kind = "classes" if tokens.labels.ndim == 1 else "labels, any number a text"

@@ -10,7 +10,7 @@ from manyheads.config import EncoderKind, ModelConfig, Placement, Pooling, Posit
 from manyheads.nn import assemble
 from manyheads.sweep.equal_budget import Sizes, match_width, parameters
 
-SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, lengths=((11, 1),))
+SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, texts=[(11, 0, 1)])
 BOTH = ["model.d_ff", "model.d_model"]
 MODELS = st.builds(
     ModelConfig,
