@@ -1,10 +1,11 @@
 """The schedule and parameter groups against their rules, AdamW against the paper's update."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -33,6 +34,30 @@ def test_the_rate_reaches_its_peak_after_the_warm_up_and_zero_after_the_last_ste
     optim = OptimConfig(warmup=0.1, schedule=schedule)
     assert rate_factor(round(0.1 * n_steps), n_steps, optim) == 1
     assert rate_factor(n_steps, n_steps, optim) == 0
+
+
+@given(
+    n_steps=st.integers(1, 500),
+    warmup=st.floats(0, 1),
+    schedule=st.sampled_from(list(Schedule)),
+    decay_share=st.floats(0.01, 1),
+)
+@example(n_steps=100, warmup=0.5, schedule=Schedule.wsd, decay_share=0.8)
+def test_the_rate_never_jumps(n_steps, warmup, schedule, decay_share):
+    """It rises in equal steps to the peak, and falls from it to zero by no more at once than its steepest slope."""
+    optim = OptimConfig(warmup=warmup, schedule=schedule, decay_share=decay_share)
+    factors = [rate_factor(step, n_steps, optim) for step in range(n_steps + 1)]
+    n_warmup = round(warmup * n_steps)
+    n_falling = n_steps - n_warmup
+    assert factors[:n_warmup] == pytest.approx([step / n_warmup for step in range(1, n_warmup + 1)])
+    if not n_falling:
+        return
+    slope = {Schedule.linear: 1 / n_falling, Schedule.cosine: math.pi / 2 / n_falling, Schedule.constant: 0.0}
+    slope[Schedule.wsd] = 1 / max(1.0, min(decay_share * n_steps, n_falling))
+    falling = [1.0, *factors[n_warmup:]]
+    drops = [before - after for before, after in pairwise(falling)]
+    assert all(-1e-12 <= drop <= slope[schedule] + 1e-12 for drop in drops)
+    assert drops[0] == 0.0, "the peak is held for a step"
 
 
 def test_the_warm_up_rises_in_equal_steps():

@@ -92,7 +92,9 @@ class OptimConfig:
     eps: float = setting(1e-8, "AdamW's epsilon", gt=0.0)
     warmup: float = setting(0.06, "share of all steps in which the rate rises", ge=0.0, le=1.0)
     schedule: Schedule = setting(Schedule.linear, "decay after the warm-up; wsd stays at the peak and falls at the end")
-    decay_share: float = setting(0.2, "share of all steps in which wsd falls", gt=0.0, le=1.0)
+    decay_share: float = setting(
+        0.2, "share of all steps in which wsd falls, at most those after the warm-up", gt=0.0, le=1.0
+    )
     average: int = setting(
         300, "the weights that are evaluated and kept are a mean over about this many last steps; 0: the last", ge=0
     )

@@ -103,8 +103,8 @@ def rate_factor(step: int, n_steps: int, optim: OptimConfig) -> float:
     """The learning rate of optimiser step `step` (from 0) of `n_steps`, as a share of the peak.
 
     It rises linearly over the warm-up, then falls to zero after the last step: linearly, along half a cosine
-    (Loshchilov and Hutter, 2017), or only over the last `decay_share` of all steps (warm-up, stable, decay:
-    Hu et al., 2024, "MiniCPM", section 4).
+    (Loshchilov and Hutter, 2017), or only over the last `decay_share` of all steps, at most those after the warm-up
+    (warm-up, stable, decay: Hu et al., 2024, "MiniCPM", section 4).
     """
     n_warmup = round(optim.warmup * n_steps)
     if step < n_warmup:
@@ -116,7 +116,8 @@ def rate_factor(step: int, n_steps: int, optim: OptimConfig) -> float:
         case Schedule.cosine:
             return 0.5 * (1 - math.cos(math.pi * left))
         case Schedule.wsd:
-            return min(1.0, (n_steps - step) / max(1.0, optim.decay_share * n_steps)) if left else 0.0
+            n_falling = min(optim.decay_share * n_steps, n_steps - n_warmup)
+            return min(1.0, (n_steps - step) / max(1.0, n_falling)) if left else 0.0
         case Schedule.constant:
             return 1.0
 
