@@ -1,31 +1,44 @@
 """The figures of a dry run against what torch itself counts."""
 
+import gc
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyheads.config import (
+    Accelerator,
     BatchConfig,
+    DataConfig,
     EncoderKind,
+    HardwareConfig,
     ModelConfig,
+    OptimConfig,
     Pooling,
     Positions,
+    Precision,
     PretrainConfig,
     RunConfig,
+    Strategy,
     Task,
 )
-from manyheads.data.batches import Batch, Batches, plan_epoch
+from manyheads.data.batches import Batch, Batches, padding_share, plan_epoch
 from manyheads.data.datamodule import TextData
-from manyheads.data.tokens import Tokens
+from manyheads.data.tokens import Tokens, Windows
+from manyheads.explain.cost import _Allocations
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.assemble import flops_per_answer
-from manyheads.nn.language_models import assemble_masked
+from manyheads.nn.language_models import assemble_masked, assemble_seq2seq
 from manyheads.training import sizing as dry
-from manyheads.training.sizing import activation_bytes, of_task
+from manyheads.training.logs import Meter
+from manyheads.training.optim import Average
+from manyheads.training.sizing import activation_bytes, of_task, state_bytes
+from manyheads.training.trainer import run_trainer, set_walks
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]
 
@@ -88,6 +101,41 @@ def test_a_recurrent_network_is_weighed_too():
     assert activation_bytes(make_classifier(encoder=EncoderKind.lstm), batch, precision="32-true") > 0
 
 
+WINDOWS = Windows(
+    torch.tensor([0, 3, 7, 12, 13, 16, 20, 23, 24, 29, 35, 44]), torch.tensor([0, 1, 3, 4, 6, 7, 8, 9, 11])
+)
+
+
+@pytest.mark.parametrize("kind", ["texts", "windows", "targets"])
+def test_padding_is_that_of_the_run(kind):
+    tokens, model = make_tokens(), ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32)
+    task, network = Task.classify, make_classifier()
+    if kind == "windows":
+        tokens.windows = WINDOWS
+    if kind == "targets":
+        task, network = Task.seq2seq, assemble_seq2seq(model, vocab_size=9, max_length=16)
+        lengths = torch.tensor([5, 2, 9, 3, 3, 4, 8, 2])
+        tokens.targets = Tokens(
+            torch.ones(36, dtype=torch.int32),
+            torch.cat([torch.zeros(1), lengths.cumsum(0)]).long(),
+            None,
+            tokens.labels,
+        )
+    run = RunConfig(
+        task=task,
+        data=DataConfig(path="rows.csv"),
+        model=model,
+        batch=BatchConfig(rows=3),
+        hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32),
+        trainer={"max_epochs": 1, "limit_val_batches": 0},
+    )
+    meter = Meter()
+    run_trainer(run, network, {"train": tokens, "validation": tokens}, ["a", "b"], [meter])
+    plan = TextData({"train": tokens}, run.batch, run.seed).plan(0)
+    assert padding_share(plan, tokens) == pytest.approx(meter.padding_share)
+    assert meter.padding_share > 0.02
+
+
 def test_thousands_of_heads_take_no_memory():
     """20 texts of 500 tokens: 512 heads would keep 10 GB."""
     n, length = 20, 500
@@ -97,6 +145,56 @@ def test_thousands_of_heads_take_no_memory():
         ModelConfig(d_model=16, d_k=1, d_v=1, d_ff=32, n_heads=512), vocab_size=9, n_classes=2, max_length=500
     )
     assert activation_bytes(network, batch, precision="32-true") > 10 * 4 * 512 * n * length
+
+
+@pytest.mark.parametrize("layers", [{"n_layers": 1}, {"n_layers": 4}])
+def test_what_is_computed_again_is_kept_of_one_layer_alone(layers):
+    """Against the storages that are alive when a real forward pass has ended."""
+    network, batch = make_classifier(**layers), TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
+    told = {again: activation_bytes(network, batch, precision="32-true", recompute=again) for again in (False, True)}
+    alive = {}
+    for again in told:
+        set_walks(network, HardwareConfig(recompute=again))
+        with _Allocations() as seen:
+            logits = network(batch.ids_N, batch.layout, batch.segments_N)
+            gc.collect()
+            alive[again] = sum(size for held, size in seen.live.values() if not held.expired()) - logits.nbytes
+    assert told[False] == pytest.approx(alive[False], rel=0.01), "the layout holds a few bytes, too"
+    assert told[True] - alive[True] == pytest.approx((alive[False] - alive[True]) / layers["n_layers"], rel=0.02)
+
+
+@pytest.mark.parametrize(("average", "freeze"), [(300, 0), (300, 2), (0, 1)])
+def test_the_memory_of_a_weight_is_what_a_run_holds(average, freeze):
+    model = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32)
+    network, tokens = make_classifier(), make_tokens()
+    run = RunConfig(
+        model=model,
+        batch=BatchConfig(rows=2),
+        optim=OptimConfig(average=average, freeze=freeze),
+        hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32),
+        trainer={"max_epochs": 4},
+    )
+    held = Held()
+    run_trainer(run, network, {"train": tokens, "validation": tokens}, ["a", "b"], [held])
+    assert held.steps > 10
+    assert state_bytes(run, network, 1) == held.most
+    assert state_bytes(run, network, 2) == held.most + held.gradients, "in buckets that are sent"
+    run.hardware = replace(run.hardware, strategy=Strategy.fsdp)
+    assert state_bytes(run, network, 2) == held.most // 2
+
+
+class Held(Callback):
+    """The most bytes of weights, gradients, optimiser and running mean in any step and validation."""
+
+    most = gradients = steps = 0
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        weights = [*pl_module.network.parameters()]
+        gradients = [one.grad for one in weights if one.grad is not None]
+        moments = [one for its in trainer.optimizers[0].state.values() for one in its.values() if one.numel() > 1]
+        means = [one for each in trainer.callbacks if isinstance(each, Average) for one in each.__dict__["_mean"]]
+        self.most = max(self.most, sum(one.nbytes for one in [*weights, *gradients, *moments, *means]))
+        self.gradients, self.steps = sum(one.nbytes for one in gradients), trainer.global_step
 
 
 def test_half_precision_keeps_less():

@@ -154,11 +154,17 @@ def micro_batches(accumulate: int, n_ranks: int, split: int = 1) -> int:
     return -(-accumulate // n_ranks) * split
 
 
-def padding_share(plan: Sequence[Planned], lengths: Tensor) -> float:
-    """The share of cells that would be padding if each batch were a rectangle as wide as its longest row."""
-    by_batch = [lengths[planned.rows] for planned in plan if planned.rows.numel()]
-    cells = sum(one.numel() * int(one.max()) for one in by_batch)
-    return 1 - sum(int(one.sum()) for one in by_batch) / cells if cells else 0.0
+def padding_share(plan: Sequence[Planned], tokens: Tokens) -> float:
+    """The share of cells that would be padding if the texts of each batch, or their windows, were a rectangle as wide
+    as the longest; and so the targets, where there are any."""
+    n_tokens = n_cells = 0
+    for rows in (planned.rows for planned in plan if planned.rows.numel()):
+        for part in (tokens, tokens.targets):
+            if part is not None:
+                _, layout = laid_out(part, rows)
+                n_tokens += layout.n_tokens
+                n_cells += layout.n_documents * layout.longest
+    return 1 - n_tokens / n_cells if n_cells else 0.0
 
 
 class Batches:

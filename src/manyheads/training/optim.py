@@ -134,7 +134,6 @@ class Average(Callback):
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self._mean: list[Tensor] = []
-        self._own: list[Tensor] = []
         self._seen = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -169,24 +168,23 @@ class Average(Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._look(trainer, pl_module)
-        if self._mean:
-            self._own = [weight.clone() for weight in _weights(pl_module)]
-            _put(self._mean, pl_module)
+        self._exchange(pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        _put(self._own, pl_module)
-        self._own = []
+        self._exchange(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._look(trainer, pl_module)
-        _put(self._mean, pl_module)
+        for weight, mean in zip(_weights(pl_module), self._mean, strict=False):  # none, where there was no step
+            weight.copy_(mean)
+
+    def _exchange(self, module: pl.LightningModule) -> None:
+        """Weights and mean change places, one tensor at a time: a second copy of all would take as much memory."""
+        for weight, mean in zip(_weights(module), self._mean, strict=False):
+            own = weight.clone()
+            weight.copy_(mean)
+            mean.copy_(own)
 
 
 def _weights(module: pl.LightningModule) -> list[Tensor]:
     return [parameter.detach() for parameter in module.parameters()]
-
-
-def _put(weights: list[Tensor], module: pl.LightningModule) -> None:
-    """Nothing, where there are none yet."""
-    for own, weight in zip(_weights(module), weights, strict=False):
-        own.copy_(weight)

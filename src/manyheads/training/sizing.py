@@ -19,7 +19,7 @@ from torch._subclasses import fake_tensor
 from torch.func import functional_call
 
 from manyheads.config import RunConfig, Task
-from manyheads.config.training import BASE_STEPS, Budget, Compile, read_budget
+from manyheads.config.training import BASE_STEPS, Budget, Compile, Strategy, read_budget
 from manyheads.data.batches import Batch, padding_share
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
@@ -29,9 +29,11 @@ from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.layout import Packed
 from manyheads.nn.assemble import count_parameters, flops_per_answer, mean_flops
 from manyheads.nn.language_models import MaskedLM, Seq2Seq
+from manyheads.nn.transformer import Decoder, Encoder, through
 from manyheads.terminal import as_text, console, say
 from manyheads.training.guard import is_out_of_memory
 from manyheads.training.module import Lesson, Network, are_few, make_task
+from manyheads.training.optim import freeze
 from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_walks, trainer_hardware
 
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is
@@ -282,16 +284,19 @@ class Pace(Callback):
 def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], network: Network) -> dict[str, str]:
     """Sizes, steps, memory, device and data of the run, by name."""
     hardware, rows = trainer_hardware(run.hardware), tokens["train"]
-    lengths, texts = rows.lengths, rows.offsets.diff()
-    data = TextData(tokens, run.batch, run.seed)
-    plan = data.plan(0)
+    texts, data = rows.offsets.diff(), TextData(tokens, run.batch, run.seed)
     words = network.source.words if isinstance(network, Seq2Seq) else network.embeddings.words
     n_parameters, n_words = count_parameters(network), words.num_embeddings
     n_devices = count_devices(run.hardware, on_gpu=hardware["accelerator"] == "gpu") * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1))
-    state = 16 * n_parameters  # weights, gradients and AdamW's two moments, four bytes each
+    freeze(network, run.optim)
+    state = state_bytes(run, network, n_devices)
     activations = activation_bytes(
-        network, data.largest_batch(), precision=str(hardware["precision"]), mask_share=run.pretrain.mask_share
+        network,
+        data.largest_batch(),
+        precision=str(hardware["precision"]),
+        mask_share=run.pretrain.mask_share,
+        recompute=run.hardware.recompute,
     )
     return {
         **of_task(run, splits.labels, rows, n_words),
@@ -301,7 +306,7 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
         "vocabulary": f"{n_words:,}",
         "parameters": f"{n_parameters:,}",
         "steps": f"{n_steps:,} of at most {run.batch.tokens * run.batch.accumulate:,} tokens",
-        "padding": f"{padding_share(plan, lengths):.1%}",
+        "padding": f"{padding_share(data.plan(0), rows):.1%}",
         "memory": f"{(state + activations) / 2**20:,.0f} MiB: {state / 2**20:,.0f} weights and optimiser, "
         f"{activations / 2**20:,.0f} activations of the largest batch",
         "device": f"{n_devices} x {hardware['accelerator']}, {hardware['precision']}",
@@ -341,10 +346,24 @@ def show_plan(figures: dict[str, str], notes: Sequence[str] = ()) -> None:
     say(*notes)
 
 
-def activation_bytes(network: Network, batch: Batch, *, precision: str, mask_share: float = 0.0) -> int:
+def state_bytes(run: RunConfig, network: Network, n_devices: int) -> int:
+    """Bytes that each device holds from one step to the next: weights and their running mean, and of those that learn
+    gradients and AdamW's two moments; under ddp gradients once more, in the buckets that are sent."""
+    in_parts = run.hardware.strategy is Strategy.fsdp and n_devices > 1
+    learning = sum(one.numel() for one in network.parameters() if one.requires_grad)
+    of_each = 2 if run.optim.average else 1
+    of_learning = 3 if n_devices == 1 or in_parts else 4
+    total = 4 * (of_each * count_parameters(network) + of_learning * learning)
+    return total // n_devices if in_parts else total
+
+
+def activation_bytes(
+    network: Network, batch: Batch, *, precision: str, mask_share: float = 0.0, recompute: bool = False
+) -> int:
     """Bytes that a forward pass of `batch` keeps for the backward pass; where words are hidden, with `mask_share` of
-    its tokens told. The pass is gone through with shapes alone, which takes no memory; a network that reads lengths
-    back from its tensors (texts of a pair apart, a recurrent one) computes once on the CPU."""
+    its tokens told; with `recompute` of each layer the input alone, and the rest of one at a time. The pass is gone
+    through with shapes alone, which takes no memory; a network that reads lengths back from its tensors (texts of a
+    pair apart, a recurrent one) computes once on the CPU."""
     network.train()
     if isinstance(network, MaskedLM):
         places_P = torch.arange(max(1, round(mask_share * batch.layout.n_tokens)))
@@ -357,26 +376,46 @@ def activation_bytes(network: Network, batch: Batch, *, precision: str, mask_sha
     known = tuple(one.rounded(1) if isinstance(one, Packed) else one for one in given)  # which know their sizes
     try:
         with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-            return _kept(network, {name: shapes.from_tensor(one) for name, one in held.items()}, known, precision)
+            fakes: dict[str, torch.Tensor] = {name: shapes.from_tensor(one) for name, one in held.items()}
+            return _kept(network, fakes, known, precision, recompute=recompute)
     except NEEDS_VALUES:
-        return _kept(network, held, given, precision)
+        return _kept(network, held, given, precision, recompute=recompute)
 
 
-def _kept(network: Network, held: dict[str, torch.Tensor], given: tuple[Any, ...], precision: str) -> int:
-    """Bytes that are kept beside the tensors of the network, `held`."""
-    kept: dict[int, int] = {}
+def _kept(
+    network: Network, held: dict[str, torch.Tensor], given: tuple[Any, ...], precision: str, *, recompute: bool
+) -> int:
+    """Bytes that are kept apart from the tensors of the network, `held`."""
     own = {tensor.untyped_storage()._cdata for tensor in held.values()}
 
-    def weigh(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            kept[storage._cdata] = storage.nbytes()
-        return tensor
+    def weighing(kept: dict[int, int]) -> torch.autograd.graph.saved_tensors_hooks:
+        """Notes the storages that the backward pass will read."""
 
-    with (
-        torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor),
-        torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"),
-    ):
+        def weigh(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in own:
+                kept[storage._cdata] = storage.nbytes()
+            return tensor
+
+        return torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
+
+    outside: dict[int, int] = {}
+    layers: list[dict[int, int]] = []
+
+    def walk(layer: torch.nn.Module, x: torch.Tensor, *context: Any) -> torch.Tensor:
+        storage = x.untyped_storage()
+        outside[storage._cdata] = storage.nbytes()
+        layers.append({})
+        with weighing(layers[-1]):
+            return layer(x, *context)
+
+    stacks = [one for one in network.modules() if isinstance(one, Encoder | Decoder)]
+    for one in stacks:
+        one.walk = walk if recompute else through
+    with weighing(outside), torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"):
         logits = functional_call(network, held, given)
+    for one in stacks:
+        one.walk = through
     assert logits.requires_grad, "held until here, so that no storage is freed and counted twice"
-    return sum(kept.values())
+    again = [sum(layer[key] for key in layer.keys() - outside.keys()) for layer in layers]
+    return sum(outside.values()) + max(again, default=0)
