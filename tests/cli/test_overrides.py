@@ -1,6 +1,7 @@
 """Typed words, each checked alone."""
 
 import re
+import shlex
 
 import pytest
 
@@ -154,3 +155,28 @@ def test_a_word_alone_is_answered_with_what_to_type(line, word, remedy):
 def test_a_sign_of_equality_in_a_text_that_the_shell_has_cut(tmp_path):
     with pytest.raises(ValueError, match=r"^2=4 is not a setting: for a text with spaces write 'text=is 2=4 so'$"):
         read("predict", "run=a", "text=is", "2=4", "so")
+
+
+def test_paths_of_jobs_that_hold_a_sign_of_equality_are_told_as_paths(tmp_path, monkeypatch):
+    """As -m names their folders; the words that are given in turn are read."""
+    monkeypatch.chdir(tmp_path)
+    jobs = ["sweep/model.n_heads=2,seed=0", "sweep/gone=1"]
+    (tmp_path / jobs[0]).mkdir(parents=True)
+    (tmp_path / jobs[0] / "config.yaml").touch()
+    with pytest.raises(
+        ValueError, match=r"^sweep/model.n_heads=2,seed=0 is not a setting: for these runs write "
+    ) as said:
+        read("compare", *jobs)
+    (word,) = shlex.split(str(said.value).partition("write ")[2])
+    assert read("compare", word).values["runs"] == jobs
+    with pytest.raises(ValueError, match=r"seed=0 is not a setting: for a run write run=sweep/model.n_heads=2,seed=0$"):
+        read("evaluate", jobs[0])
+    with pytest.raises(ValueError, match=r"^model/n_heads=2 is not a setting: did you mean model.n_heads\?$"):
+        read("train", "model/n_heads=2")
+
+
+def test_a_setting_of_look_in_explain_names_look():
+    with pytest.raises(ValueError, match=r"for a trained model write manyheads look run=outputs/a$"):
+        read("explain", "run=outputs/a")
+    with pytest.raises(ValueError, match=r"write manyheads look run=RUN 'text=my card'$"):
+        read("explain", "text=my card")

@@ -6,6 +6,7 @@ A key is a preset group (`model=mini`), a setting (`model.n_heads=4`), or a flag
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by t
 )
 TOGETHER = "logger"  # the group of which several presets may be read at once: logger=[tensorboard,mlflow]
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
+PLAIN_PATH = re.compile(r"[\w./~-]+")  # needs no quotes in a list
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
             parsed = _read(key, value, names=True) if sweep and value else Parsed([])
             _take_group(typed, verb, key, value.strip(), parsed, choices(verb, key, more))
         elif key not in known and not (key.startswith("trainer.") and "trainer" in known):
+            if word in words and _is_path(word):  # such as a job of -m, whose folder has the settings that vary
+                raise ValueError(f"{word} is not a setting: {_for_word(verb, word, words)}")
             raise ValueError(_unknown(verb, key, value, list(known), _cut_text(verb, word, words, path=False)))
         elif not (verb == "tune" and _take_search(typed, key, value)):
             _take_setting(typed, verb, key, value, sweep)
@@ -160,12 +164,15 @@ def _for_word(verb: str, word: str, words: Sequence[str]) -> str:
         return f"write {word}={'true' if word in known and known[word].kind is bool else 'VALUE'}"
     if cut := _cut_text(verb, word, words, path=False):
         return cut
-    alone = [one for one in words if "=" not in one]
+    alone = [one for one in words if "=" not in one or _is_path(one)]
     is_run = any(os.path.isfile(os.path.join(word, name)) for name in ("config.yaml", "config.json"))
     is_data = is_file or os.path.splitext(word)[1] in KINDS
     is_path = is_there or is_data or "/" in word
     if "runs" in known and (is_path or not near) and (verb != "runs" or len(alone) > 1):
-        return f"for these runs write runs=[{','.join(alone if len(alone) > 1 else [word, '...'])}]"
+        named = alone if len(alone) > 1 else [word, "..."]
+        quoted = [one if PLAIN_PATH.fullmatch(one) else f'"{one}"' for one in named]
+        listed = f"runs=[{','.join(quoted)}]"
+        return f"for these runs write {listed if quoted == named else shlex.quote(listed)}"
     if "run" in known and (is_run or (is_path and not is_there and not is_data)):
         return f"for a run write run={word}"
     if "folder" in known and is_path:
@@ -179,6 +186,11 @@ def _for_word(verb: str, word: str, words: Sequence[str]) -> str:
     if "text" in known and not near and not is_path:
         return f"for a text write {shlex.quote('text=' + ' '.join(alone))}"
     return f"write {near if near and not is_path else 'KEY'}=VALUE; `manyheads {verb} --help` lists every setting"
+
+
+def _is_path(word: str) -> bool:
+    """Whether it is a file or folder, or lies in one; its name may hold a `=`."""
+    return os.path.exists(word) or os.path.exists(os.path.dirname(word))
 
 
 def _cut_text(verb: str, word: str, words: Sequence[str], *, path: bool) -> str:
@@ -325,6 +337,10 @@ def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -
         return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
     if key in VERBS[verb].unread:
         return f"{typed} does nothing in {verb}, where {VERBS[verb].unread[key]}: remove it"
+    if verb == "explain" and key in settings(VERBS["look"].config):
+        run = "" if key == "run" else "run=RUN "
+        look = f"manyheads look {run}{shlex.quote(f'{key}={value}')}"
+        return f"{typed}: explain measures attention on made-up texts: for a trained model write {look}"
     for other, its in VERBS.items():
         if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"

@@ -109,6 +109,7 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
         return {str(key): flat(f"{name}.{key}", each) for key, each in value.items()}
     if get_origin(inner) is list:
         if not isinstance(value, list | tuple):
+            convert(name, get_args(inner)[0], value, "an empty list")  # what no list can hold either is said first
             raise ValueError(
                 f"{name}={show(value)} is not a list: write it in brackets, such as {name}=[{show(value)}]"
             )

@@ -94,7 +94,7 @@ class EvaluateConfig:
     run: str = finished_run("to judge")
     output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
-    slices: list[str] = setting(
+    slices: Any = setting(  # a list of texts
         list,
         "parts of the rows judged, too: length, label, script, confidence, column:<name>; worst: those to be found",
     )
@@ -113,13 +113,23 @@ class EvaluateConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
-        for one in self.slices:
+        is_list = isinstance(self.slices, list | tuple)
+        for one in self.slices if is_list else [self.slices]:
+            column = show(one).removeprefix("column:")
             require(
-                one in SLICES or (one.startswith("column:") and one != "column:"),
-                f"slices={one} is no way to cut rows: choose {one_of([*SLICES, 'column:<name>'])}",
+                one in SLICES or (isinstance(one, str) and one.startswith("column:") and column != ""),
+                f"slices={show(one)} is no way to cut rows: choose {one_of([*SLICES])}, or for a column of that name "
+                f"slices=[column:{column or 'NAME'}]",
             )
             # each is a test more that p-values are corrected for
-            require(self.slices.count(one) == 1, f"slices={show(self.slices)} names {one} twice: name it once")
+            require(
+                not is_list or self.slices.count(one) == 1,
+                f"slices={show(self.slices)} names {one} twice: name it once",
+            )
+        require(
+            is_list,
+            f"slices={show(self.slices)} is not a list: write it in brackets, such as slices=[{show(self.slices)}]",
+        )
 
 
 CalibrationMethod = Enum("CalibrationMethod", "temperature vector isotonic")
