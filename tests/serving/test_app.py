@@ -60,7 +60,7 @@ def run(check, token="", **settings):
         (b'{"text": 3}', 422, "text: input should be a valid string"),
         (b'{"texts": ["a", null]}', 422, "texts.1: input should be a valid string"),
         (b'{"text": "a", "pairs": ["b"]}', 422, "pair goes with text, and pairs with texts"),
-        (b'{"text": "a", "extra": 1}', 422, "extra is not known here"),
+        (b'{"text": "a", "epochs": 3}', 422, "epochs is not known here: choose text, pair, texts, pairs, top_k"),
         (b'{"text": "a", "top_k": -1}', 422, "top_k: input should be greater than or equal to 0"),
         (b'{"text": "a", "top_k": true}', 422, "top_k: input should be a valid integer"),
         (b'{"text": "a", "members": "no"}', 422, "members: input should be a valid boolean"),
@@ -84,6 +84,34 @@ def test_a_mistake_is_answered_by_one_sentence(body, status, sentence):
         assert not crew.n_waiting
 
     run(check, max_characters=20, max_texts=3, max_body=1024)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "sentence"),
+    [
+        ("GET", "/predict", 405, 'GET /predict is not answered: ask it by POST, with a body such as {"text": "'),
+        (
+            "GET",
+            "/predict?epochs=3",
+            405,
+            'GET /predict is not answered: ask it by POST, with a body such as {"text": "',
+        ),
+        ("POST", "/health", 405, "POST /health is not answered: ask it by GET"),
+        (
+            "POST",
+            "/predict/",
+            404,
+            "there is no page /predict/: /openapi.json lists those that there are, and POST /pr",
+        ),
+    ],
+)
+def test_what_is_asked_otherwise_is_told_how(method, path, status, sentence):
+    async def check(client, crew, gate):
+        found = await client.request(method, path, headers={"Content-Type": "application/json"})
+        assert found.status_code == status
+        assert found.json()["detail"].startswith(sentence)
+
+    run(check)
 
 
 def test_a_body_without_length_is_cut_off_as_soon_as_it_is_too_large():

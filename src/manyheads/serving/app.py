@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
@@ -33,6 +33,7 @@ from starlette.exceptions import HTTPException
 
 from manyheads import __version__
 from manyheads.config import ServeConfig
+from manyheads.config.fields import one_of, show
 from manyheads.interpret.look import digest, viewer
 from manyheads.serving.crew import Crew, TooManyError
 
@@ -54,9 +55,8 @@ WITH = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"r
 WITH |= {status: {"connection": "close"} for status in (408, 413)}  # what is left of the body is not read
 SENTENCES = {
     400: "the body cannot be read as JSON: it is not UTF-8, nested too deeply, or has a number of thousands of digits",
-    404: "there is no such page: see /openapi.json",
-    405: "this page is not asked in this way",
 }
+EXAMPLE = json.dumps({"text": "worth every minute"})
 Message = MutableMapping[str, Any]
 Channel = Callable[..., Awaitable[Any]]  # what receives messages, or sends one
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -250,11 +250,18 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
 
     @app.exception_handler(RequestValidationError)
     async def wrong(request: Any, error: RequestValidationError) -> Response:
-        return _say(422, _sentence(max(error.errors(), key=lambda one: len(one["loc"]))))  # the one that says most
+        known = (LookedAt if request.url.path == "/look" else Question).model_fields
+        return _say(422, _sentence(max(error.errors(), key=lambda one: len(one["loc"])), known))  # that says most
 
     @app.exception_handler(HTTPException)
     async def refused(request: Any, error: HTTPException) -> Response:
-        said = _say(error.status_code, SENTENCES.get(error.status_code, str(error.detail)))
+        asked, allowed = show(request.url.path), (error.headers or {}).get("Allow", "GET")
+        body = f", with a body such as {EXAMPLE}" if allowed == "POST" else ""
+        sentences = SENTENCES | {
+            404: f"there is no page {asked}: /openapi.json lists those that there are, and POST /predict answers texts",
+            405: f"{request.method} {asked} is not answered: ask it by {allowed}{body}",
+        }
+        said = _say(error.status_code, sentences.get(error.status_code, str(error.detail)))
         said.headers.update(error.headers or {})  # of 405 the methods that are allowed
         return said
 
@@ -347,12 +354,12 @@ async def _same(page: Response) -> Response:
     return page
 
 
-def _sentence(error: dict[str, Any]) -> str:
+def _sentence(error: dict[str, Any], known: Iterable[str]) -> str:
     """What pydantic found, as one sentence; it also names the types that `thresholds` may have."""
     place = ".".join(str(one) for one in error["loc"] if one != "body" and "constrained-float" not in str(one))
     if error["type"] == "json_invalid":
-        return "the body is not JSON: send an object such as " + json.dumps({"text": "worth every minute"})
+        return f"the body is not JSON: send an object such as {EXAMPLE}"
     if error["type"] == "extra_forbidden":
-        return f"{place} is not known here: see /openapi.json"
+        return f"{show(place)} is not known here: choose {one_of([*known])}"
     said = error["msg"]
     return f"{place or 'the body'}: {said[:1].lower()}{said[1:]}"
