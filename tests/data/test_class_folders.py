@@ -59,6 +59,14 @@ def test_a_folder_of_classes_may_be_called_as_it_is_typed(reviews, complaint):
     )
 
 
+def test_folders_of_classes_that_are_not_read_are_named(reviews):
+    for label in ("neg", "pos"):
+        (reviews / "extra" / label).mkdir(parents=True)
+        (reviews / "extra" / label / "1.txt").write_text("one more")
+    said = read_splits(DataConfig(path=str(reviews)), 0).notes[0]
+    assert said.startswith("not read, as its name is that of no split: extra")
+
+
 def test_an_empty_name_takes_the_role_from_a_folder(reviews):
     shutil.copytree(reviews / "test", reviews / "val")
     splits = read_splits(DataConfig(path=str(reviews), validation_split=""), 0)

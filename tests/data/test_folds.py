@@ -196,6 +196,13 @@ def test_rows_without_a_group_are_groups_of_their_own(place, write):
     assert len({*zip(ids.tolist(), fold_n.tolist(), strict=True)}) == len({*ids.tolist()})
 
 
+def test_a_group_that_is_too_large_for_a_split_is_noted(place, write):
+    rows = [(f"number {at}", "ab"[at % 2], "n/a" if at % 2 else f"u{at}") for at in range(120)]
+    path = write(place / "a.csv", rows, ("text", "label", "author"))
+    notes = read_splits(replace(data_of(place, group="author"), path=str(path)), 0).notes
+    assert notes[0] == "a.csv: 60 of 120 rows have 'n/a' in author (data.group), and stay together in one split"
+
+
 def test_groups_are_the_same_in_every_format(place):
     """A number that pandas writes as 3.0 where others are missing is that of a file without missing ones."""
     import json

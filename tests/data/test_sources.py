@@ -80,6 +80,20 @@ def test_a_folder_without_test_is_judged_on_validation(tmp_path, write, two_clas
     assert splits.notes == ["train.csv has no test split beside it: the run is judged on its validation split alone"]
 
 
+def test_a_split_that_one_table_cannot_have_is_refused(tmp_path, write, two_classes, complaint):
+    path = write(tmp_path / "rows.csv", two_classes(40))
+    for role in ("train", "validation", "test"):
+        assert complaint(DataConfig(path=str(path), **{f"{role}_split": "dev"})) == (
+            f"data.{role}_split=dev is the name of no split of data.path={path}, which is one table without a column "
+            "split: remove it, or give a folder with a file for each split"
+        )
+        said = complaint(DataConfig(**{f"{role}_split": "dev"}))
+        assert said.startswith(f"data.{role}_split=dev is not a split of data=demo: its splits are train, validation")
+    judged = read_splits(DataConfig(test_split="validation"), 0)
+    assert judged.test is not None
+    assert judged.test.source == "demo/validation"
+
+
 def test_files_of_no_split_are_told_and_read_once_they_are_named(tmp_path, write, two_classes, complaint):
     for name, n_rows in {"train": 40, "testing": 6, "valid_data": 4, "latest": 2}.items():
         write(tmp_path / f"{name}.csv", two_classes(n_rows, name))

@@ -9,6 +9,13 @@ from manyheads.data.sources import read_splits
 from manyheads.data.texts import read_texts
 
 
+def test_texts_are_not_validated_on_themselves(tmp_path, write, two_classes):
+    write(tmp_path / "train.csv", two_classes(40))
+    for label in ("label", ""):
+        with pytest.raises(ValueError, match=r"data\.validation_split=train leaves no text to learn from"):
+            read_texts(DataConfig(path=str(tmp_path), validation_split="train", label=label), 0, [])
+
+
 def write(path, rows, header=("text", "label")):
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])

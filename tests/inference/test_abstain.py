@@ -13,13 +13,16 @@ from scipy.stats import binomtest
 from manyheads.config import (
     AbstainConfig,
     Accelerator,
+    CalibrateConfig,
     DataConfig,
     InferenceHardware,
+    OutliersConfig,
     PredictConfig,
     RunConfig,
     SetsConfig,
 )
 from manyheads.data.texts import read_rows
+from manyheads.evaluation.calibrate import calibrate
 from manyheads.inference.abstain import Rules, least_confidence, likelier, most_wrong, of_label, set_bounds
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
@@ -148,6 +151,31 @@ def test_rows_of_data_that_has_changed_promise_nothing(model_folder, labelled, t
         ValueError, match=r"labelled\.csv has changed since training: .* or name rows by labelled=<file>"
     ):
         predict(replace(config, output=str(tmp_path / "b.jsonl")))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"sets": SetsConfig(coverage=0.5)},
+            "abstain.risk and sets.coverage cannot be set, .*: name rows by labelled=",
+        ),
+        ({"outliers": OutliersConfig(false_alarms=0.5)}, "outliers.false_alarms cannot be set, .*: remove it"),
+    ],
+)
+def test_training_rows_that_were_those_of_validation_promise_nothing(
+    model_folder, labelled, tmp_path, asked, said
+) -> None:
+    shutil.copytree(model_folder, tmp_path / "run")
+    save_run(RunConfig(data=DataConfig(path=str(labelled), validation_split="train")), tmp_path / "run" / "config.yaml")
+    (tmp_path / "run" / "model" / "outliers.safetensors").unlink(missing_ok=True)
+    config = PredictConfig(
+        run=str(tmp_path / "run"), text="a film", output=str(tmp_path / "a.jsonl"), hardware=CPU, **asked
+    )
+    with pytest.raises(ValueError, match=said):
+        predict(config)
+    with pytest.raises(ValueError, match=r"labelled\.csv holds rows that the model learnt from"):
+        calibrate(CalibrateConfig(run=str(tmp_path / "run"), split="validation", hardware=CPU))
 
 
 def test_rows_that_were_learnt_from_promise_nothing(model_folder, labelled, tmp_path, capsys) -> None:

@@ -185,6 +185,11 @@ class DataConfig:
         )
 
     @property
+    def validates_on_train(self) -> bool:
+        """Whether a run is validated on the rows that it learns from."""
+        return self.validation_split == self.train_split
+
+    @property
     def cutting(self) -> Cutting:
         """What becomes of long texts."""
         return Cutting(self.long, self.stride, self.windows)

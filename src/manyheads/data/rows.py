@@ -228,7 +228,7 @@ class Known:
     is Card where there is no card."""
 
     def __init__(self, names: Sequence[str], *, any_case: bool = False) -> None:
-        self.every = names
+        self.every = [*names]
         self.ways = [lambda name: name, spelled, whole, *([lambda name: whole(name).casefold()] if any_case else [])]
         self.names: list[dict[str, str]] = []
         for way in self.ways:

@@ -76,7 +76,7 @@ def read_splits(
     table = tables[whole]()
     columns = find_columns(table, data, task)
     unread = {"test"} if data.folds or not with_test else set()
-    unread |= {"validation"} if _on_train(data) else set()
+    unread |= {"validation"} if data.validates_on_train else set()
     roles = [role for role in ("validation", "test") if role in tables and role not in unread]
 
     def make() -> Splits:
@@ -142,11 +142,6 @@ def _drawn(
         train = _carve_missing(train, others, tables, data, seed, labels, notes)
     validation = others["validation"] if "validation" in others else _readable(train, "validation", notes)
     return Splits(train, validation, others.get("test") if with_test else None, labels, notes)
-
-
-def _on_train(data: DataConfig) -> bool:
-    """Whether a run is validated on the rows that it learns from."""
-    return data.validation_split == data.train_split
 
 
 def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
@@ -385,7 +380,7 @@ def _carve_missing(
         train = carved("test", data.test_share)
     elif "test" not in tables:
         notes.append(f"{train.source} has no test split beside it: the run is judged on its validation split alone")
-    return train if "validation" in others or _on_train(data) else carved("validation", data.validation_share)
+    return train if "validation" in others or data.validates_on_train else carved("validation", data.validation_share)
 
 
 def _shortened(splits: Splits, data: DataConfig, seed: int, of_run: int) -> Splits:

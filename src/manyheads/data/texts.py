@@ -48,6 +48,11 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     Raises:
         ValueError: as of `read_splits`.
     """
+    if data.validates_on_train:
+        raise ValueError(
+            f"data.validation_split={data.validation_split} leaves no text to learn from, as pretraining leaves the "
+            "texts of validation out of train: remove it"
+        )
     tables, notes = open_tables(data)
     table = (tables.get("all") or tables["train"])()
 

@@ -48,7 +48,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         raise ValueError(
             f"output={config.output} is there already: name a new folder, or remove output to calibrate that of run"
         )
-    if data.role == "train":
+    if data.role == "train" or (data.role == "validation" and data.run and data.run.data.validates_on_train):
         raise ValueError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
         )

@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, Task
+from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, MergeLabels, Task
 from manyheads.config.fields import listed, show, to_plain
 from manyheads.data.files import read_file
 from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
@@ -70,7 +70,9 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     folder = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
     refuse_taken(config.output, by_training=False)
     seen = [note for name, folder in folders.items() for note in _learnt_from(name, folder, data, labels)]
-    read = {one: _predictions(Path(one), data, labels) for one in config.runs if _is_file(one)}
+    merged = {config.data.merge_labels, first.settings.columns.merge_labels}
+    known = Known(labels, any_case=MergeLabels.case in merged)
+    read = {one: _predictions(Path(one), data, known) for one in config.runs if _is_file(one)}
 
     names = names_of(config.runs)
     judged = [
@@ -117,7 +119,7 @@ def _learnt_from(name: str, folder: ModelFolder, data: EvaluationData, labels: l
     return [said] if n else []
 
 
-def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArray[Any]":
+def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any]":
     """Answers out of a file, in the order of the rows: its column `prediction`, several labels `joined`."""
     import numpy as np
 
@@ -146,10 +148,11 @@ def _predictions(path: Path, data: EvaluationData, labels: list[str]) -> "NDArra
                 f"{path}, row {numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
                 f"{remedy}leave out the column '{column}'"
             )
-    ids, classes = {name: index for index, name in enumerate(labels)}, table.classes.get(PREDICTION)
+    labels, classes = known.every, table.classes.get(PREDICTION)
+    ids = {name: index for index, name in enumerate(labels)}
     cells = coded(table.column(PREDICTION))
     cells = cells if places is None else cells.take(places)
-    values, known = label_cells(cells.values, PREDICTION, multi=multi), Known(labels)
+    values = label_cells(cells.values, PREDICTION, multi=multi)
     answers, faults = label_sets(values, classes, known) if multi else label_names(values, classes, known)
     given = [[one] if isinstance(one, str) else one for one in answers]
     strange: dict[int, Any] = {}  # of the different values

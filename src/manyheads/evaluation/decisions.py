@@ -131,7 +131,7 @@ def read_costs(file: str, names: list[str]) -> Floats:
     table = read_file(path)
     require_whole(table, f"costs={file}")
     first, *answers = table.names
-    known = Known(names)
+    known = Known(names, any_case=True)
     answers = [known.named(one) for one in answers]
     if sorted(map(known.named, table.names)) == sorted(names):  # a column without a name is not read
         raise ValueError(

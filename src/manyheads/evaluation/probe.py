@@ -142,7 +142,7 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
         "words must be lists of texts by name, such as words: {thing: [film, 'yes']}",
     )
     test = Check(**given)
-    test.label = Known(labels).named(test.label)
+    test.label = Known(labels, any_case=True).named(test.label)
     slots = {*SLOT.findall(test.template)}
     need(slots == {*test.words}, f"the template names {listed(sorted(slots))}, but words {listed(sorted(test.words))}")
     n_texts = prod(map(len, test.words.values()))

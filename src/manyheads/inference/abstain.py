@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, PredictConfig, Source
+from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, PredictConfig, RunConfig, Source
 from manyheads.data.rows import Rows, Splits, hashed
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
@@ -111,12 +111,23 @@ def held_out_rows(config: PredictConfig | EvaluateConfig, folder: ModelFolder) -
             f"run={config.run} is a model without its run folder, whose validation split abstain.risk and "
             "sets.coverage are set on: name rows with their labels by labelled=<file>"
         )
-    splits = read_rows(read_run(home / "config.yaml"), with_test=False)
+    run = read_run(home / "config.yaml")
+    require_held_out(run, "abstain.risk and sets.coverage", "name rows by labelled=<file>")
+    splits = read_rows(run, with_test=False)
     require_same(splits, "validation", home, "name rows by labelled=<file>")
     if sorted(splits.labels) != sorted(labels):
         raise ValueError(f"{splits.validation.source} has changed since training: name rows by labelled=<file>")
     rows, ids = splits.validation, [labels.index(name) for name in splits.labels]
     return replace(rows, labels=[ids[label] for label in rows.labels])
+
+
+def require_held_out(run: RunConfig, what: str, otherwise: str) -> None:
+    """Raise ValueError if a run was validated on the rows that it learnt from, by which `what` cannot be set."""
+    if run.data.validates_on_train:
+        raise ValueError(
+            f"data.validation_split={run.data.validation_split} of the run made its training rows those of validation, "
+            f"by which {what} cannot be set, as they were learnt from: {otherwise}"
+        )
 
 
 def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None:

@@ -28,7 +28,7 @@ from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.texts import read_rows
 from manyheads.data.tokens import Tokens, encode
-from manyheads.inference.abstain import require_same
+from manyheads.inference.abstain import require_held_out, require_same
 from manyheads.inference.classifier import TextClassifier, in_chunks
 from manyheads.inference.format import OUTLIERS, WEIGHTS, ModelFolder, run_folder
 from manyheads.runs.folder import replace_file
@@ -152,7 +152,9 @@ def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, cl
                 f"run={config.run} is a model without its run folder, whose rows outliers.false_alarms={alarms:g} is "
                 "set by: name the run folder"
             )
-        splits = read_rows(read_run(home / "config.yaml"), with_test=False)
+        run = read_run(home / "config.yaml")
+        require_held_out(run, "outliers.false_alarms", "remove it, or train with other validation rows")
+        splits = read_rows(run, with_test=False)
         require_same(splits, "validation", home, "remove outliers.false_alarms")
         found = fit_outliers(classifier, splits.train, splits.validation, config.batch.tokens or ANSWER_TOKENS)
         found.of_rows = splits.validation.digest(splits.labels)

@@ -96,7 +96,7 @@ def attribute(
     Raises:
         ValueError: Captum is not installed, no such class, or not the kind of text the model takes.
     """
-    label = label and Known(deliverable.labels).named(label)
+    label = label and Known(deliverable.labels, any_case=True).named(label)
     if label and label not in deliverable.labels:
         raise ValueError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
     in_fp32 = replace(deliverable, autocast=None)
