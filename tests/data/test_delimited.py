@@ -1,17 +1,23 @@
 """The rows of csv and tsv files: their separator, their quotes, and the lines that these join."""
 
 import csv
+import gzip
 import io
+import re
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.data import blocks  # noqa: F401 - its import takes memory, which is not measured
-from manyheads.data.delimited import csv_reader, lines_of
+from manyheads.config import DataConfig
+from manyheads.data import blocks
+from manyheads.data.columns import find_columns
+from manyheads.data.delimited import lines_of, start_of
 from manyheads.data.files import read_file
-from manyheads.inference.reading import read_table
+from manyheads.inference.format import Columns
+from manyheads.inference.reading import opened_texts, read_table
 
 
 @given(st.text(alphabet='ab,"\n\r\x85\u2028 ', max_size=30))
@@ -24,7 +30,7 @@ def test_lines_are_those_of_a_file_opened_without_translation(text):
     [("", ","), ("a", ","), ("a;b", ";"), ("a;b,c", ","), ("a\tb;c", ";"), ("a\tb", "\t"), ("a\n", ",")],
 )
 def test_the_header_alone_tells_the_separator(header, sign):
-    assert csv_reader([header], header).dialect.delimiter == sign
+    assert start_of([header], ".csv", lambda n_lines: True).dialect.delimiter == sign
 
 
 def test_a_space_behind_each_separator_is_no_part_of_a_cell(tmp_path):
@@ -89,3 +95,139 @@ def test_a_table_of_millions_of_columns_is_refused_before_it_fills_the_memory(tm
         assert n_columns < 2**20 or peak < 3.5 * path.stat().st_size
         with path.open("rb") as stream, pytest.raises(ValueError, match=r"separators|columns"):
             list(read_table(stream, str(path), text=["text"], text_pair=[]))
+
+
+def answered(path, text=("text",), **more):
+    """The rows that predict answers."""
+    with path.open("rb") as stream:
+        chunks = read_table(stream, str(path), text=[*text], text_pair=[], **more)
+        return [row for chunk in chunks for row in chunk.kept]
+
+
+ROWS = [
+    ["id", "text", "label", "note (who, when)"],
+    ["1", "a; b, c | d\te ^", "x", ""],
+    ["2", 'he said "no"', "y", "Ann, May"],
+    ["3", "two\nlines", "x", ""],
+    *([str(at), f"text {at}, and so on", "xy"[at % 2], ""] for at in range(4, 300)),
+]
+
+
+@pytest.mark.parametrize("block", [2**23, 64])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize(
+    ("kind", "sign", "said"),
+    [
+        *((".csv", sign, said) for sign in ",;|\t" for said in ("", "sep={}")),
+        (".csv", ";", '"sep={}"'),
+        (".csv", "^", "SEP={}"),
+        (".tsv", "\t", ""),
+        (".tsv", "\t", "sep={}"),
+        (".tsv", ";", "sep={}"),
+    ],
+)
+def test_the_separator_is_told_alike_by_training_and_predict(tmp_path, monkeypatch, kind, sign, said, mark, end, block):
+    monkeypatch.setattr(blocks, "BLOCK", block)
+    path, file = tmp_path / f"a{kind}", io.StringIO(newline="")
+    writer = csv.writer(file, delimiter=sign, lineterminator=end)
+    writer.writerows(ROWS)
+    line = said.format(sign) + end if said else ""
+    content = (mark + line + file.getvalue()).encode()
+    path.write_bytes(content)
+    path.with_name(f"a{kind}.gz").write_bytes(gzip.compress(content))
+    for one, large in ((path, False), (path, True), (path.with_name(f"a{kind}.gz"), False)):
+        table = read_file(one, large=large, cache=tmp_path)
+        assert [*map(list, zip(*map(table.column, table.names), strict=True))] == ROWS[1:]
+        assert (table.names, table.numbers[0], table.broken) == (ROWS[0], 2 + bool(said), {})
+    assert [[*row.values()] for row in answered(path)] == ROWS[1:]
+
+
+@pytest.mark.parametrize("n_blank", [0, 2])
+@pytest.mark.parametrize(
+    ("title", "sign"),
+    [
+        ("Reviews of May; all shops!,,", ","),
+        ("Export 2026-05-03 12:00,,", ","),
+        ("Reviews of May; all shops!", ","),
+        ("Reviews of May!", ";"),
+        ("Reviews of May, all shops!", ";"),
+        ("Report;May 2026;", ";"),
+        ("Report;May 2026;all shops!", ";"),
+        ("Report,,\nof May,all shops,", ","),
+        ("Reviews of May!\t\t", "\t"),
+        ("sep=;\nReviews of May!", ";"),
+    ],
+)
+def test_a_title_above_a_table_is_refused_by_training_and_predict(tmp_path, title, sign, n_blank):
+    path = tmp_path / ("a.tsv" if sign == "\t" else "a.csv")
+    row = sign.join
+    rows = [row([f"T-{at}", f"a text of {at} words", str(at % 5)]) for at in range(60)]
+    path.write_text("\n".join([title, *[""] * n_blank, row(["id", "text", "stars"]), *rows, ""]))
+    number = title.count("\n") + n_blank + 2
+    why = (
+        f"row {number} looks like its header (id, text, stars), and what is above it like a title: remove all lines "
+        "above the header"
+    )
+    with pytest.raises(ValueError, match=re.escape(why)):
+        find_columns(read_file(path), DataConfig(label="stars"))
+    with pytest.raises(ValueError, match=re.escape(why)):
+        answered(path, ["review", "text"])
+
+
+def test_a_header_that_names_the_column_is_no_title(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,,\n" + "good film,Ann,May\n" * 9)
+    assert (read_file(path).names, len(answered(path))) == (["text"], 9)
+    path.write_text("text\n" + "good; film\n" * 9)  # a separator is in the header
+    assert read_file(path).column("text") == ["good; film"] * 9 == [row["text"] for row in answered(path)]
+    path.write_text("What a film!,,\n" + "a bad one,,\n" * 9)
+    assert [row["text"] for row in answered(path, ["review", "text"])] == ["What a film!", *["a bad one"] * 9]
+    path.write_text("Great film: loved it\n" + "bad film: hated it\n" * 9)
+    assert len(answered(path, ["review", "text"])) == 10
+    path.write_text("What a film! | really\n" + "a bad one | so\n" * 9)
+    assert len(answered(path, ["review", "text"])) == 10
+
+
+def test_cells_after_a_single_text_are_not_lost(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("What a film!,,\na bad one,5,\n")
+    with pytest.raises(ValueError, match=r"line 2 has 3 cells, but the header has 1: quote texts that hold"):
+        answered(path, ["review", "text"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.tsv", "text,label\na,b\n", "separated by ,, not by tab: let its name end with .csv"),
+        ("a.csv", "text^label\na^b\n", "separated by ^, not by ,: put a line that says sep=^ on top"),
+        ("a.csv", "sep=;\ntext,label\na,b\n", "separated by ,, not by ;: put a first line that says sep=,"),
+    ],
+)
+def test_a_separator_that_is_not_read_is_named(tmp_path, name, content, why):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=re.escape(why)):
+        find_columns(read_file(path), DataConfig())
+    with pytest.raises(ValueError, match=re.escape(why)):
+        answered(path)
+
+
+def test_blank_lines_above_a_header_are_no_rows(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("\n\ntext,label\na,x\n")
+    assert (read_file(path).column("text"), [*read_file(path).numbers]) == (["a"], [4])
+    assert answered(path) == [{"text": "a", "label": "x"}]
+
+
+def test_a_title_above_a_single_column_or_pairs_is_no_text(tmp_path):
+    (tmp_path / "a.csv").write_text("Reviews of May!\ntext\ngood\n")
+    with pytest.raises(ValueError, match=r"row 2 looks like its header \(text\), and what is above it like a title"):
+        answered(tmp_path / "a.csv", ["review", "text"])
+    (tmp_path / "a.tsv").write_text("Reviews of May!\tall shops\ntext\ttext_pair\ngood\tbad\n")
+    pairs = SimpleNamespace(pairs=True, settings=SimpleNamespace(columns=Columns()))
+    with (
+        pytest.raises(ValueError, match=r"row 2 looks like its header \(text, text_pair\)"),
+        opened_texts("", str(tmp_path / "a.tsv"), pairs) as chunks,
+    ):
+        list(chunks)

@@ -119,8 +119,8 @@ def test_rows_of_another_width_are_broken(tmp_path):
     path.write_text("text,label\na,x\nb, c,x\nd\n")
     table = read_file(path)
     assert table.broken == {
-        1: "has 3 cells, but the header has 2: quote texts that hold the separator",
-        2: "has 1 cells, but the header has 2: quote texts that hold the separator",
+        1: "has 3 cells, but the header has 2: quote texts that hold the separator (,)",
+        2: "has 1 cells, but the header has 2: quote texts that hold the separator (,)",
     }
     assert table.column("text") == ["a", "b", "d"]
 

@@ -18,12 +18,27 @@ def test_lines_of_fasttext_have_labels(tmp_path):
     table = read_file(path)
     assert table.column("labels") == [["sauce", "cheese"], ["food-safety"], [""]]
     assert table.column("text") == ["How much, at 5 __label__ ?", "Why", "no label"]
-    assert (table.broken, list(table.numbers)) == ({2: "does not start with __label__"}, [1, 3, 4])
+    assert (table.broken, list(table.numbers)) == ({2: "has no __label__ at its beginning or end"}, [1, 3, 4])
 
 
-def test_one_label_a_line_is_a_class(tmp_path):
+def test_labels_of_fasttext_may_be_at_the_end_of_a_line(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text("".join(f"__label__{'ab'[at % 2]} text {at}\n" for at in range(40)))
+    path.write_text(
+        "\ufeffHow much, at 5 __label__ ?  __label__sauce __label__cheese \n__label__a\tWhy  so? __label__b\nno\n"
+    )
+    table = read_file(path)
+    assert table.column("text") == ["How much, at 5 __label__ ?", "Why  so?", "no"]
+    assert table.column("labels") == [["sauce", "cheese"], ["a", "b"], [""]]
+    assert table.broken == {2: "has no __label__ at its beginning or end"}
+    path.rename(tmp_path / "a.train")
+    with pytest.raises(ValueError, match=r"a\.train is in fastText's format, which is read from a \.txt"):
+        read_splits(DataConfig(path=str(tmp_path / "a.train")), 0)
+
+
+@pytest.mark.parametrize("line", ["__label__{} {}", "{1} __label__{0}"])
+def test_one_label_a_line_is_a_class(tmp_path, line):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(line.format("ab"[at % 2], f"text {at}") + "\n" for at in range(40)))
     splits = read_splits(DataConfig(path=str(path)), 0)
     assert (splits.labels, splits.multi, len(splits.train)) == (["a", "b"], False, 32)
 

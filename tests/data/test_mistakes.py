@@ -40,10 +40,13 @@ def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
     assert complaint(DataConfig(path="/no/such/place")) == (
         f"data.path=/no/such/place does not exist: give a file of {kinds}, or a folder"
     )
-    (tmp_path / "a.xlsx").write_bytes(b"PK")
-    assert complaint(DataConfig(path=str(tmp_path / "a.xlsx"))) == (
-        f"data.path={tmp_path / 'a.xlsx'} is not a kind of file that is read: give {kinds}"
-    )
+    for name, why in (
+        ("a.docx", f"is not a kind of file that is read: give {kinds}"),
+        ("a.xlsx", "is a spreadsheet: save it as .csv"),
+        ("a.ndjson", "holds JSON lines: let its name end with .jsonl"),
+    ):
+        (tmp_path / name).write_bytes(b"PK")
+        assert complaint(DataConfig(path=str(tmp_path / name))) == f"data.path={tmp_path / name} {why}"
 
 
 def test_missing_columns_are_named(tmp_path, write, two_classes, complaint):
@@ -66,7 +69,7 @@ def test_one_class_is_refused(tmp_path, write, complaint):
         (("", "no"), "the text is empty"),
         (("  ", "no"), "the text is only white space"),
         (("hi", ""), "the label is empty"),
-        (("hi",), "has 1 cells, but the header has 2: quote texts that hold the separator"),
+        (("hi",), "has 1 cells, but the header has 2: quote texts that hold the separator (,)"),
     ],
 )
 def test_bad_rows_stop_or_are_left_out(tmp_path, row, fault, write, two_classes, complaint):

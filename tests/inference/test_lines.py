@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyheads.inference import reading as lines
-from manyheads.inference.reading import Chunk, as_chunk, read_lines, whole_lines
+from manyheads.inference.reading import Chunk, as_row, read_lines, whole_lines
 
 LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
 ODD = ["a\x85b", "c\u2028d", "e\u2029\x0b\x0c\x1c\x1d\x1ef", "", "\t", "  spaces  ", "\ufffe", "naïve 爱 🙂", '"']
@@ -88,11 +88,12 @@ def test_a_tab_divides_a_pair() -> None:
         [{"text": "one", "text_pair": "two"}, {"text": "", "text_pair": "only second"}],
         ["one", ""],
         ["two", "only second"],
+        {1: "line 2: the text is empty"},
     )
     with pytest.raises(ValueError, match=r"^input, line 2 has 0 tabs, but the model takes pairs of texts"):
         texts_of(read_lines(io.BytesIO(b"a\tb\nno tab\n"), "input", pairs=True))
     with pytest.raises(ValueError, match=r"^text has 2 tabs, but the model takes pairs"):
-        as_chunk(["a\tb\tc"], "text", 1, pairs=True)
+        as_row("a\tb\tc", "", "text", pairs=True)
 
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

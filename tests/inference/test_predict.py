@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
-from manyheads.config import Accelerator, InferenceHardware, Precision, PredictConfig, TextColumns
+from manyheads.config import Accelerator, InferenceHardware, OnBadText, Precision, PredictConfig, TextColumns
+from manyheads.data.files import read_file
 from manyheads.inference import reading as lines
 from manyheads.inference.answers import n_written
 from manyheads.inference.folder import load_to_answer as load
@@ -42,7 +43,9 @@ def predicted(run: Path, tmp_path: Path, content: bytes, name: str = "in.txt") -
 def test_every_line_has_its_answer_in_order(model_folder: Path, tmp_path: Path) -> None:
     rows = predicted(model_folder, tmp_path, "".join(f"{text}\n" for text in TEXTS).encode())
     assert [row["text"] for row in rows] == TEXTS
-    for row, expected in zip(rows, load(model_folder).predict(TEXTS), strict=True):
+    assert (rows[1]["label"], {*rows[1]["probabilities"].values()}) == (None, {None})
+    answered = [row for row in rows if row["text"]]
+    for row, expected in zip(answered, load(model_folder).predict([text for text in TEXTS if text]), strict=True):
         assert row["label"] == expected.label
         assert row["probabilities"] == pytest.approx(expected.probabilities, abs=2e-6)
 
@@ -143,6 +146,124 @@ def test_the_first_line_of_a_table_is_neither_lost_nor_answered_by_mistake(
     named = TextColumns(text="premise", text_pair="hypothesis")
     predict(config(pair_folder, input=str(tmp_path / "named.tsv"), data=named, output=str(tmp_path / "n.jsonl")))
     assert [json.loads(line)["premise"] for line in (tmp_path / "n.jsonl").read_text().splitlines()] == ["a good film"]
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl", ".parquet", ".txt"])
+@pytest.mark.parametrize("end", [".jsonl", ".csv", ".parquet"])
+def test_a_row_without_a_text_has_a_null_answer_and_is_counted(
+    model_folder: Path, tmp_path: Path, kind: str, end: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["", "good film", " \u3000", "bad", "", "fine"]
+    file, output = tmp_path / f"in{kind}", tmp_path / f"out{end}"
+    if kind == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"text": [text or None for text in texts]}), file)
+    elif kind == ".jsonl":
+        file.write_text("".join(json.dumps({"text": text or None}) + "\n" for text in texts))
+    else:
+        head = "" if kind == ".txt" else "text\n"
+        file.write_text(head + "".join(f"{text}\n" if kind == ".txt" else f'"{text}"\n' for text in texts))
+    assert predict(config(model_folder, input=str(file), output=str(output))) == 6
+    if end == ".parquet":
+        rows = pyarrow.parquet.read_table(output).to_pylist()
+    elif end == ".csv":
+        rows = list(csv.DictReader(output.open(newline="")))
+    else:
+        rows = [row | row["probabilities"] for row in map(json.loads, output.read_text().splitlines())]
+    expected = {one: answer.label for one in texts if one.strip() for answer in load(model_folder).predict([one])}
+    assert [row["label"] or None for row in rows] == [expected.get(text) for text in texts]
+    shares = [[row[name] for name in row if name.startswith("p_") or name in expected.values()] for row in rows]
+    assert all(any(one) != (not text.strip()) for one, text in zip(shares, texts, strict=True))
+    place = {".csv": "line 2", ".tsv": "line 2", ".parquet": "row 1"}.get(kind, "line 1")
+    assert f"3 of 6 answers are null (first: {place}: the text is empty)\n" in capfd.readouterr().err
+    output.unlink()
+    raising = TextColumns(on_bad_row=OnBadText["raise"])
+    with pytest.raises(ValueError, match=f"{place}: the text is empty; correct it, or have such rows answered by null"):
+        predict(config(model_folder, input=str(file), output=str(output), data=raising))
+    assert not output.exists()
+
+
+def test_a_file_that_begins_with_thousands_of_empty_texts_keeps_its_types(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,text\n" + "1,\n" * 1500 + "2,good film\n")
+    for top_k in (0, 2):
+        output = tmp_path / f"out{top_k}.parquet"
+        predict(config(model_folder, input=str(tmp_path / "in.csv"), output=str(output), top_k=top_k))
+        table = pyarrow.parquet.read_table(output)
+        shares = [str(one.type) for one in table.schema if one.name.startswith("p_")]
+        assert shares == ["double"] * (top_k or 3)
+        assert table["label"].null_count == 1500
+
+
+def test_rows_that_cannot_be_read_have_null_answers_where_they_are_dropped(
+    model_folder: Path, pair_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    drop = TextColumns(on_bad_row=OnBadText.drop)
+    for name, content, where in (
+        (
+            "in.jsonl",
+            '{"text"\n{"text": "good"}\n{"text": 7}\n{"b": "x"}\n[1]\n{"text": "\\ud83d"}\n',
+            "line 1 is not JSON",
+        ),
+        ("in.csv", "text,n\nbad,1,2\ngood,1\n,\nfine\n", "line 2 has 3 cells, but the header has 2"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=rf"{name}, {where}"):
+            predict(config(model_folder, input=str(tmp_path / name), output=str(tmp_path / "out.jsonl")))
+        predict(config(model_folder, input=str(tmp_path / name), output=str(tmp_path / f"{name}.jsonl"), data=drop))
+        rows = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        assert [row["label"] is None for row in rows] == [row.get("text") != "good" for row in rows]
+        assert sum(row["label"] is not None for row in rows) == 1
+        assert f"{len(rows) - 1} of {len(rows)} answers are null (first: {where}" in capfd.readouterr().err
+    (tmp_path / "in.tsv").write_text("text\ttext_pair\ngood\t\nbad\tgood\n")
+    predict(config(pair_folder, input=str(tmp_path / "in.tsv"), output=str(tmp_path / "p.jsonl")))
+    assert [json.loads(line)["label"] is None for line in (tmp_path / "p.jsonl").read_text().splitlines()] == [
+        True,
+        False,
+    ]
+    assert "1 answer is null (first: line 2: the second text is empty)" in capfd.readouterr().err
+
+
+def test_an_empty_text_is_refused_where_it_is_asked_alone(model_folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"^text: the text is only white space; type one$"):
+        predict(config(model_folder, text=" "))
+    with pytest.raises(ValueError, match=r"^texts\[1\] is empty, and an empty text has no answer: leave it out$"):
+        load(model_folder).predict(["good", ""])
+
+
+def test_json_that_is_not_finite_is_read_as_training_reads_it(model_folder: Path, tmp_path: Path) -> None:
+    rows = predicted(model_folder, tmp_path, b'{"text": "NaN", "n": NaN, "m": [-Infinity, 1e999, 2]}\n', "in.jsonl")
+    assert [(row["text"], row["n"], row["m"]) for row in rows] == [("NaN", None, [None, None, 2])]
+    assert read_file(tmp_path / "in.jsonl").column("text") == ["NaN"]
+
+
+def test_labels_of_fasttext_are_no_part_of_a_text(model_folder: Path, pair_folder: Path, tmp_path: Path) -> None:
+    for content in (
+        "good film __label__x\nbad __label__x __label__y\n",
+        "__label__x good film\n__label__x __label__y bad\n",
+    ):
+        rows = predicted(model_folder, tmp_path, content.encode(), "in.txt")
+        table = read_file(tmp_path / "in.txt")
+        assert [(row["text"], row["labels"]) for row in rows] == [("good film", ["x"]), ("bad", ["x", "y"])]
+        assert [row["text"] for row in rows] == table.column("text")
+        assert [row["labels"] for row in rows] == table.column("labels")
+    (row,) = predicted(pair_folder, tmp_path, b"good film\tbad __label__x\n", "in.txt")
+    assert (row["text"], row["text_pair"]) == ("good film", "bad")
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.json", "a.txt", "a.JSON", "a.feather"])
+def test_no_file_is_written_of_a_kind_that_is_not_known(model_folder: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"^output=\S+{name} .*: name a .csv, .tsv, .jsonl or .parquet$"):
+        predict(config(model_folder, text="good", output=str(tmp_path / name)))
+    assert not [*tmp_path.iterdir()]
+    predict(config(model_folder, text="good", output="/dev/null"))
+    predict(config(model_folder, text="good", output=str(tmp_path / "answers")))
+    assert json.loads((tmp_path / "answers").read_text())["text"] == "good"
+
+
+@pytest.mark.parametrize(("name", "why"), [("a.xlsx", "is a spreadsheet"), ("a.ndjson", "holds JSON lines")])
+def test_a_file_of_another_kind_is_not_read_as_lines(model_folder: Path, tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / name).write_text('{"text": "good"}\n')
+    with pytest.raises(ValueError, match=rf"^input=\S+{name} {why}"):
+        predict(config(model_folder, input=str(tmp_path / name)))
 
 
 TABLE = b'id,label,text\n7,true one,"a\nfilm"\n8,,bad\n'

@@ -104,7 +104,7 @@ def test_one_column_is_not_both_texts() -> None:
         ("", "in.csv is empty: its first line must name the columns"),
         ("a,b\n1,2\n", "in.csv has no column 'text', which the model reads: its columns are a, b; rename one of them"),
         ("text,text\n1,2\n", "in.csv has the column 'text' twice: name every column once"),
-        ("text,b\n1,2\n1\n", "line 3 has 1 cells, but its header names 2 columns: quote texts that hold the"),
+        ("text,b\n1,2\n1\n", r"line 3 has 1 cells, but the header has 2: quote texts that hold the separator \(,\)$"),
         (b"text,b\n1,2\n\xff,2\n", "line 3 is not UTF-8: invalid start byte at byte 1; .* by iconv -f latin1 "),
         (
             "text,b\n1,2\n".encode("utf-16"),
@@ -178,14 +178,14 @@ def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"a": "x", "b": 1}', r"^in.jsonl has no column 'text', which the model reads: its columns are a, b; rename"),
         (
             '{"text": "x"}\n{"text": 7}',
-            r"^in.jsonl, line 2: 'text' is no text, but the model reads it: give it a string$",
+            r"^in.jsonl, line 2: the text is not a string but a number; correct it, or .* with data.on_bad_row=drop$",
         ),
-        ('{"text": "x"}\n\n{"b": "y"}', r"^in.jsonl, line 3: 'text' is missing, but the model reads it"),
-        ('{"text": "x"}\n{"text": null}', r"^in.jsonl, line 2: 'text' is no text"),
+        (
+            '{"text": "x"}\n\n{"b": "y"}',
+            r"^in.jsonl, line 3: 'text' is missing, but the model reads it; correct it, or",
+        ),
         ('{"text": "x"', r"^in.jsonl, line 1 is not JSON \(Expecting ',' delimiter.*\): write one object a line$"),
         ("[1]", r'^in.jsonl, line 1 is not a JSON object such as \{"text": "..."\}$'),
-        ('{"text": "x", "n": NaN}', r"^in.jsonl, line 1 is not JSON"),
-        ('{"text": "x", "n": 1e999}', r"^in.jsonl, line 1 is not JSON"),
         ('{"text": "\\ud83d"}', r"^in.jsonl, line 1 holds half a character .*: correct it$"),
         ("[" * 100_000, r"^in.jsonl, line 1 is not JSON"),
         (b'{"text": "\xff"}', r"^in.jsonl, line 1 is not UTF-8: invalid start byte at byte 11; save it as UTF-8, "),
@@ -231,5 +231,5 @@ def test_columns_without_a_name_at_the_end_are_left_out_as_in_training():
     stream = io.BytesIO(b"text,label,,\na,x,,\nb,y\n")
     (chunk,) = read_table(stream, "a.csv", text=["text"], text_pair=[])
     assert chunk.kept == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    with pytest.raises(ValueError, match="line 3 has 1 cells, but its header names 2 columns"):
+    with pytest.raises(ValueError, match="line 3 has 1 cells, but the header has 4"):
         list(read_table(io.BytesIO(b"text,label,,\na,x,,\nb\n"), "a.csv", text=["text"], text_pair=[]))

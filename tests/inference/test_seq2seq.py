@@ -14,7 +14,7 @@ from manyheads.inference.folder import load
 from manyheads.inference.language_models import Seq2SeqPredictor
 from manyheads.layout import Packed
 
-TEXTS = ["a good film", "", "very very bad", "not so awful the film", "good " * 100, "fine"]
+TEXTS = ["a good film", "x", "very very bad", "not so awful the film", "good " * 100, "fine"]
 TARGETS = ["good", "a a", "the very bad film", "", "so", "not"]
 
 

@@ -65,9 +65,10 @@ def test_a_text_from_the_command_line(run, capsys):
     assert ", layer 2 " in said[1]
 
 
-def test_a_file_of_texts_and_of_pairs(run, pair_folder, tmp_path):
-    (tmp_path / "in.txt").write_text("good\n\nbad film\n")
+def test_a_file_of_texts_and_of_pairs(run, pair_folder, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("good\n\nbad film\nso\n")
     assert len(look(config(run, input=str(tmp_path / "in.txt")))) == 3
+    assert capsys.readouterr().out.startswith("1 row has no page (first: line 2: the text is empty)\n")
     assert len(look(config(run, input=str(tmp_path / "in.txt"), rows=2))) == 2
     (tmp_path / "in.tsv").write_text("a very good film!\tbad\nso\tfilm\n")
     written = look(config(pair_folder, input=str(tmp_path / "in.tsv"), output=str(tmp_path / "pairs")))

@@ -5,11 +5,12 @@ import json
 import pytest
 
 import manyheads
-from manyheads.config import ServeConfig
+from manyheads.config import OnBadRow, ServeConfig
+from manyheads.config.inference import ServedTexts
 from manyheads.inference.classifier import TextClassifier
 from manyheads.serving.worker import answered, opened
 
-TEXTS = ["good film", "a bad film", "not so good", "", "very very awful film a film", "zebra"]
+TEXTS = ["good film", "a bad film", "not so good", "ß", "very very awful film a film", "zebra"]
 PAIRS = [*TEXTS[1:], TEXTS[0]]
 PLAIN = {"kind": "predict", "pairs": None, "top_k": 0, "thresholds": None, "members": False}
 
@@ -37,6 +38,29 @@ def test_answers_are_those_of_load(model_folder, pair_folder, exact):
                 assert row["probabilities"] == one.probabilities  # to the last bit
             else:
                 assert row["probabilities"] == pytest.approx(one.probabilities, abs=5e-3)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("empty", ["", " \n", "\u3000"])
+def test_an_empty_text_has_no_answer(model_folder, pair_folder, label_folder, exact, empty):
+    good, bad = {"texts": ["good film"]}, {"texts": ["good film", empty, "bad"]}
+    (_, alone), (status, said), _ = ask(model_folder, good, bad, good, exact=exact)
+    assert (status, said) == (422, "texts[1] is empty, and an empty text has no answer: leave it out")
+    drop = ServedTexts(on_bad_row=OnBadRow.drop)
+    (_, again), (status, said), _ = ask(model_folder, good, bad, good, exact=exact, data=drop)
+    rows = said["predictions"]
+    assert again == alone
+    assert (status, rows[0], rows[1]) == (200, alone["predictions"][0], {"label": None, "probabilities": {}})
+    assert rows[2]["label"] == manyheads.load(model_folder).predict(["bad"])[0].label
+    ((_, said),) = ask(label_folder, {"texts": [empty]}, exact=exact, data=drop)
+    assert said == {"predictions": [{"labels": None, "probabilities": {}}]}
+    pairs = {"texts": ["good", "bad"], "pairs": ["bad", empty]}
+    ((status, said),) = ask(pair_folder, pairs, exact=exact)
+    assert (status, said) == (422, "pairs[1] is empty, and an empty text has no answer: leave it out")
+    ((_, said),) = ask(pair_folder, pairs, exact=exact, data=drop)
+    assert [row["label"] is None for row in said["predictions"]] == [False, True]
+    ((status, said),) = ask(pair_folder, {"texts": [empty]}, exact=exact, data=drop)
+    assert (status, said) == (422, "the model was trained on pairs of texts, but second texts are missing")
 
 
 def test_top_k_and_members(model_folder):

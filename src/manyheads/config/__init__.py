@@ -18,6 +18,7 @@ from manyheads.config.inference import EvaluateConfig as EvaluateConfig
 from manyheads.config.inference import InferenceHardware as InferenceHardware
 from manyheads.config.inference import LookConfig as LookConfig
 from manyheads.config.inference import Member as Member
+from manyheads.config.inference import OnBadText as OnBadText
 from manyheads.config.inference import OutliersConfig as OutliersConfig
 from manyheads.config.inference import PredictConfig as PredictConfig
 from manyheads.config.inference import Predictions as Predictions

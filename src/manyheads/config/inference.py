@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from manyheads.config.data import DataConfig, Source
+from manyheads.config.data import DataConfig, OnBadRow, Source
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import one_of, show
 from manyheads.config.model import GenerateConfig
@@ -186,12 +186,28 @@ class CompareConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
 
+OnBadText = Enum("OnBadText", {"raise": "raise", "drop": "drop", "empty": "empty"})
+
+
 @dataclass(kw_only=True, slots=True)
 class TextColumns:
-    """Which columns of a file hold the texts."""
+    """Which columns of a file hold the texts, and what becomes of rows that have none."""
 
     text: str = setting("", "column of the text; empty: that of training, or text")
     text_pair: str = setting("", "column of the second text; empty: that of training, or text_pair")
+    on_bad_row: OnBadText = setting(
+        OnBadText.empty,
+        "a row that cannot be answered: raise; drop: its answer is null; empty: drop empty texts alone",
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class ServedTexts:
+    """What becomes of texts that are empty."""
+
+    on_bad_row: OnBadRow = setting(
+        OnBadRow["raise"], "an empty text: raise (the request is refused, 422), or drop: its answer is null"
+    )
 
 
 @section()
@@ -206,16 +222,14 @@ class PredictConfig:
         may_be_empty=False,
     )
     text: str = setting("", "one text, instead of input", verbatim=True, may_be_empty=False)
-    output: str = setting(
-        "-", "file: .csv, .tsv, .parquet, or JSON lines by any other name; -: standard output", path=True
-    )
+    output: str = setting("-", "file: .csv, .tsv, .parquet or .jsonl (JSON lines); -: standard output", path=True)
     top_k: int = setting(0, "most probable classes whose probabilities are written; 0: those of all", ge=0)
     members: Member = setting(Member.all, MEMBERS)
     labelled: str = setting("", LABELLED, path=True)
     abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
     sets: SetsConfig = setting(SetsConfig, "sets of classes")
     outliers: OutliersConfig = setting(OutliersConfig, "texts unlike those of the training")
-    data: TextColumns = setting(TextColumns, "columns of input")
+    data: TextColumns = setting(TextColumns, "rows of input")
     generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
@@ -266,6 +280,7 @@ class ServeConfig:
     max_characters: int = setting(100_000, "most characters of a text", ge=1)
     max_queue: int = setting(4096, "most texts that wait", ge=1)
     page: bool = setting(True, "serve the page at / as well, and what it asks for at /look")
+    data: ServedTexts = setting(ServedTexts, "texts that are sent")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor of a worker")
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,13 +27,14 @@ from manyheads.data.delimited import (
     Header,
     Part,
     are_quotes,
+    beginning,
     cells_of_records,
-    csv_reader,
     header_of,
     lines_of,
     quote_rule,
     refuse_wide,
     row_of,
+    start_of,
 )
 from manyheads.data.files import OPENERS, by_elements, by_lines, encoding_rule, reading, require_unchanged
 from manyheads.data.seen import fingerprint, remembered
@@ -96,32 +97,43 @@ def _joined(numbers: list[Sequence[int]]) -> Sequence[int]:
 
 
 class Delimited:
-    """Blocks of rows of a csv or tsv.
+    """Blocks of rows of a csv or tsv, the first of which is row `number` and at byte `begin` after a byte order mark.
 
     Raises:
-        EOFError: its header does not end in `head`, its beginning, which is not the `whole` file.
+        EOFError: its header, or what tells how it is read, does not end in `head`, its beginning, which is not the
+            `whole` file.
         ValueError: it has no header, or one that is not closed.
     """
 
     def __init__(self, source: "Source", head: str, cache: Path | None, *, whole: bool) -> None:
         csv.field_size_limit(MOST_CELL)
         self.path = path = source.path
-        self.dialect = csv_reader([], next(refuse_wide(lines_of(head), str(path)), "")).dialect
-        if files.kind_of(path) == ".tsv":
+        sample = [*beginning(refuse_wide(lines_of(head), str(path)))]
+        if not whole and sum(map(len, sample)) == len(head):
+            raise EOFError
+
+        def has_quotes(n_lines: int) -> bool:
+            def told() -> dict[str, Any]:
+                return {"quoted": are_quotes(lambda: islice(source.wide_lines(), n_lines, None))}
+
             key, known = (path.name, fingerprint(path)), lambda found: found["quoted"] in (True, False)
-            found = remembered(cache, "quotes", key, lambda: {"quoted": are_quotes(source.wide_lines)}, known)
-            quoting = csv.QUOTE_MINIMAL if found["quoted"] else csv.QUOTE_NONE
-            self.dialect = csv.reader([], delimiter="\t", quoting=quoting, strict=True).dialect
-        lines = _Counted(refuse_wide(lines_of(head), str(path)))
+            return remembered(cache, "quotes", key, told, known)["quoted"]
+
+        self.dialect, n_lines, _, self.hint = start_of(sample, str(files.kind_of(path)), has_quotes)
+        lines, self.number = _Counted(refuse_wide(lines_of(head), str(path))), n_lines + 1
+        record: list[str] = []
         try:
-            records = [record for _, record in zip(range(1), csv.reader(lines, self.dialect), strict=False)]
+            rows = csv.reader(islice(lines, n_lines, None), self.dialect)
+            for self.number, record in enumerate(rows, n_lines + 2):
+                if record:
+                    break
         except csv.Error as problem:
             if not whole and "unexpected end" in str(problem):
                 raise EOFError from None
-            raise ValueError(f"{path}, row 1: {quote_rule(problem)}") from None
+            raise ValueError(f"{path}, row {self.number}: {quote_rule(problem)}") from None
         if lines.n == len(head) and not whole:
             raise EOFError
-        self.header: Header = header_of(path, records)
+        self.header: Header = header_of(path, record, self.number - 1, self.dialect.delimiter)
         self.begin = len(head[: lines.n].encode())
 
     def __call__(self, raw: bytes, number: int, last: bool, plain: bool) -> Part | None:
@@ -314,7 +326,8 @@ class Source:
             reads = [partial(self.cells, block, name) for block in blocks]
             return Column(reads, starts, f"{identity} {name}", weight)
 
-        return Table(index.names, column, index.numbers, self.path.name, broken=index.broken)
+        hint = self.parse.hint if isinstance(self.parse, Delimited) else ""
+        return Table(index.names, column, index.numbers, self.path.name, broken=index.broken, hint=hint)
 
 
 @lru_cache(maxsize=2)
@@ -334,20 +347,21 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None, *, large: bool) ->
     cache = cache if large else None
     while True:
         raw = source.read(0, n_bytes)
-        begin, number = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0, 1
+        begin, number = len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0, 0 if is_table else 1
         head = b"" if is_table else raw[begin:].lstrip()
         if kind == ".txt":
-            source.parse = partial(by_lines, path, head.startswith(files.MARK.encode()))
+            first = head.partition(b"\n")[0].decode("utf-8", "replace")
+            source.parse = partial(by_lines, path, files.is_marked(first))
         elif kind == ".json" and head.startswith(b"["):
             source.parse = partial(by_elements, path)
         elif not is_table:
             source.parse = partial(by_lines, path, None)
         else:
-            with source.decoding(raw, 0, number), suppress(EOFError):
+            with source.decoding(raw, 0, 1), suppress(EOFError):
                 text = codecs.getincrementaldecoder("utf-8")().decode(raw)[bool(begin) :]
                 source.parse = rows = Delimited(source, text, cache, whole=len(raw) < n_bytes)
-                begin, number = begin + rows.begin, 2
-        if number == 2 or not is_table:
+                begin, number = begin + rows.begin, rows.number
+        if number:
             break
         n_bytes *= 2
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from manyheads.config import DataConfig, Source, Task
 from manyheads.config.fields import listed, show
+from manyheads.data.delimited import MOST_ABOVE, title_rule
 from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
 from manyheads.data.table import Coded, Table, coded
 
@@ -85,6 +86,10 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
 
 def _remedy(table: Table, key: str, typed: str) -> str:
     """What to do about a column that is not there."""
+    if table.hint:
+        return table.hint
+    if key == "text" and (found := _first_rows(table).get(typed)):
+        return title_rule(*found)
     near = [name for name in table.names if name.casefold() == typed.casefold()]
     near += difflib.get_close_matches(typed, table.names, n=1, cutoff=ALIKE)
     if near:
@@ -103,6 +108,15 @@ def _remedy(table: Table, key: str, typed: str) -> str:
     return remedy
 
 
+def _first_rows(table: Table) -> dict[Any, tuple[int, list[str]]]:
+    """The number of each of the first rows, and the row, by its cells."""
+    found = {}
+    for at in reversed(range(min(MOST_ABOVE, len(table.numbers)))):
+        row = [str(table.column(name)[at]) for name in table.names]
+        found |= dict.fromkeys(row, (int(table.numbers[at]), row))
+    return found
+
+
 def _zero_or_one(table: Table) -> list[str]:
     """The columns of nothing but 0 and 1, of the rows that can be read."""
     good = [at for at in range(len(table.numbers)) if at not in table.broken]
@@ -117,7 +131,8 @@ def require_columns(table: Table, columns: Columns) -> None:
         if name not in table.names:
             raise ValueError(
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
-                f"its columns are {listed(table.names)}{UNLABELLED if key in ('label', 'target') else ''}"
+                f"its columns are {listed(table.names)}"
+                f"{f'; {table.hint}' if table.hint else UNLABELLED if key in ('label', 'target') else ''}"
             )
 
 

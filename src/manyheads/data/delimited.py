@@ -6,16 +6,27 @@ U+2028 inside a text.
 
 import csv
 import re
+import string
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from manyheads.config.fields import show
+from manyheads.config.fields import listed, show
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-SIGNS = ",;\t"  # that separate cells
+SIGNS = ",;\t|"  # that separate cells; of two that fit alike the first does
+SEP = re.compile(r'"?sep=(?P<sign>[!#-/:-@[-`{-~\t])"?(?P=sign)*\s*', re.IGNORECASE)  # Excel's line above a header
+# What may be the name of a column: up to four words, such as `review text (en)`, none of which ends as a sentence does.
+WORD = r"[\w(\[{]([\w./:()\[\]{}^~#|;-]{0,28}[\w)\]}-])?"
+NAME = re.compile(f"{WORD}( {WORD}){{0,3}}")
+NUMBER = re.compile(r"[\d.,:/ +-]*")  # or a date
+SAMPLE, SAMPLED = 100, 2**20  # lines, and characters, by which it is told how a file is read
+LONGEST_NAME = 60  # letters of a column's
+MOST_ABOVE = 10  # rows of a title above a header
 MOST_COLUMNS = 2**18
 MOST_SIGNS = 2**20  # in a line, of which each may begin a cell of some sixty bytes
 MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
@@ -41,15 +52,10 @@ class Part(NamedTuple):
     plain: bool = False
 
 
-def tab_reader(anew: Callable[[], Iterable[str]]) -> Any:
-    """The csv module's reader of lines with tabs, which are asked for `anew` to tell what their quotes are."""
-    quoting = csv.QUOTE_MINIMAL if are_quotes(anew) else csv.QUOTE_NONE
-    return csv.reader(anew(), delimiter="\t", quoting=quoting, strict=True)
-
-
 def are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
-    """Whether quotes are quotes, not plain characters: they fit together, and of the lines that they join to others
-    most have not as many cells as the header, or there is one column alone, of which nothing tells."""
+    """Whether quotes in lines with tabs, which are asked for `anew`, are quotes, not plain characters: they fit
+    together, and of the lines that they join to others most have not as many cells as the header, or there is one
+    column alone, of which nothing tells."""
     quoted, plain = (
         csv.reader(anew(), delimiter="\t", quoting=quoting, strict=True)
         for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)
@@ -97,15 +103,131 @@ def require_few(header: list[str], name: str) -> None:
         )
 
 
-def csv_reader(lines: Iterable[str], header: str) -> Any:
-    """The csv module's reader of `lines`, of which `header` is the first. Where that has a space behind each separator,
-    such spaces are no part of a cell, which may be quoted.
+class Start(NamedTuple):
+    """How a csv or tsv is read. `n_lines` above the header name the separator. `titled`, `hint`: what to do where the
+    first row does not name the columns that are read, as the header is below it or for any reason."""
 
-    Their sign is a comma, unless the header has none and holds semicolons or tabs instead.
+    dialect: Any
+    n_lines: int
+    titled: str
+    hint: str
+
+
+def beginning(lines: Iterator[str]) -> Iterator[str]:
+    """The first lines of a file, by which `start_of` tells how it is read."""
+    n_characters = 0
+    for line in islice(lines, SAMPLE):
+        yield line
+        n_characters += len(line)
+        if n_characters > SAMPLED:
+            return
+
+
+def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], names: Collection[str] = ()) -> Start:
+    """How a `.csv` or `.tsv` is read that begins with `lines`: the one rule of all that read it.
+
+    A first line such as `sep=;` says what separates cells. Else a .tsv has tabs, and a .csv the sign in its header that
+    fits most rows; of those that fit alike the one that makes most cells. Where the header has a space after each
+    separator, such spaces are no part of a cell, which may be quoted.
+
+    Args:
+        has_quotes: as of `are_quotes`, of a table with tabs that begins after so many lines.
+        names: columns that are looked for, as far as they are known.
     """
-    sign = next((sign for sign in SIGNS if sign in header), ",")
+    said = SEP.fullmatch(lines[0]) if lines else None
+    n_lines = int(said is not None)
+    lines = lines[n_lines:]
+    sign = said["sign"] if said else "\t" if kind == ".tsv" else _separator(lines)
+    header = next((line for line in lines if line.strip()), "")
     spaced = sign != "\t" and 0 < header.count(sign) == header.count(f"{sign} ")
-    return csv.reader(lines, delimiter=sign, strict=True, skipinitialspace=spaced)
+    quoted = kind != ".tsv" or sign != "\t" or has_quotes(n_lines)
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    dialect = csv.reader([], delimiter=sign, quoting=quoting, strict=True, skipinitialspace=spaced).dialect
+    titled = _titled(lines, names)
+    rule = title_rule(n_lines + titled[1] + 1, titled[2]) if titled else ""
+    return Start(dialect, n_lines, rule, rule or _other_separator(lines, sign, kind, n_lines))
+
+
+def named(sign: str) -> str:
+    """A separator, as a sentence names it."""
+    return "tab" if sign == "\t" else sign
+
+
+def _rows_by(lines: list[str], sign: str) -> list[list[str]]:
+    """The rows of the beginning of a file, without the last where that may go on."""
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # which is said when the file is read
+        rows.extend(csv.reader(lines, delimiter=sign))
+    is_cut = len(lines) >= SAMPLE - 1 or sum(map(len, lines)) > SAMPLED
+    return rows[:-1] if is_cut and len(rows) > 1 else rows
+
+
+def _fit(rows: list[list[str]]) -> tuple[float, int]:
+    """The share of rows that have the cells which the first, their header, names, and how many cells that has; nothing
+    where it has one alone. Blank lines are no rows."""
+    rows = [row for row in rows if row]
+    width = len(rows[0]) if rows else 0
+    if width < 2:
+        return 0.0, 0
+    least = max((at for at, cell in enumerate(rows[0], 1) if cell.strip()), default=width)
+    return sum(least <= len(row) <= width for row in rows[1:]) / max(1, len(rows) - 1), width
+
+
+def _separator(lines: list[str]) -> str:
+    of_sign = {sign: _rows_by(lines, sign) for sign in SIGNS}
+    if not _are_names(next(filter(None, of_sign["|"]), [])):  # a text may hold a bar
+        del of_sign["|"]
+    fits = {sign: _fit(rows) for sign, rows in of_sign.items()}
+    best = max(fits, key=lambda sign: fits[sign])
+    share, width = fits[best]
+    if width and not share and (titled := _titled(lines)):
+        return titled[0]
+    return best if width else SIGNS[0]
+
+
+def _titled(lines: list[str], names: Collection[str] = ()) -> tuple[str, int, list[str]] | None:
+    """Of a table that seems to begin below a title: its separator, the index of the row that is its header, and that:
+    it has one of `names`, or a name in each cell, where most rows have as many cells, but those above have fewer."""
+    of_sign = {sign: _rows_by(lines, sign) for sign in SIGNS}
+    for at in range(1, MOST_ABOVE + 1):
+        for sign, rows in of_sign.items():
+            share, width = _fit(rows[at:])
+            if at < len(rows) and not {one.strip() for one in rows[at]}.isdisjoint(names):
+                return sign, at, rows[at]
+            if share > 0.5 and _are_names(rows[at]) and max(map(_n_filled, rows[:at])) < width:
+                return sign, at, rows[at]
+    return None
+
+
+def _are_names(header: list[str]) -> bool:
+    """Whether each cell of a row may name a column, as each is another and none empty, a number or a sentence."""
+    names = [name.strip() for name in header]
+    is_text = [bool(NUMBER.fullmatch(name)) or len(name) > LONGEST_NAME or name[-1] in ".!?" for name in names]
+    return 0 < len(names) == len({*names}) and not any(is_text)
+
+
+def _n_filled(row: list[str]) -> int:
+    return sum(bool(cell.strip()) for cell in row)
+
+
+def title_rule(number: int, header: Iterable[str]) -> str:
+    """That a header is in row `number`, and what to do about it."""
+    above = "and what is above it like a title: remove all lines above the header"
+    return f"row {number} looks like its header ({listed([*header])}), {above}"
+
+
+def _other_separator(lines: list[str], sign: str, kind: str, n_lines: int) -> str:
+    """That a table that is not separated by `sign` seems to be so by another one, and what to do about it."""
+    first = next((line for line in lines if line.strip()), "")
+    if sign in first:
+        return ""
+    for other in dict.fromkeys([*SIGNS, *(one for one in first if one in string.punctuation and one not in "\"'._-")]):
+        rows = _rows_by(lines, other)
+        if _fit(rows)[0] > 0.5 and _are_names(next(filter(None, rows))):
+            put = f"a first line that says sep={other}" if n_lines else f"a line that says sep={other} on top"
+            remedy = "let its name end with .csv" if kind == ".tsv" and other in SIGNS and not n_lines else f"put {put}"
+            return f"its cells seem to be separated by {named(other)}, not by {named(sign)}: {remedy}"
+    return ""
 
 
 def row_of(text: str) -> int:
@@ -121,30 +243,37 @@ def quote_rule(problem: csv.Error) -> str:
 
 
 class Header(NamedTuple):
-    """The columns of a file that have names, where each is, how many cells a row has at least, and at most."""
+    """The columns of a file that have names, where each is, how many cells a row has at least, and at most, and what
+    separates them."""
 
     names: list[str]
     where: dict[str, int]
     least: int
     width: int
+    sign: str
 
 
-def header_of(path: Path, records: Records) -> Header:
-    """What the first of `records` says.
+def header_of(path: Path, record: list[str], number: int, sign: str) -> Header:
+    """What the row `number`, the first that is not blank, says.
 
     Raises:
         ValueError: it names no column, or one twice; or there is none.
     """
-    require_few(records[0] if records else [], str(path))
-    header = [name.strip() for name in records[0]] if records else []
+    require_few(record, str(path))
+    header = [name.strip() for name in record]
     names = [name for name in header if name]
     if not names:
         raise ValueError(f"{path} has no header: its first row must name the columns, such as text,label")
     where = {name: at for at, name in enumerate(header) if name}
     if len(where) < len(names):
         repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
-        raise ValueError(f"{path}, row 1: the header names the column '{show(repeated)}' twice; rename one")
-    return Header(names, where, max(where.values()) + 1, len(header))
+        raise ValueError(f"{path}, row {number}: the header names the column '{show(repeated)}' twice; rename one")
+    return Header(names, where, max(where.values()) + 1, len(header), sign)
+
+
+def width_rule(n_cells: int, width: int, sign: str) -> str:
+    """That a row has other cells than its header."""
+    return f"has {n_cells} cells, but the header has {width}: quote texts that hold the separator ({named(sign)})"
 
 
 def cells_of_records(header: Header, body: Records, number: int) -> Cells:
@@ -154,10 +283,10 @@ def cells_of_records(header: Header, body: Records, number: int) -> Cells:
         numbers = [number for number, record in zip(numbers, body, strict=True) if record]
         body = [record for record in body if record]
     broken: dict[int, str] = {}
-    _, where, least, width = header
+    _, where, least, width, sign = header
     for index, record in enumerate(body):
         if not least <= len(record) <= width:
-            broken[index] = f"has {len(record)} cells, but the header has {width}: quote texts that hold the separator"
+            broken[index] = width_rule(len(record), width, sign)
 
     def column(name: str) -> list[str]:
         at = where[name]

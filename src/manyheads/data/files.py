@@ -1,6 +1,6 @@
 """One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
 
-A .txt file holds a text a line, or lines as fastText writes them. A file of another kind is refused by what can be
+A .txt file holds a text a line, or lines as of fastText. A file of another kind is refused by what can be
 done about it.
 """
 
@@ -31,6 +31,11 @@ TREC = (
     "is in TREC's format, CLASS:kind text: write it as .tsv, as by "
     r"(printf 'label\ttext\n'; iconv -f latin1 -t utf-8 FILE | sed 's/:[^ ]* /\t/') > NEW.tsv"
 )
+MARKED = re.compile(rf"(?:{MARK}\S*\s*)*")
+OTHERS: dict[str, str] = {  # kinds that are not read, and what to do about them
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods", ".numbers"), "is a spreadsheet: save it as .csv"),
+    **dict.fromkeys((".ndjson", ".jsonlines"), "holds JSON lines: let its name end with .jsonl"),
+}
 SPACES = re.compile(r"[ \t\n\r]*")  # of JSON
 Packed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 OPENERS: dict[str, Callable[[Path], Packed]] = dict(
@@ -39,6 +44,7 @@ OPENERS: dict[str, Callable[[Path], Packed]] = dict(
 MOST_BYTES = 2**32  # of a decompressed file: a small one may unpack to more than any memory holds
 MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come to a tenth or a third
 FREE_BYTES = 2**27
+LONGEST = 2**20  # bytes of a line that is looked at to tell what a file is
 MOST_OBJECT = 2**26  # bytes in which one JSON object ends
 LARGE = 2**26  # bytes of files from which they are not held in memory, but read again
 PACKED = 4  # bytes of text that one of a compressed file is taken for
@@ -51,13 +57,15 @@ def known_kind(path: Path) -> str:
         return "is an archive: unpack it, and give the file or the folder that was in it"
     if path.suffix.lower() == ".label":
         return TREC
+    if path.suffix.lower() in OTHERS:
+        return OTHERS[path.suffix.lower()]
     if path.is_file():
         try:
             with path.open("rb") as file:
-                head = file.read(len(MARK))
+                head = file.readline(LONGEST)
         except OSError:
             head = b""
-        if head == MARK.encode():
+        if is_marked(head.decode("utf-8", "replace")):
             return "is in fastText's format, which is read from a .txt: let its name end with .txt"
     return ""
 
@@ -76,7 +84,7 @@ def why_empty(folder: Path) -> str:
 
 def read_lines(path: Path, text: str, number: int, *, marked: bool) -> Cells:
     """One text a line, the first of which is line `number`, in the column `text`; lines of white space alone are none.
-    Where they are `marked` by `__label__`, as of fastText, the names behind such marks are the column `labels`.
+    Where they are `marked` by `__label__`, as of fastText, the names in such marks are the column `labels`.
 
     Raises:
         ValueError: the lines are TREC's.
@@ -90,13 +98,30 @@ def read_lines(path: Path, text: str, number: int, *, marked: bool) -> Cells:
     return Cells(["text"], lambda name: texts, [*lines])
 
 
+def is_marked(line: str) -> bool:
+    """Whether a file that begins with this line is fastText's: a label is at the beginning of it, or at its end."""
+    words = line.removeprefix("\ufeff").split()
+    return any(word.startswith(MARK) for word in (*words[:1], *words[-1:]))
+
+
+def taken_apart(line: str) -> tuple[str, list[str]]:
+    """A line of fastText as its text and its labels, at the beginning of it and at its end."""
+    first = MARKED.match(line)
+    text, last = line[first.end() if first else 0 :], list[str]()
+    while (words := text.rsplit(None, 1)) and words[-1].startswith(MARK) and words[-1] != MARK:
+        text = words[0] if len(words) > 1 else ""
+        last.insert(0, words[-1].removeprefix(MARK))
+    return text, [*(first[0].replace(MARK, " ").split() if first else ()), *last]
+
+
 def _marked(lines: list[str], numbers: list[int]) -> Cells:
-    words = [re.match(rf"((?:{MARK}\S*\s*)*)(.*)", line, re.DOTALL) for line in lines]
-    cells = {
-        "text": [found[2] if found else "" for found in words],
-        "labels": [found[1].replace(MARK, " ").split() or [""] if found else [""] for found in words],
+    found = [taken_apart(line) for line in lines]
+    cells = {"text": [text for text, _ in found], "labels": [labels or [""] for _, labels in found]}
+    broken = {
+        at: f"has no {MARK} at its beginning or end"
+        for at, (line, (_, labels)) in enumerate(zip(lines, found, strict=True))
+        if not labels and not line.startswith(MARK)
     }
-    broken = {at: f"does not start with {MARK}" for at, line in enumerate(lines) if not line.startswith(MARK)}
     return Cells(["text", "labels"], cells.__getitem__, numbers, broken)
 
 

@@ -19,7 +19,7 @@ class Table:
 
     `column(name)` gives one cell per row, as a `column.Column` or `Coded`; `numbers` are a range or an array; `classes`
     holds the class names of columns whose cells are class ids; `broken` says, by index, why a row could not be read,
-    and `notes` what else was noticed.
+    and `notes` what else was noticed. `hint`: what to do where no column has the name that is looked for.
     """
 
     names: list[str]
@@ -30,6 +30,7 @@ class Table:
     broken: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     positions: Any = ()  # of its rows among those of the file, from 0; empty: as they are
+    hint: str = ""
 
 
 def require_whole(table: Table, where: str) -> None:
@@ -152,6 +153,7 @@ def joined(shards: list[Table]) -> Table:
         numbers=range(1, ends[-1] + 1),
         source=f"{shards[0].source} and {len(shards) - 1} more",
         classes=shards[0].classes,
+        hint=shards[0].hint,
         broken={start + i: why for start, shard in zip(starts, shards, strict=True) for i, why in shard.broken.items()},
     )
 

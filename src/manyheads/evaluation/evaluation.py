@@ -23,7 +23,7 @@ from manyheads.evaluation.report import (
 from manyheads.inference.abstain import Rules
 from manyheads.inference.answers import Answers, replaced_answers
 from manyheads.inference.parquet import as_text
-from manyheads.inference.parquet import plain as plain_cell
+from manyheads.inference.reading import plain as plain_cell
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.folder import Curve
 from manyheads.runs.summary import BOTH, Figures, words_of

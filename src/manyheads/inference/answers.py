@@ -1,4 +1,4 @@
-"""The file of answers: csv, tsv or parquet by the end of its name, else JSON lines.
+"""The file of answers: csv, tsv, parquet or JSON lines by the end of its name; JSON lines where it has none.
 
 Answers go to a part beside it, `.NAME.part`, a chunk at a time; once that is whole it takes the name. In between
 `.NAME.part.json` says how far it is, and of which input, model and settings: after a kill the same command goes on
@@ -32,18 +32,22 @@ Row = dict[str, Any]
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 MOST_CELL = 2**31 - 1  # letters: a text of any length was written
 SIGNS = {".csv": ",", ".tsv": "\t"}  # that separate cells
+WRITTEN = (*SIGNS, ".jsonl", ".ndjson", ".parquet")  # kinds of files; one without an ending holds JSON lines
 LISTS = ("labels", "prediction", "set")  # columns of several labels, joined in a csv
 EVERY = 1.0  # seconds between two records of how far the part is
 
 
 @dataclass(kw_only=True, slots=True)
 class Progress:
-    """How far a file of answers is: chunks of its input and rows that are answered, and bytes of the part that hold
-    them; `columns` of a table, of parquet with their types; `of` what they follow from, by name."""
+    """How far a file of answers is: chunks of its input and rows that are answered, of which `nulls` have a null answer
+    (`first` names one and why), and bytes of the part that hold them; `columns` of a table, of parquet with their
+    types; `of` what they follow from, by name."""
 
     of: dict[str, str] = field(default_factory=dict)
     chunks: int = 0
     rows: int = 0
+    nulls: int = 0
+    first: str = ""
     size: int = 0
     columns: dict[str, str] = field(default_factory=dict)
 
@@ -99,6 +103,8 @@ class Answers:
         names, progress = dict.fromkeys(name for row in rows for name in row), self.progress
         if not progress.columns:
             progress.columns = dict.fromkeys([*(name for name in names if name not in rows[0]), *rows[0]], "")
+            # which may be null in all of the first rows
+            progress.columns |= {name: "double" for name in flat[0] if name.startswith("p_")}
         if other := [name for name in names if name not in progress.columns]:
             at = next(at for at, row in enumerate(rows, progress.rows + 1) if other[0] in row)
             raise ValueError(
@@ -112,11 +118,16 @@ def check_output(name: str) -> None:
     """Raise ValueError if the file lies nowhere, holds something, or its name promises what is not written."""
     if name == "-":
         return
-    file = Path(name)
-    if file.suffix.lower() in OPENERS:
+    file, kind = Path(name), Path(name).suffix.lower()
+    if kind in OPENERS:
         raise ValueError(
             f"output={name} would be compressed, but answers are written plain: name a .csv, .tsv, .jsonl or .parquet"
         )
+    if kind and kind not in WRITTEN and (file.is_file() or not file.exists()):
+        what = (
+            "would hold JSON as a whole, but rows are written" if kind == ".json" else "is of no kind that is written"
+        )
+        raise ValueError(f"output={name} {what}: name a .csv, .tsv, .jsonl or .parquet")
     if file.is_dir() or not file.parent.is_dir():
         what = "is a folder" if file.is_dir() else f"lies in {file.parent}, which does not exist"
         raise ValueError(f"output={name} {what}: name a file in a folder that exists, or - for standard output")
@@ -288,7 +299,7 @@ def _flat(answer: Row, *, joined: bool, ranked: bool) -> Row:
     for name, value in answer.items():
         if name == "probabilities" and ranked:
             for at, (label, probability) in enumerate(value.items(), 1):
-                flat |= {f"label_{at}": label, f"p_{at}": probability}
+                flat |= {f"label_{at}": None if probability is None else label, f"p_{at}": probability}
         elif name == "probabilities":
             flat |= {f"p_{label}": probability for label, probability in value.items()}
         else:

@@ -199,7 +199,8 @@ class TextClassifier(Predictor[Classifier]):
         network_nC: Tensor | None = None,
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
-        as of `logits`, and a ValueError where the numbers of an answer are not finite."""
+        as of `logits`, and a ValueError where a text is empty or the numbers of an answer are not finite."""
+        self.check(texts, pairs, filled=True)
         probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC))
         if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
             raise ValueError(f"what is answered to the text '{show(texts[int(broken[0])])}' {OVERFLOW}")

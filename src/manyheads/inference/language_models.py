@@ -48,9 +48,9 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
             tokens: most source tokens of a batch. Answers do not depend on it.
 
         Raises:
-            ValueError: as of `check`, or `max_length` is more than the model has positions for.
+            ValueError: as of `check`, a text is empty, or `max_length` is more than the model has positions for.
         """
-        self.check(texts)
+        self.check(texts, filled=True)
         if max_length > self.max_length:
             raise ValueError(
                 f"generate.max_length={max_length} is more than the {self.max_length} tokens the model was trained to "

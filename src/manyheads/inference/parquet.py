@@ -4,7 +4,6 @@ pyarrow is imported when it is asked for.
 """
 
 import json
-import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ PLAIN = {"int64": {int}, "double": {int, float}, "list": {list}, "string": {str}
 
 
 def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns of the file `name`, and its rows, as yet to be made `plain`; a ValueError where it is
+    """The names of the columns of the file `name`, and its rows, as yet to be made plain; a ValueError where it is
     not parquet, damaged, or holds text that is not UTF-8."""
     import pyarrow.parquet
 
@@ -49,17 +48,6 @@ def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
     return schema.names, rows()
 
 
-def plain(cell: Any) -> Any:
-    """A cell as JSON has it: types JSON lacks become text, a non-finite number null."""
-    if cell is None or isinstance(cell, str | int):
-        return cell
-    if isinstance(cell, float):
-        return cell if math.isfinite(cell) else None
-    if isinstance(cell, dict):
-        return {name: plain(one) for name, one in cell.items()}
-    return [plain(one) for one in cell] if isinstance(cell, list | tuple) else str(cell)
-
-
 def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: bool) -> bytes:
     """Some rows, to be added to an Arrow stream, with its head where they are the first. Then `columns` are given the
     types that their cells have: text, whole numbers, numbers, or lists of texts; a cell may be missing. A column
@@ -69,6 +57,8 @@ def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: 
 
     found = {name: [row.get(name) for row in rows] for name in columns}
     for name, cells in found.items() if first else ():
+        if columns[name]:
+            continue
         kinds = PLAIN if any(one is not None for one in cells) else ()
         columns[name] = next((one for one in kinds if _array(cells, one) is not None), "mixed")
     arrays = []

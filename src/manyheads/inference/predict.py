@@ -36,7 +36,8 @@ Result = TypeVar("Result")
 
 def predict(config: PredictConfig) -> int:
     """Answer every text and write a row for each, JSON lines unless `output` is a .csv, .tsv or .parquet; returns the
-    number of rows, 0 in processes that help the first.
+    number of rows, 0 in processes that help the first. Rows without a text have a null answer, of which a line on
+    standard error says how many there are: see `data.on_bad_row`.
 
     A row holds the columns of its input (`text`, and `text_pair`, where input is lines), among them any that tells rows
     apart, then `label`, or the list `labels` where the model gives any number of them, and `probabilities`, or
@@ -88,9 +89,14 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     with texts as chunks, answers as file, row_counter(apart) as count:
         before = file.progress.rows
         for chunk in islice(chunks, file.progress.chunks, None):
+            file.progress.nulls += len(chunk.faults)
+            file.progress.first = file.progress.first or next(iter(chunk.faults.values()), "")
             file.write(chunk.kept, _answers(predictor, chunk, config, rules, outliers))
             count(file.progress.rows)
-    n_rows = file.progress.rows
+    n_rows, nulls = file.progress.rows, file.progress.nulls
+    if nulls:
+        many = "1 answer is" if nulls == 1 else f"{nulls:,} of {n_rows:,} answers are"
+        print(f"{many} null (first: {one_line(file.progress.first)})", file=sys.stderr)
     if config.output != "-":
         seconds = max(time.monotonic() - begun, 0.001)
         members: tuple[str, ...] = getattr(predictor, "members", ())
@@ -171,18 +177,56 @@ def _opened(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPre
 def _answers(
     predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Rules | None, outliers: "Outliers | None"
 ) -> list[dict[str, Any]]:
-    """What is added to each row of `chunk`; a label is null where `rules` leave a text unanswered."""
+    """What is added to each row of `chunk`; null for those that cannot be answered."""
+    good = [at for at in range(len(chunk.texts)) if at not in chunk.faults]
+    texts, pairs = [chunk.texts[at] for at in good], chunk.pairs and [chunk.pairs[at] for at in good]
+    answers = dict(zip(good, _answered(predictor, texts, pairs, config, rules, outliers), strict=True))
+    if len(good) == len(chunk.texts):
+        return [*answers.values()]
+    none = _null(predictor, config, rules, outliers)
+    return [answers.get(at, none) for at in range(len(chunk.texts))]
+
+
+def _null(
+    predictor: "AnyPredictor", config: PredictConfig, rules: Rules | None, outliers: "Outliers | None"
+) -> dict[str, Any]:
+    """An answer of which all is null, with all the names that others have."""
+    from manyheads.inference.classifier import TextClassifier
+
+    if not isinstance(predictor, TextClassifier):
+        return {"generated" if predictor.task is Task.seq2seq else "hidden": None}
+    marks = () if outliers is None else ("outlier", "outlier_p")
+    names = [
+        "labels" if predictor.multi else "label",
+        "probabilities",
+        *["set"] * bool(rules and rules.coverage),
+        *marks,
+    ]
+    return dict.fromkeys(names) | {"probabilities": dict.fromkeys(predictor.labels[: config.top_k or None])}
+
+
+def _answered(
+    predictor: "AnyPredictor",
+    texts: list[str],
+    pairs: list[str] | None,
+    config: PredictConfig,
+    rules: Rules | None,
+    outliers: "Outliers | None",
+) -> list[dict[str, Any]]:
+    """What is added to each row of some texts; a label is null where `rules` leave a text unanswered."""
     from manyheads.inference.classifier import Prediction
     from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 
     tokens = config.batch.tokens
+    if not texts:
+        return []
     if isinstance(predictor, Seq2SeqPredictor):
-        texts = predictor.generate(chunk.texts, **asdict(config.generate), tokens=tokens)
-        return [{"generated": text} for text in texts]
+        generated = predictor.generate(texts, **asdict(config.generate), tokens=tokens)
+        return [{"generated": text} for text in generated]
     if isinstance(predictor, MaskedLMPredictor):
-        hidden = predictor.fill(chunk.texts, chunk.pairs, tokens=tokens)
+        hidden = predictor.fill(texts, pairs, tokens=tokens)
         return [{"hidden": [_rounded(zip(*one, strict=True)) for one in of]} for of in hidden]
-    given, network_nC, marks = (chunk.texts, chunk.pairs), None, [dict[str, Any]()] * len(chunk.texts)
+    given, network_nC, marks = (texts, pairs), None, [dict[str, Any]()] * len(texts)
     if outliers is not None:
         network_nC, p_n = outliers.answers(predictor, *given, tokens=tokens)
         marks = [{"outlier": p <= config.outliers.false_alarms, "outlier_p": round(p, 6)} for p in p_n.tolist()]

@@ -168,9 +168,9 @@ class Predictor(ABC, Generic[Network]):
         where = {"device": next(self.network.parameters()).device, "autocast": self.autocast}
         return run_batches(partial(self.answer, **asked), encoded, **where, tokens=tokens, rows=rows, part=part)
 
-    def check(self, texts: list[str], pairs: list[str] | None = None) -> None:
+    def check(self, texts: list[str], pairs: list[str] | None = None, *, filled: bool = False) -> None:
         """Raise ValueError for a single text, a text that is no str, pairs for a model of single texts, none for one of
-        pairs, or not one pair for each text."""
+        pairs, or not one pair for each text. `filled`: for an empty text, too, which has logits but no answer."""
         if isinstance(texts, str) or isinstance(pairs, str):
             raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
         for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
@@ -178,6 +178,8 @@ class Predictor(ABC, Generic[Network]):
                 if not isinstance(one, str):
                     rule = "but each text is a str: leave it out, or convert it"
                     raise ValueError(f"{name}[{at}] is of type {type(one).__name__}, {rule}")
+                if filled and (not one or one.isspace()):
+                    raise ValueError(f"{name}[{at}] is empty, and an empty text has no answer: leave it out")
         if (pairs is not None) != self.settings.pairs:
             single, missing = "single texts, but pairs are given", "pairs of texts, but second texts are missing"
             raise ValueError(f"the model was trained on {missing if self.pairs else single}")

@@ -2,6 +2,7 @@
 
 import re
 from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
@@ -62,9 +63,19 @@ def look(config: LookConfig) -> Any:
 
     loaded = load(opened, TextClassifier)
     deliverable, answering = (place(loaded, config.hardware, fast=fast) for fast in (False, True))  # as predict answers
+    without: list[str] = []
     with opened_texts(config.text, config.input or "-", deliverable) as chunks:
-        lines = (one for each in chunks for one in zip(each.texts, each.pairs or repeat(None), strict=False))
-        texts = list(islice(lines, config.rows or None))  # all before the first page: a mistake writes none
+
+        def answerable() -> Iterator[tuple[str, str | None]]:
+            for each in chunks:
+                without.extend(each.faults.values())
+                both = zip(each.texts, each.pairs or repeat(None), strict=False)
+                yield from (one for at, one in enumerate(both) if at not in each.faults)
+
+        texts = list(islice(answerable(), config.rows or None))  # all before the first page: a mistake writes none
+    if without:
+        many = "1 row has no page" if len(without) == 1 else f"{len(without):,} rows have no page"
+        say(f"{many} (first: {without[0]})")
     if not texts:
         raise ValueError(f"input={config.input} holds no texts: give one a line")
     source = (model.parent if model.name == "model" else model).name

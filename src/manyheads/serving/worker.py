@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 from safetensors.torch import load_file
 
 from manyheads import __version__
-from manyheads.config import Member, Precision, ServeConfig
+from manyheads.config import Member, OnBadRow, Precision, ServeConfig
 from manyheads.config.fields import from_plain
+from manyheads.data.rows import text_faults
 from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier, likeliest_of
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
@@ -107,7 +108,10 @@ def answered(predictor: TextClassifier, batch: list[Question], config: ServeConf
     otherwise all texts of the batch are read together, if they can be."""
     found: list[Any] = []
     fits = all(
-        one["kind"] == "predict" and len(one["pairs"] or ()) == len(one["texts"]) * predictor.pairs for one in batch
+        one["kind"] == "predict"
+        and len(one["pairs"] or ()) == len(one["texts"]) * predictor.pairs
+        and not _empty(one["texts"], one["pairs"])
+        for one in batch
     )
     if fits and not config.exact:
         texts = [text for one in batch for text in one["texts"]]
@@ -138,7 +142,14 @@ def predicted(predictor: TextClassifier, question: Question, config: ServeConfig
     """What POST /predict answers; probabilities have all their digits. `found`: what is known of the texts already."""
     texts, pairs, thresholds = question["texts"], question["pairs"], question["thresholds"]
     chosen = _thresholds(predictor, thresholds)
-    predictor.check(texts, pairs)
+    is_dropped = config.data.on_bad_row is OnBadRow.drop and len(pairs or texts) == len(texts)
+    if is_dropped and (empty := _empty(texts, pairs)):
+        good = [at for at in range(len(texts)) if at not in empty]
+        of_good = {"texts": [texts[at] for at in good], "pairs": pairs and [pairs[at] for at in good]}
+        told = iter(predicted(predictor, question | of_good, config, [])["predictions"])
+        none = {"labels" if predictor.multi or chosen else "label": None, "probabilities": {}}
+        return {"predictions": [none if at in empty else next(told) for at in range(len(texts))]}
+    predictor.check(texts, pairs, filled=True)
     rows: list[dict[str, Any]] = []
     for at, one in enumerate(found or _predictions(predictor, texts, pairs, config)):
         ranked = sorted(one.probabilities.items(), key=lambda pair: -pair[1])
@@ -154,6 +165,12 @@ def predicted(predictor: TextClassifier, question: Question, config: ServeConfig
                 for name, logits_1C in of.items()
             }
     return {"predictions": rows}
+
+
+def _empty(texts: list[str], pairs: list[str] | None) -> set[int]:
+    """The numbers of the texts, or pairs, that have no answer."""
+    faults = [text_faults(texts, "the text"), text_faults(pairs or [], "the second text")]
+    return {at for of in faults for at in of}
 
 
 def _predictions(
@@ -189,7 +206,7 @@ def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> 
         raise ValueError(facts["no_maps"])
     text, seconds = question["texts"][0], question["pairs"]
     pair = seconds[0] if seconds else None
-    predictor.check([text], seconds)
+    predictor.check([text], seconds, filled=True)
     chosen = choose(predictor.model, question["layers"], question["heads"])
     reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
     n_maps, n_cells = len(chosen.layers) * len(chosen.heads), sum(one**2 for one in reading.lengths)
