@@ -1,10 +1,13 @@
 """Whatever data and paths hold, a terminal shows it as text."""
 
+import io
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.terminal import as_text, console, one_line
+from manyheads.terminal import Sheet, as_text, console, one_line, print_sheet
 
 
 @given(st.text())
@@ -28,10 +31,10 @@ def test_what_steers_a_terminal_is_escaped(text, shown):
 def test_markup_is_text(text, capsys):
     from rich.table import Table
 
-    table = Table(title=as_text(text))
-    table.add_column(as_text(text))
-    table.add_row(as_text(text))
-    for printed in (text, as_text(text), as_text(f"{text}\x1b"), table):
+    table = Table(title=as_text(text, console()))
+    table.add_column(as_text(text, console()))
+    table.add_row(as_text(text, console()))
+    for printed in (text, as_text(text, console()), as_text(f"{text}\x1b", console()), table):
         console().print(printed, soft_wrap=True)
     said = capsys.readouterr().out
     assert said.count(text) == 6
@@ -43,3 +46,20 @@ def test_labels_of_a_dry_run_are_text(capsys):
 
     show_plan({"classes": "3: [/b], [red]x, \x1b[2J:smile:"})
     assert "3: [/b], [red]x, \\x1b[2J:smile:" in capsys.readouterr().out
+
+
+def test_a_table_is_straight_where_its_signs_are_escaped():
+    from rich.console import Console
+
+    sheet = Sheet("Größe ±", ["größe", "n"], [["schlecht ≈ übel", "1"], ["gut", "±2"]], ["≈ 3"])
+    shown = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", shown)
+        patch.setenv("COLUMNS", "60")
+        print_sheet(sheet)
+        assert Console().encoding == "ascii"
+    title, *table, note = shown.buffer.getvalue().decode("ascii").splitlines()
+    assert (title.strip(), note) == ("Gr\\xf6\\xdfe \\xb1", "\\u2248 3")
+    lines = [line for line in table if line.strip()]
+    assert any("schlecht \\u2248 \\xfcbel" in line for line in lines)
+    assert len({len(line) for line in lines}) == 1

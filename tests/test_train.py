@@ -1,9 +1,11 @@
 """The story of `train`: mistakes before anything is written, nothing left open, no half model after divergence."""
 
 import csv
+import io
 import json
 import logging
 import os
+import sys
 
 import pytest
 import torch
@@ -88,6 +90,19 @@ def test_nothing_is_left_open_or_handed_on(words, tmp_path):
     log.removeHandler(mine)
     for name in ("one", "two"):
         assert (tmp_path / name / "run.log").read_text().count("epoch 1, step ") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_run_ends_well_on_a_screen_that_lacks_its_signs(encoding, words, tmp_path, monkeypatch, capsys):
+    with io.TextIOWrapper(io.BytesIO(), encoding, write_through=True) as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        assert main([*words, f"output={tmp_path / 'Läufe ≈'}"]) == 0
+        shown = screen.buffer.getvalue().decode(encoding)
+    log = (tmp_path / "Läufe ≈" / "run.log").read_text("utf-8")
+    warning = next(line for line in log.splitlines() if "a share of them is known to ±" in line)
+    for line in (warning, f"model: {tmp_path / 'Läufe ≈' / 'model'}"):
+        assert line in log
+        assert line.encode(encoding, "backslashreplace").decode(encoding) in shown.splitlines()
 
 
 def test_more_micro_batches_than_rows(words, tmp_path):

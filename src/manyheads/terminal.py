@@ -1,8 +1,11 @@
-"""What a terminal is shown: values of data and paths are text, never markup and never control sequences; tables.
+"""What a terminal is shown: values of data and paths are text, never markup and never control sequences; tables; and in
+an encoding that lacks a sign its escape.
 
 Standard library only until something is printed with rich.
 """
 
+import codecs
+import io
 import logging
 import os
 import signal
@@ -32,11 +35,24 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def as_text(value: object) -> "Text":
-    """A value for a cell or a line: one line, in which rich finds no `[markup]`, no `:emoji:` and no link."""
+def escape_unwritable() -> None:
+    """From here on the standard streams write `\\xb1` for a ± that their encoding lacks, where they would raise."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def writes_unicode() -> bool:
+    """Whether the encoding of standard output has every sign; else JSON and the like escape them in their own way."""
+    return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name.startswith("utf")
+
+
+def as_text(value: object, screen: "Console") -> "Text":
+    """A value for a cell or a line: one line, in which rich finds no `[markup]`, no `:emoji:` and no link. What the
+    screen's encoding lacks is escaped here already, so that tables know how wide it is."""
     from rich.text import Text
 
-    return Text(one_line(str(value)))
+    return Text(one_line(str(value)).encode(screen.encoding, "backslashreplace").decode(screen.encoding))
 
 
 def console() -> "Console":
@@ -50,7 +66,7 @@ def say(*lines: object, screen: "Console | None" = None) -> None:
     """Print each line as text, never broken, on standard output or another `screen`."""
     screen = screen or console()
     for line in lines:
-        screen.print(as_text(line), soft_wrap=True)
+        screen.print(as_text(line, screen), soft_wrap=True)
 
 
 def show_files(folder: Path, names: Sequence[str]) -> None:
@@ -145,13 +161,14 @@ def print_sheet(sheet: Sheet) -> None:
     from rich.table import Table
 
     screen = console()
-    table = Table(title=as_text(sheet.title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
+    title, lines = as_text(sheet.title, screen), [[as_text(cell, screen) for cell in line] for line in sheet.lines]
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     for at, column in enumerate(sheet.columns):
-        widest = max((len(line[at]) for line in sheet.lines), default=0)
-        table.add_column(as_text(column), justify="right" if at else "left", min_width=widest)
-    for line in sheet.lines:
-        table.add_row(*(as_text(cell) for cell in line))
+        widest = max((line[at].cell_len for line in lines), default=0)
+        table.add_column(as_text(column, screen), justify="right" if at else "left", min_width=widest)
+    for line in lines:
+        table.add_row(*line)
     least = Measurement.get(screen, screen.options.update(max_width=10_000), table).minimum
     screen.print(table, width=max(screen.width, least), crop=False)
     for note in sheet.notes:
-        screen.print(as_text(note))
+        screen.print(as_text(note, screen))

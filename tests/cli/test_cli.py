@@ -1,5 +1,6 @@
 """The command line as a program: verbs, exit codes, sweeps, completion."""
 
+import json
 import os
 import runpy
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from manyheads import __version__
 from manyheads.cli import main as cli
@@ -38,6 +40,31 @@ CONFIGS = {
 
 def shell(*words, program=("-m", "manyheads"), **more):
     return subprocess.run([sys.executable, *program, *words], capture_output=True, text=True, **more)
+
+
+LACKING = [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}]
+
+
+@pytest.mark.parametrize("more", LACKING, ids=[" ".join(one) for one in LACKING])
+def test_what_standard_output_cannot_write_is_escaped(more, model_folder, tmp_path):
+    env = os.environ | more
+    file = tmp_path / "rows.csv"
+    file.write_text("text\nschön ≈ naïve √\n", "utf-8")
+    said = shell("train", "--help", env=env)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "\\u221a" in said.stdout
+    for words in (["predict", "--help"], ["--help"]):
+        said = shell(*words, env=env)
+        assert (said.returncode, said.stderr) == (0, "")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "own.yaml").write_text("text: schön √\n", "utf-8")
+    said = shell("train", "--cfg", "job", "--config-dir", str(tmp_path), "data=own", env=env)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert yaml.safe_load(said.stdout)["data"]["text"] == "schön √"
+    said = shell("predict", f"run={model_folder}", f"input={file}", "hardware=cpu", env=env)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.isascii()
+    assert json.loads(said.stdout)["text"] == "schön ≈ naïve √"
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunCon
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
 from manyheads.runs.config_file import as_yaml, plain_yaml, read_run
+from manyheads.terminal import writes_unicode
 
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 OVERRIDE = "override /"  # of a group by a preset of another
@@ -128,7 +129,7 @@ def shown(verb: str, flags: Sequence[str], overrides: Sequence[str], config_dir:
         if not isinstance(plain, dict) or key not in plain:
             raise ValueError(f"--package {package} is no part of the settings: name a section, such as --package model")
         plain = plain[key]
-    return as_yaml(plain).removesuffix("...\n")  # after a single value
+    return as_yaml(plain, escaped=not writes_unicode()).removesuffix("...\n")  # after a single value
 
 
 def run_hydra(

@@ -30,7 +30,7 @@ from manyheads.config.facts import Setting, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import leave_with
-from manyheads.terminal import ends_by_ctrl_c
+from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
 
 MISTAKE = 2  # the exit code of a user's mistake
 LATER = 3.0  # seconds
@@ -61,6 +61,7 @@ flags
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, `sys.argv` unless given, and return its exit code."""
+    escape_unwritable()
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         with ends_by_ctrl_c(call):
@@ -222,6 +223,7 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
     from manyheads.cli.sweeps import JobError, Score, refuse_many_devices
 
     is_here = os.getpid() == sweep
+    escape_unwritable()
     try:
         config = make()
         refuse_many_devices(config)
@@ -339,6 +341,7 @@ def launched() -> None:
     and has GRACE seconds to save. One that ends ill leaves at once, too: what is tidied up at its end would wait for
     the others.
     """
+    escape_unwritable()
     try:
         code = _launched(sys.argv[1:])
     except SystemExit as stop:

@@ -243,9 +243,9 @@ def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names
     for name in shown:
         table.add_column(words_of(name), justify="right", max_width=CELL - 2)
     for title, models in blocks.items():
-        table.add_row(as_text(title))
+        table.add_row(as_text(title, screen))
         for name, figures in models.items():
-            table.add_row(as_text(f"  {name}"), *(cell(figures.get(figure)) for figure in shown))
+            table.add_row(as_text(f"  {name}", screen), *(cell(figures.get(figure)) for figure in shown))
     screen.print(table)
     if left := [words_of(name) for name in names if name not in shown]:
         say(f"also in {file}: {', '.join(left)}", screen=screen)

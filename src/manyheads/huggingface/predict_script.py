@@ -78,6 +78,7 @@ class Classifier:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # labels that the terminal lacks
     # if single
     print(*Classifier(Path(__file__).parent).predict(sys.argv[1:]), sep="\n")
     # if pairs

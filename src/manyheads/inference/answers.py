@@ -24,7 +24,7 @@ from manyheads.data.files import OPENERS
 from manyheads.data.rows import joined as joined_names
 from manyheads.distributed.signals import fault
 from manyheads.runs.folder import flush, read_json, replace_file
-from manyheads.terminal import one_line
+from manyheads.terminal import one_line, writes_unicode
 
 Row = dict[str, Any]
 
@@ -80,7 +80,8 @@ class Answers:
             data = _cells(self._table(kept, answers, joined=True), self.progress, SIGNS[kind])
         else:
             rows = [_beside(row, answer) for row, answer in zip(kept, answers, strict=True)]
-            lines = [json.dumps(row, ensure_ascii=False, allow_nan=False).translate(BREAKS) for row in rows]
+            escaped = self.name == "-" and not writes_unicode()
+            lines = [json.dumps(row, ensure_ascii=escaped, allow_nan=False).translate(BREAKS) for row in rows]
             data = "".join(f"{line}\n" for line in lines).encode()
         self.add(data, len(answers))
 
@@ -315,8 +316,6 @@ def _cell(cell: Any, *, joined: bool) -> Any:
 
 @contextmanager
 def _standard_output() -> Iterator[Callable[[bytes], object]]:
-    """In UTF-8 whatever the terminal says."""
-
     def put(data: bytes) -> None:
         if not hasattr(sys.stdout, "buffer"):  # a notebook
             sys.stdout.write(data.decode())

@@ -127,9 +127,9 @@ def _keep_names(node: yaml.Node, where: str, texts: set[str], seen: set[int]) ->
         _keep_names(value, f"{name}.", texts, seen)
 
 
-def as_yaml(plain: dict[str, Any]) -> str:
-    """Text that `read_yaml` reads back equal, and so does any other reader of YAML."""
-    text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+def as_yaml(plain: dict[str, Any], *, escaped: bool = False) -> str:
+    """Text that `read_yaml` reads back equal, and so does any other reader of YAML; `escaped`: in ASCII."""
+    text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=not escaped, width=1000)
     # PyYAML writes some line ends of Unicode as they are and reads them as others
     if not text.isascii() and plain_yaml(text) != plain:
         text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=1000)

@@ -40,7 +40,7 @@ from manyheads.runs.summary import (
     typed,
     words_of,
 )
-from manyheads.terminal import Sheet, one_line, print_sheet
+from manyheads.terminal import Sheet, one_line, print_sheet, writes_unicode
 
 VERSION = 1  # of the JSON: it rises where a key is renamed or removed
 OF_TRAINING = ("parameters", "epochs", "steps", "seconds", "real_tokens_per_s", "precision", "best", "rows", "versions")
@@ -76,7 +76,10 @@ def report(config: ReportConfig) -> None:
     else:
         content = (as_json(found) if config.format is ReportFormat.json else markdown(found)).encode()
     if config.output == "-":
-        sys.stdout.write(content.decode("utf-8", "replace"))
+        text = content.decode("utf-8", "replace")
+        if config.format is ReportFormat.html and not writes_unicode():
+            text = text.encode("ascii", "xmlcharrefreplace").decode()
+        sys.stdout.write(text)
         return
     require(not Path(config.output).is_dir(), f"output={config.output} is a folder: name a file in it")
     try:

@@ -24,6 +24,7 @@ from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassif
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.nn.assemble import count_parameters
+from manyheads.terminal import escape_unwritable
 
 MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
 Question = dict[str, Any]
@@ -34,6 +35,7 @@ def main() -> None:
     """Answer until the input ends. What libraries print goes to standard error."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    escape_unwritable()
     for one in (signal.SIGINT, signal.SIGTERM):  # the server says when it is over: what is under way is finished
         signal.signal(one, signal.SIG_IGN)
     config = from_plain(ServeConfig, read(questions))

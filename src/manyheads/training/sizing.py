@@ -339,10 +339,10 @@ def show_plan(figures: dict[str, str], notes: Sequence[str] = ()) -> None:
     """Print the figures as a table, and what was noticed in the data below it."""
     from rich.table import Table
 
-    table = Table(title="dry run: nothing was trained", show_header=False)
+    screen, table = console(), Table(title="dry run: nothing was trained", show_header=False)
     for name, figure in figures.items():
-        table.add_row(as_text(name), as_text(figure))
-    console().print(table)
+        table.add_row(as_text(name, screen), as_text(figure, screen))
+    screen.print(table)
     say(*notes)
 
 
