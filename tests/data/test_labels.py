@@ -2,7 +2,10 @@
 
 import csv
 import json
+import unicodedata
 from decimal import Decimal
+from time import perf_counter
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow
@@ -12,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.config import DataConfig, MergeLabels, OnBadRow, Source
-from manyheads.data.rows import Known, joined, label_names, parted, spelled
+from manyheads.data.rows import Known, composed, joined, label_names, parted, spelled
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.texts import check_class_names
+from manyheads.evaluation.probe import accents
+from manyheads.linear.model import folded
 from manyheads.training.objectives import class_weights
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "saved")
@@ -93,6 +98,23 @@ def test_joiners_between_letters_and_in_emoji_stay():
     for name in ("\u0645\u06cc\u200c\u062e\u0648", "\u2764\ufe0f\u200d\U0001f525"):
         assert spelled(f" {name}\u200d") == name
     assert spelled("ca\u200crd\u200d") == "card"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("e\u0301\u0323\u0327"), max_size=60))
+def test_texts_are_composed_as_unicode_says(text):
+    composed("e" * 2000)  # runs of a thousand marks are known from here on
+    with patch("manyheads.data.rows.MOST_MARKS", 20):
+        assert composed(text) == unicodedata.normalize("NFC", text)
+
+
+def test_many_marks_on_a_letter_are_read_in_no_time():
+    """Python takes a minute to put 150,000 of them in order, and four times as long for twice as many."""
+    text = "e" + "\u0301\u0323" * 75_000 + " cafe\u0301"
+    began = perf_counter()
+    assert spelled(text).endswith("\u0323 caf\u00e9")
+    assert len(folded(text)) == len(text) - 1
+    assert len(accents(text, np.random.default_rng(0))) == len("e cafe")
+    assert perf_counter() - began < 10
 
 
 def test_numbers_of_declared_classes_are_their_names(tmp_path):

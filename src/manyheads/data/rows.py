@@ -29,6 +29,7 @@ REMEDY = "correct it, or leave such rows out by data.on_bad_row=drop"
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")  # a number
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+MOST_MARKS = 1000  # on one letter
 SHOWN = 3  # classes that are noted together
 BARE = r"[^\x00-\x7f]"
 UNSEEN = re.compile(  # signs of no width; joiners have a meaning between letters of Persian or Hindi, and in emoji
@@ -211,6 +212,21 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "unknown").split(" ")[0].split("-")[0].lower()
 
 
+def composed(text: str) -> str:
+    """The text in NFC. Python puts the marks of a letter in order in a time that grows with their number squared: runs
+    of more than `MOST_MARKS`, which no writing has, stay as they are."""
+    if len(text) <= MOST_MARKS:
+        return unicodedata.normalize("NFC", text)
+    parts = _many_marks().split(text)
+    return "".join(part if at % 2 else unicodedata.normalize("NFC", part) for at, part in enumerate(parts))
+
+
+@lru_cache(maxsize=1)
+def _many_marks() -> re.Pattern[str]:
+    marks = "".join(filter(unicodedata.combining, map(chr, range(0x300, 0x20000))))
+    return re.compile(f"([{marks}]{{{MOST_MARKS},}})")
+
+
 def spelled(cell: object) -> str:
     """The name in a cell, the same from every format: composed (NFC), with single spaces between words and without
     signs that cannot be seen; true and false as JSON has them, numbers as Python writes them. Empty: there is none."""
@@ -218,7 +234,7 @@ def spelled(cell: object) -> str:
         return ""
     name = f"{int(cell)}.0" if isinstance(cell, float) and cell.is_integer() else str(cell)
     if not name.isascii():
-        name = unicodedata.normalize("NFC", UNSEEN.sub("", name))
+        name = composed(UNSEEN.sub("", name))
     name = " ".join(name.split())
     return name.lower() if name.lower() in ("true", "false") else name
 

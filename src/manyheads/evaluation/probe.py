@@ -237,7 +237,7 @@ def punctuation(text: str, draw: "Generator") -> str:
 
 def accents(text: str, draw: "Generator") -> str:
     """Letters lose their accents."""
-    apart = unicodedata.normalize("NFD", text)
+    apart = (one for letter in text for one in unicodedata.normalize("NFD", letter))
     return unicodedata.normalize("NFC", "".join(one for one in apart if unicodedata.category(one) != "Mn"))
 
 
