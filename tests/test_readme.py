@@ -281,7 +281,8 @@ def typed_for_real(command) -> bool:
         words = with_few_steps(verb, words)
     if words is None:
         return False
-    assert cli.main([verb, *words]) == 0
+    gate = any(word.startswith("require=") for word in words)  # such a model may or may not pass it
+    assert cli.main([verb, *words]) in ((0, 3) if gate else (0,))
     DONE.add(command)
     return True
 
@@ -363,7 +364,8 @@ def run_sweep(verb, words, home):
 
 
 def run_evaluation(words, home):
-    assert cli.main(["evaluate", *words]) == 0
+    gate = any(word.startswith("require=") for word in words)  # small models may or may not pass it
+    assert cli.main(["evaluate", *words]) in ((0, 3) if gate else (0,))
     config = compose("evaluate", words)
     folders = (home / config.run).glob("evaluate/*")
     name = "new-reviews-" if config.data.path else f"reviews-{config.split}"
@@ -474,6 +476,7 @@ def test_exit_codes_are_the_same_everywhere():
     assert set(TABLE) == {
         *EXITS,
         2,
+        3,
         141,
         124,
         138,
@@ -481,7 +484,7 @@ def test_exit_codes_are_the_same_everywhere():
         69,
         75,
         137,
-    }  # behind 141: test_resume.py, test_launch.py, test_again.py
+    }  # 3: test_require.py; behind 141: test_resume.py, test_launch.py, test_again.py
     for text in (cli.__doc__ or "", top_help()):
         listed = re.search(r"(?is)exit codes: (.+)", text)
         assert listed

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.fields import check_training, plain_settings, to_plain
+from manyheads.config.required import SUMMARY_OF_CLASSES, SUMMARY_OF_LABELS, bounds_of, check_reached
 from manyheads.data.rows import Splits
 from manyheads.data.texts import check_rows, check_size, read_rows
 from manyheads.distributed.heartbeat import watched
@@ -30,6 +31,7 @@ from manyheads.runs.folder import (
     named_folder,
     put,
     ranks_folder,
+    read_json,
     refuse_taken,
     reserved_folder,
     start_folder,
@@ -64,6 +66,7 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     Raises:
         Stopped: a signal or `trainer.max_time` ended the run, whose state is saved.
         StartAgain: in several processes: whoever started them is to start them again.
+        RequirementError: all is written, but a figure is not as `require` asks.
         ValueError: a mistake in the config, the data or what is asked of the machine, in one sentence, before
             anything is written, those of the data before torch is imported; or training diverged.
     """
@@ -86,7 +89,8 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
         limited = (run.optim.limited(run.trainer, few=few, n_classes=len(splits.labels)) for few in (False, True))
         changed_limits(start, *(replace(run, trainer=trainer) for trainer in limited))
         refuse_other_input(splits.digests(), file_digests(run), named_folder(run.output))
-        return print(f"{run.output} is finished: summary.json and report.html in it have its figures")
+        print(f"{run.output} is finished: summary.json and report.html in it have its figures")
+        return check_figures(run, named_folder(run.output))
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
     return train_here(run, splits, start, started - start.seconds, callbacks)  # torch takes seconds: only now
 
@@ -122,7 +126,8 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
         for at, place in enumerate(places, start=1):
             data = replace(run.data, fold=at if at <= n_folds else 0)
             say(f"{place.name} of {n_folds}: {place}")
-            train(replace(run, data=data, output=str(place), resume=Resume.auto, test=True), callbacks=callbacks)
+            of_fold = replace(run, data=data, output=str(place), resume=Resume.auto, test=True, require="")
+            train(of_fold, callbacks=callbacks)
             gc.collect()
             if at == n_folds and not (folder / "metrics.json").is_file():
                 from manyheads.evaluation.folds import judge_folds
@@ -130,6 +135,22 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
                 judge_folds(run, splits, folder, parts)
         for one in [place / name for place in parts if run.refit for name in ("model", "checkpoints")]:
             shutil.rmtree(one, ignore_errors=True)
+    if run.require:
+        check_reached(run.require, read_json(folder / "metrics.json"), f"all rows of {folder}")
+
+
+def check_figures(run: RunConfig, folder: Path) -> None:
+    """Compare what summary.json in `folder` holds with `run.require`; of processes that this package has started, the
+    one that started them does.
+
+    Raises:
+        RequirementError: a figure is not as it asks.
+    """
+    if run.require and this_process().started_by != "launch":
+        from manyheads.runs.summary import written_summary
+
+        written = written_summary(folder)
+        check_reached(run.require, written[written["judged_on"]], f"the {written['judged_on']} rows of {folder}")
 
 
 def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int) -> None:
@@ -152,6 +173,8 @@ def read_checked(run: RunConfig) -> Splits:
     """The rows of a run, which have what its settings ask for."""
     splits = read_rows(run, with_test=run.test)
     run.checkpoint.settled(run.task, multi=splits.multi)
+    if run.task is Task.classify:
+        bounds_of(run.require, SUMMARY_OF_LABELS if splits.multi else SUMMARY_OF_CLASSES)
     check_rows(run, splits)
     check_size(splits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return splits
@@ -199,6 +222,8 @@ def train_here(
         for one in trackers:
             one.judged({"validation": plain(summary.validation), "test": plain(summary.test)}, summary.steps)
     show_summary(summary, folder / "run.log")
+    if this_process().is_first:
+        check_figures(run, folder)
     return summary
 
 
@@ -251,6 +276,7 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
         from manyheads.runs.summary import read_summary
 
+        check_figures(run, folder)
         return read_summary(folder / "summary.json")
 
 

@@ -2,9 +2,9 @@
 
 Nothing heavy is imported before the settings are valid.
 
-Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 69 another process of the run
-is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 killed, 138 SIGUSR1, 141 output closed,
-143 SIGTERM.
+Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one sentence), 3 `require` is not met,
+69 another process of the run is dead, stuck or gone, 75 to be started again, 124 time is up, 130 Ctrl-C, 137 killed,
+138 SIGUSR1, 141 output closed, 143 SIGTERM.
 """
 
 import importlib
@@ -95,8 +95,13 @@ def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
-            return 1 if sentence is None else MISTAKE
-        return say(sentence, MISTAKE)
+            return 1 if sentence is None else code_of(error)
+        return say(sentence, code_of(error))
+
+
+def code_of(error: Exception) -> int:
+    """The exit code of what is said in one sentence: 3 where a figure is not as `require` asks."""
+    return getattr(error, "exit_code", MISTAKE)
 
 
 def _reader_left() -> int:
@@ -239,7 +244,7 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
             if not is_here:
                 traceback.print_exc()  # which is lost on the way to the sweep
             raise
-        raise SystemExit(_say(sentence, 2)) if is_here else JobError(sentence) from error
+        raise SystemExit(_say(sentence, code_of(error))) if is_here else JobError(sentence) from error
 
 
 def _complete(words: list[str]) -> int:
@@ -287,8 +292,9 @@ def top_help() -> str:
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
         f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
         "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
-        "  69 another process of the run is dead, stuck or gone, 75 to be started again, 124 trainer.max_time is up,\n"
-        "  130 Ctrl-C, 137 a process was killed, 138 SIGUSR1, 141 the reader of our output went away, 143 SIGTERM"
+        "  3 a figure is not as require asks, 69 another process of the run is dead, stuck or gone,\n"
+        "  75 to be started again, 124 trainer.max_time is up, 130 Ctrl-C, 137 a process was killed, 138 SIGUSR1,\n"
+        "  141 the reader of our output went away, 143 SIGTERM"
     )
 
 

@@ -8,6 +8,7 @@ from manyheads.config.data import DataConfig, OnBadRow, Source
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import one_of, show
 from manyheads.config.model import GenerateConfig
+from manyheads.config.required import CHANGE, HELP, OF_ANSWERS, OF_TASK, bounds_of
 from manyheads.config.training import Accelerator, Precision
 
 
@@ -94,6 +95,7 @@ class EvaluateConfig:
     run: str = finished_run("to judge")
     output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
+    require: str = setting("", HELP, verbatim=True)
     slices: Any = setting(  # a list of texts
         list,
         "parts of the rows judged, too: length, label, script, confidence, column:<name>; worst: those to be found",
@@ -113,6 +115,7 @@ class EvaluateConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
+        bounds_of(self.require, [*dict.fromkeys(name for names in OF_TASK.values() for name in names)])
         is_list = isinstance(self.slices, list | tuple)
         for one in self.slices if is_list else [self.slices]:
             column = show(one).removeprefix("column:")
@@ -180,10 +183,16 @@ class CompareConfig:
     )
     output: str = setting("", "folder of the results; empty: outputs/compare-<data>-<split>", path=True)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
+    require: str = setting(
+        "", f"{HELP}; of the last of runs, and change.accuracy: its figure less that of the first", verbatim=True
+    )
     rows: int = setting(20, "most rows of each kind of change on the page", ge=0, le=10_000)
     data: DataConfig = setting(run_data, "texts and labels; default: those of the first run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        bounds_of(self.require, [*OF_ANSWERS, *(f"{CHANGE}{name}" for name in OF_ANSWERS)])
 
 
 OnBadText = Enum("OnBadText", {"raise": "raise", "drop": "drop", "empty": "empty"})

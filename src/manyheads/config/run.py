@@ -9,6 +9,7 @@ from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.fields import default_trainer, one_of, show
 from manyheads.config.inference import Predictions, finished_run
 from manyheads.config.model import MOST_TABLE, ModelConfig, Task
+from manyheads.config.required import HELP, OF_TASK, bounds_of
 from manyheads.config.training import (
     FIGURES,
     CheckpointConfig,
@@ -71,6 +72,7 @@ class RunConfig:
         resume="free",
     )
     test: bool = setting(True, "evaluate the test split at the end; false leaves it unread", resume="free")
+    require: str = setting("", HELP, verbatim=True, resume="free")
     dry: bool = setting(False, "print sizes, steps and figures of the data, train nothing", resume="free")
     budget: str = setting(
         "", "length of training, such as 10min or 20Mtok of tokens; empty: trainer.max_epochs, max_steps", resume="warn"
@@ -117,6 +119,7 @@ class RunConfig:
             f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
         )
         read_budget(self.budget)
+        bounds_of(self.require, OF_TASK[self.task])
         self._check_kind()
         made = self.data.source if not self.data.path else None
         require(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Encoding
 
+from manyheads.config.required import SUMMARY_OF_CLASSES, SUMMARY_OF_LABELS
 from manyheads.data.rows import Rows, rows_of_class
 from manyheads.data.tokens import tokenizing
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
@@ -52,7 +53,7 @@ CLASSES = Kind(
     title="A text classifier and what it is worth",
     noun="classes",
     most_frequent="most frequent class",
-    of_table=("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall"),
+    of_table=SUMMARY_OF_CLASSES,
     large=("accuracy", "macro_f1", "loss", "calibration_error"),
     words={"loss": "cross-entropy loss", "brier": "Brier score", "classwise_calibration_error": CLASSWISE},
 )
@@ -60,7 +61,7 @@ LABELS = Kind(
     title="A classifier of any number of labels and what it is worth",
     noun="labels",
     most_frequent="most frequent label",
-    of_table=("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall"),
+    of_table=SUMMARY_OF_LABELS,
     large=("micro_f1", "macro_f1", "micro_precision", "micro_recall"),
     words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats", "brier": "Brier score"}
     | {"classwise_calibration_error": "calibration error of a label"},

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, MergeLabels, Task
 from manyheads.config.fields import listed, show, to_plain
+from manyheads.config.required import CHANGE, check_reached
 from manyheads.data.files import read_file
 from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
 from manyheads.data.table import Table, coded, require_whole, taken
@@ -80,7 +81,12 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         for name, one in zip(names, config.runs, strict=True)
     ]
     found = compared(judged, data, labels, config) | {"warnings": seen}
-    return _write(folder, found, judged, data, labels, config)
+    written = _write(folder, found, judged, data, labels, config)
+    if config.require:
+        last = next(one for one in found["pairs"] if (one["from"], one["to"]) == (names[0], names[-1]))
+        change = {f"{CHANGE}{name}": of for name, of in last["change"].items()}
+        check_reached(config.require, found["models"][names[-1]] | change, f"{data.title} of {names[-1]}")
+    return written
 
 
 @contextmanager

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
 from manyheads.config.data import ROLES, data_name
 from manyheads.config.fields import listed, show, to_plain
+from manyheads.config.required import OF_CLASSES, OF_LABELS, OF_TASK, bounds_of, check_reached
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits
 from manyheads.data.seen import fingerprint
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
+from manyheads.distributed.ranks import this_process
 from manyheads.inference.abstain import check_rules, learnt_texts, require_same, set_up, with_columns
 from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
@@ -99,8 +101,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
         home = run_folder(model)
         folder = config.output or within(home_of(config.run, model), "evaluate", results_name(config, home, settings))
-        return json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
-    return answer_together(partial(_evaluate, config), partial(_opened, config), config.hardware) or {}
+        found = json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
+    else:
+        found = answer_together(partial(_evaluate, config), partial(_opened, config), config.hardware) or {}
+    if found and config.require and this_process().started_by != "launch":
+        check_reached(config.require, found, f"{found['split']} of {found['data']}")
+    return found
 
 
 def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, Any]:
@@ -197,6 +203,8 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     """Read the rows; `home` is the run folder, None where the model/ folder stands alone. A ValueError where no data is
     named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
     and the model takes pairs."""
+    of_classes = OF_LABELS if settings.multi else OF_CLASSES
+    bounds_of(config.require, of_classes if settings.task is Task.classify else OF_TASK[settings.task])
     config.generate.check_read(by_texts=settings.task is Task.seq2seq)
     if config.slices and settings.task is not Task.classify:
         raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")

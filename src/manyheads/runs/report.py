@@ -6,7 +6,6 @@ Nothing is judged again, and torch is not imported.
 
 import csv
 import json
-import operator
 import os
 import re
 import sys
@@ -21,6 +20,7 @@ from manyheads.config import ReportConfig, ReportFormat, RunConfig, RunsConfig
 from manyheads.config.data import data_name
 from manyheads.config.facts import nearest, require, settings
 from manyheads.config.fields import listed, plain_settings, show, show_list
+from manyheads.config.required import COMPARED, conditions_of
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import put, read_json
 from manyheads.runs.summary import (
@@ -49,10 +49,7 @@ SIGNS = re.compile(r"[\\`*\[\]<>|&~]|(?<![^\W_])_|_(?![^\W_])")  # that Markdown
 DEEPEST = 6  # folders within that of the runs
 MOST_SAID = 3  # damaged ones, of which the reason is told
 COLUMNS = ("run", "date", "data", "split", "rows", "parameters", "steps", "seconds")
-COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, "==": operator.eq, "=": operator.eq}
-COMPARED |= {">": operator.gt, "<": operator.lt}
-CONDITION = re.compile(rf"\s*([^\s<>=!,]+)\s*({'|'.join(COMPARED)})\s*(.*?)\s*")
-COMMA = re.compile(r",(?![^\[]*\])")  # outside of a list
+WHERE = "where=[data=reviews, accuracy>0.8]"
 MOVED = "are left out: calibrate has changed the model since they were measured, evaluate measures them anew"
 ALONE = "95 % intervals of each alone: manyheads compare judges models on the same rows, paired"
 Found = dict[str, dict[str, Any]]  # what `read_finished` reads, by the name of the run
@@ -269,7 +266,7 @@ def find_runs(folder: Path, where: str = "", sort: str = "") -> tuple[Found, lis
     """The runs in a folder by their places in it, those of which all holds, in order, and why others cannot be read.
     Runs that lack what they are sorted by come last."""
     require(folder.is_dir(), f"folder={folder} is not a folder: name one that holds runs")
-    conditions, key = conditions_of(where), sort.removeprefix("-") or "date"
+    conditions, key = conditions_of(where, "where", WHERE), sort.removeprefix("-") or "date"
     asked, found, broken = [*(name for name, _, _ in conditions), key], dict[str, dict[str, Any]](), list[str]()
     further = any("." in name and name not in settings(RunConfig) for name in asked)
     for place in run_folders(folder):
@@ -300,15 +297,6 @@ def run_folders(folder: Path) -> Iterator[Path]:
         folders[:] = [] if is_run or too_deep else [one for one in folders if not one.startswith(".")]
 
 
-def conditions_of(where: str) -> list[tuple[str, str, str]]:
-    """`[data=reviews, accuracy>0.8]`, with its brackets or without, as names, signs and values."""
-    inside = where.strip()
-    inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
-    found = [CONDITION.fullmatch(one) for one in COMMA.split(inside)] if inside.strip() else []
-    require(None not in found, f"where={show(where)} is not understood: write it as where=[data=reviews, accuracy>0.8]")
-    return [(one[1], one[2], one[3]) for one in found if one]
-
-
 def holds(value: Any, sign: str, to: str) -> bool:
     """Of a value that a run has; of one that it lacks, that it is another alone. Numbers are compared as such, all else
     as it is typed."""
@@ -325,7 +313,7 @@ def holds(value: Any, sign: str, to: str) -> bool:
 def unmet(where: str, every: Found) -> str:
     """Which of the conditions no run meets, with the values that there are."""
     values = [values_of(one) for one in every.values()]
-    for name, sign, to in conditions_of(where):
+    for name, sign, to in conditions_of(where, "where", WHERE):
         if not any(holds(of.get(name), sign, to) for of in values):
             there = sorted({of[name] for of in values if name in of}, key=lambda one: (isinstance(one, str), one))
             numbers = len(there) > 2 and not any(isinstance(one, str) for one in there)

@@ -1,0 +1,114 @@
+"""Figures that a run must reach: `require=[accuracy.low>0.85,macro_f1>0.8]`. Standard library only."""
+
+import operator
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from manyheads.config.facts import nearest, require
+from manyheads.config.fields import one_of, show
+from manyheads.config.model import Task
+
+COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, "==": operator.eq, "=": operator.eq}
+COMPARED |= {">": operator.gt, "<": operator.lt}
+CONDITION = re.compile(rf"\s*([^\s<>=!,]+)\s*({'|'.join(COMPARED)})\s*(.*?)\s*")
+COMMA = re.compile(r",(?![^\[]*\])")  # outside of a list
+BOUNDS = (">", ">=", "<", "<=")
+ENDS = ("value", "low", "high")  # of a figure: itself, and the ends of its 95 % interval
+CHANGE = "change."  # of compare: the figure of the last run less that of the first
+EXAMPLE = "require=[accuracy.low>0.85,macro_f1>0.8]"
+HELP = (
+    "figures that must be reached, else exit code 3, such as [accuracy.low>0.85,macro_f1>0.8]; low, high: ends of the "
+)
+HELP += "95 % interval"
+
+# of a run, in summary.json, and all that evaluate measures
+SUMMARY_OF_CLASSES = ("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall")
+SUMMARY_OF_LABELS = ("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall")
+OF_BOTH = (
+    *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "brier"),
+    "classwise_calibration_error",
+)
+OF_CLASSES = (*OF_BOTH, "calibration_error", "adaptive_calibration_error")
+OF_LABELS = (*OF_BOTH, "micro_precision", "micro_recall")
+OF_TASK = {
+    Task.classify: (*OF_CLASSES, "micro_precision", "micro_recall"),
+    Task.seq2seq: ("exact_match", "token_accuracy", "loss"),
+    Task.pretrain: ("masked_accuracy", "perplexity", "loss"),
+}
+OF_ANSWERS = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "micro_precision", "micro_recall")
+
+
+class RequirementError(ValueError):
+    """A figure is not as `require` asks. All files are written; the exit code is 3."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One condition: an end of a figure, a sign and a number."""
+
+    figure: str
+    end: str
+    sign: str
+    number: float
+
+    @property
+    def words(self) -> str:
+        return self.figure if self.end == "value" else f"{self.figure}.{self.end}"
+
+
+def conditions_of(where: str, name: str, example: str) -> list[tuple[str, str, str]]:
+    """`[data=reviews, accuracy>0.8]`, with brackets or without, as names, signs and values; `name` is the setting."""
+    inside = where.strip()
+    inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
+    found = [CONDITION.fullmatch(one) for one in COMMA.split(inside)] if inside.strip() else []
+    require(None not in found, f"{name}={show(where)} is not understood: write it as {example}")
+    return [(one[1], one[2], one[3]) for one in found if one]
+
+
+def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
+    """The conditions in the setting `require`, of `known` figures.
+
+    Raises:
+        ValueError: another figure, a sign that is no bound, or no number.
+    """
+    bounds = list[Bound]()
+    for name, sign, to in conditions_of(required, "require", EXAMPLE):
+        typed = f"require={show(name + sign + to)}"
+        figure, dot, end = name.rpartition(".")
+        if not dot or end not in ENDS:
+            figure, end = name, "value"
+        if figure not in known:
+            near = nearest(figure, known)
+            remedy = f"did you mean {near}?" if near else f"choose {one_of([*known])}, each with .low or .high"
+            raise ValueError(f"{typed} names no figure that is measured here: {remedy}")
+        require(sign in BOUNDS, f"{typed} is no bound: write {name}>{to or '0.8'} or {name}<{to or '0.8'}")
+        try:
+            number = float(to)
+        except ValueError:
+            number = float("nan")
+        require(number == number, f"{typed} compares with {to or 'nothing'}: give a number, such as {name}{sign}0.8")
+        bounds.append(Bound(figure, end, sign, number))
+    return bounds
+
+
+def check_reached(required: str, figures: Mapping[str, Any], where: str) -> None:
+    """Compare the bounds with `figures`, each as value, low and high by name, which were measured on `where`.
+
+    Raises:
+        RequirementError: some are not met; the sentence names each.
+    """
+    missed = list[str]()
+    for bound in bounds_of(required, [name for name, of in figures.items() if isinstance(of, Mapping) and "low" in of]):
+        of = figures[bound.figure]
+        if not COMPARED[bound.sign](of[bound.end], bound.number):
+            whole = f"{of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})"
+            known = (
+                f", as {bound.figure} is {whole}" if bound.end != "value" else f" ({of['low']:.3f} to {of['high']:.3f})"
+            )
+            missed.append(f"{bound.words}{bound.sign}{bound.number:g} is not met: it is {of[bound.end]:.6g}{known}")
+    if missed:
+        raise RequirementError(f"require on {where}: {'; '.join(missed)}")
