@@ -17,9 +17,10 @@ from markdown_it import MarkdownIt
 
 from manyheads.cli.main import main
 from manyheads.config import DataConfig, ModelConfig, RunConfig, Source
+from manyheads.config.required import COMPARED, conditions_of
 from manyheads.runs import report as module
 from manyheads.runs.config_file import save_run
-from manyheads.runs.report import conditions_of, find_runs, holds, markdown, read_finished, run_folders
+from manyheads.runs.report import find_runs, holds, markdown, read_finished, run_folders
 from manyheads.runs.summary import Interval, Summary, read_summary
 
 
@@ -221,11 +222,11 @@ def test_of_a_number_one_sign_of_three_holds(value: Any, to: float) -> None:
 @given(st.text())
 def test_a_filter_is_understood_or_refused(where: str) -> None:
     try:
-        found = conditions_of(where)
+        found = conditions_of(where, "where", "where=[accuracy>0.8]")
     except ValueError as error:
         assert "is not understood" in str(error)  # noqa: PT017  others are bugs
     else:
-        assert all(name and sign in module.COMPARED for name, sign, _ in found)
+        assert all(name and sign in COMPARED for name, sign, _ in found)
 
 
 def test_two_runs_are_compared_by_settings_and_figures(outputs: Path, capsys, monkeypatch) -> None:
