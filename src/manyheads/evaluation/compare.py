@@ -80,7 +80,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         Judged(name, read[one] if one in read else _asked(folders[one], data, labels, config))
         for name, one in zip(names, config.runs, strict=True)
     ]
-    found = compared(judged, data, labels, config) | {"warnings": seen}
+    found: dict[str, Any] = compared(judged, data, labels, config) | {"warnings": seen}
     written = _write(folder, found, judged, data, labels, config)
     if config.require:
         last = next(one for one in found["pairs"] if (one["from"], one["to"]) == (names[0], names[-1]))
