@@ -206,3 +206,30 @@ def test_balanced_weights_of_smoothed_labels_do_not_teach_the_rare_class_to_ever
     judged = json.loads((tmp_path / "run" / "summary.json").read_text())["test"]
     assert judged["accuracy"]["value"] > 0.99
     assert judged["macro_recall"]["value"] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("train", ["budget=6ktok", "model.dropout=0.3", "batch.tokens=auto"]),
+        pytest.param("train", ["optim.few_epochs=3", "optim.few=50", "trainer.max_steps=-1"], marks=pytest.mark.slow),
+        pytest.param("train", ["data.folds=2", "trainer.max_epochs=2"], marks=pytest.mark.slow),
+        pytest.param("train", ["task=seq2seq", "data.text=text", "data.target=label"], marks=pytest.mark.slow),
+        pytest.param("pretrain", ["budget=4ktok"], marks=pytest.mark.slow),
+        pytest.param("pretrain", ["budget=2s"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_is_trained_again_ends_with_the_same_bits(verb, words, animals, tmp_path):
+    is_limited = any(one.startswith(("budget", "trainer.max")) for one in words)
+    fast = [*TINY, "seed=3"] if is_limited else [*TINY, "seed=3", "trainer.max_epochs=2"]
+    path = animals / "train.csv" if "data.folds=2" in words else animals
+
+    def shipped(name: str) -> dict[Path, bytes]:
+        return {file.relative_to(tmp_path / name): file.read_bytes() for file in (tmp_path / name).rglob("model.saf*")}
+
+    train(compose(verb, [f"data.path={path}", f"output={tmp_path / 'first'}", *fast, *words]))
+    train(compose(verb, [f"again={tmp_path / 'first'}", f"output={tmp_path / 'second'}"]))
+    assert shipped("second") == shipped("first") != {}
+    train(compose(verb, [f"again={tmp_path / 'second'}", f"output={tmp_path / 'third'}", "seed=4"]))
+    assert shipped("third").keys() == shipped("first").keys()
+    assert shipped("third") != shipped("first")

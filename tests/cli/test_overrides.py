@@ -67,6 +67,7 @@ def test_what_is_taken_as_it_is_typed():
     taken = {name for verb in VERBS.values() for name in having(verb.config, verbatim=True)}
     assert taken == {
         "text",
+        "again",
         "folder",
         "where",
         "init_from",
@@ -116,7 +117,8 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
         ("export", "a.csv", "write KEY=VALUE; `manyheads export --help` lists every setting"),
         *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "serve", "push")),
         ("export", "run", "for a run write run=run"),
-        ("train", "run", "for local files write data.path=run"),
+        ("train", "run", "to train this run once more write again=run, to continue it resume=run"),
+        ("audit", "run", "for local files write data.path=run"),
     ):
         with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):
             read(verb, word)

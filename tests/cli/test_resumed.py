@@ -1,11 +1,15 @@
-"""`resume=FOLDER` goes on by the settings of the run in it."""
+"""`resume=FOLDER` continues by the settings of the run in it, `again=FOLDER` trains it once more elsewhere."""
 
 import os
+from dataclasses import replace
 
 import pytest
+import yaml
 
-from manyheads.cli.compose import compose
-from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig
+from manyheads.cli import main as cli
+from manyheads.cli.compose import compose, shown
+from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig, Source, Task
+from manyheads.config.fields import to_plain
 from manyheads.runs.config_file import save_run
 
 
@@ -79,3 +83,111 @@ def test_a_stranger_does_not_say_where_to_write(place, folder):
 def test_a_cache_within_the_folder_is_its_own(folder):
     save_run(RunConfig(data=DataConfig(cache=str(folder / "cache"))), folder / "config.yaml")
     assert compose("train", [f"resume={folder}"]).data.cache == str(folder / "cache")
+
+
+def test_a_run_is_trained_again_by_its_settings_and_what_is_typed(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    before = compose("train", [f"resume={folder}"])
+    again = compose("train", [f"again={folder.name}", "output=second"])
+    fresh = {"resume": Resume.never, "output": str(folder.parent / "second"), "again": str(folder)}
+    assert again == replace(before, **fresh)
+    assert compose("train", [f"again={folder}"]).output == "", "a new folder"
+    changed = compose("train", [f"again={folder}", "model.n_heads=2", "trainer.max_steps=9", "resume=auto", "output=x"])
+    assert (changed.model.n_heads, changed.trainer["max_steps"], changed.resume) == (2, 9, Resume.auto)
+    assert (changed.seed, changed.data.rows) == (7, 50)
+    printed = yaml.safe_load(shown("train", ["--cfg", "job"], [f"again={folder}", "output=second"]))
+    assert printed == to_plain(again)
+
+
+@pytest.mark.parametrize(
+    ("saved", "words", "limits"),
+    [
+        ({"budget": "20ktok"}, [], (-1, 90)),
+        ({"budget": "10min"}, ["trainer.max_epochs=40"], (40, -1)),
+        ({"optim": OptimConfig(few=50, few_epochs=30, steps_per_class=50)}, [], (-1, 90)),
+        ({"optim": OptimConfig(few=50, few_epochs=30, steps_per_class=50)}, ["trainer.max_epochs=40"], (40, 1500)),
+    ],
+)
+def test_what_budget_and_data_came_to_is_kept(saved, words, limits, tmp_path):
+    save_run(RunConfig(trainer={"max_epochs": -1, "max_steps": 90}, **saved), tmp_path / "config.yaml")
+    run = compose("train", [f"again={tmp_path}", *words])
+    assert (run.trainer["max_epochs"], run.trainer["max_steps"]) == limits
+    assert (run.budget, run.optim.few_epochs, run.optim.steps_per_class) == ("", 0, 0)
+    assert compose("train", [f"again={tmp_path}", "budget=5ktok"]).budget == "5ktok"
+
+
+def test_folds_have_the_limits_that_were_typed_for_them(tmp_path):
+    save_run(RunConfig(budget="5ktok", data=DataConfig(folds=3)), tmp_path / "config.yaml")
+    assert compose("train", [f"again={tmp_path}"]).budget == "5ktok"
+    save_run(RunConfig(budget="5ktok", data=DataConfig(folds=3, fold=2)), tmp_path / "config.yaml")
+    assert compose("train", [f"again={tmp_path}"]).budget == "", "a run of one fold came to steps"
+
+
+def test_other_data_and_presets_may_be_typed_with_it(folder):
+    words = [f"again={folder}"]
+    other = compose("train", [*words, "data.path=x.csv"])
+    assert (other.data.source, other.data.rows, other.model.n_heads) == (Source.files, 50, 3)
+    hub = compose("train", [*words, "data.hub=imdb"])
+    assert (hub.data.source, hub.data.path, hub.data.rows) == (Source.hub, "", 50)
+    small = compose("train", [*words, "model=mini", "hardware=cpu", "optim.lr=0.5"])
+    assert (small.model, small.optim.lr, small.data.rows) == (compose("train", ["model=mini"]).model, 0.5, 50)
+    assert small.hardware.accelerator.name == "cpu"
+    assert compose("train", [*words, "debug=fast"]).trainer["max_epochs"] == 1
+
+
+def test_a_sweep_trains_it_again_with_each_value(folder, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "-m", f"again={folder}", "optim.lr=0.1,0.2", "hydra.sweep.dir=there"]) == 0
+    assert seen == [
+        compose("train", [f"again={folder}", f"optim.lr={lr}", f"output=there/optim.lr={lr}"]) for lr in (0.1, 0.2)
+    ]
+
+
+def test_other_weights_bring_their_shape(model_folder, folder):
+    run = compose("train", [f"again={folder}", f"init_from={model_folder}"])
+    plain = compose("train", [f"init_from={model_folder}"])
+    assert (run.init_from, run.tokenizer.path) == (plain.init_from, plain.tokenizer.path)
+    assert (run.model.d_model, run.model.n_layers, run.seed) == (plain.model.d_model, plain.model.n_layers, 7)
+
+
+def test_what_cannot_be_trained_again_is_one_sentence(folder, tmp_path):
+    for place in ("nowhere", str(folder / "config.yaml")):
+        with pytest.raises(ValueError, match="is not the folder of a run with its config"):
+            compose("train", [f"again={place}"])
+    with pytest.raises(ValueError, match=rf"^again={folder} is a run of train: write manyheads train again={folder}$"):
+        compose("pretrain", [f"again={folder}"])
+    with pytest.raises(ValueError, match=r"^again=.* does nothing with resume="):
+        compose("train", [f"resume={folder}", f"again={folder}"])
+    with pytest.raises(ValueError, match="again=x is a setting of train, not of tune"):
+        compose("tune", ["again=x"])
+    with pytest.raises(ValueError, match=f"once more write again={folder}, to continue it resume={folder}"):
+        compose("train", [str(folder)])
+    save_run(RunConfig(task=Task.pretrain), folder / "config.yaml")
+    assert compose("pretrain", [f"again={folder}"]).task is Task.pretrain
+
+
+def test_a_stranger_does_not_say_where_tokens_are_kept(folder):
+    save_run(RunConfig(data=DataConfig(cache="/other/place")), folder / "config.yaml")
+    assert compose("train", [f"again={folder}"]).data.cache == ""
+
+
+@pytest.mark.parametrize("flag", [[], ["-m", "seed=1,2"], ["--cfg", "job"], ["--info", "all"]])
+def test_a_folder_without_presets_is_no_folder_of_presets(flag, folder, tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "wide.yaml").write_text("d_ff: 4096\n")
+    (tmp_path / "mine" / "config.yaml").touch()
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for place, said in (
+        (folder, f"is a run and holds no presets: to train it once more write again={folder}"),
+        ("mine/model", f"holds no presets: name the folder above it, {tmp_path / 'mine'}"),
+        ("empty", "holds no presets: name one that holds presets, such as mine/model/wide.yaml"),
+    ):
+        assert cli.main(["train", *flag, "--config-dir", str(place)]) == 2
+        assert capsys.readouterr().err == f"--config-dir {place} {said}\n"
+    assert not seen
+    assert cli.main(["train", "--config-dir", "mine"]) == 0, "some presets, none of which was chosen"

@@ -6,6 +6,7 @@ about a file that is mistaken. What is typed never passes through it but for wha
 """
 
 import copy
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -17,9 +18,11 @@ from yaml import YAMLError
 from manyheads.cli.errors import refuse_secrets, refuse_unused
 from manyheads.cli.implied import (
     PRESETS,
+    bring_other_weights,
     bring_weights,
     imply_finetuning,
     merge_search,
+    repeated_values,
     resumed_folder,
     resumed_values,
     settle_limits,
@@ -28,7 +31,7 @@ from manyheads.cli.implied import (
 from manyheads.cli.overrides import ASIDE, Typed, hydra_word, read_overrides
 from manyheads.cli.sweeps import check_jobs, hydra_words, of_one_job, placed, say_split, sentence_of_launcher
 from manyheads.cli.verbs import VERBS, Config, conf_folder, own_settings
-from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, Task
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
 from manyheads.runs.config_file import as_yaml, plain_yaml, read_run
@@ -39,6 +42,7 @@ OVERRIDE = "override /"  # of a group by a preset of another
 Words = Sequence[str]
 Training = Literal["train", "pretrain"]
 Choices = Mapping[str, str | None]  # the preset of each group that was typed
+Bring = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]  # trained weights into settings: see `_resolved`
 
 
 @overload
@@ -71,9 +75,40 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) 
         from manyheads.cli.hydra import refuse_settings
 
         refuse_settings(verb, typed, [], config_dir)
-    values = preset_values(verb, typed.groups, config_dir)
+    values, own, bring = _base(verb, typed, typed.groups, config_dir)
+    return _resolved(verb, values, own, bring, typed.values)
+
+
+def _base(
+    verb: str, typed: Typed, groups: Choices, config_dir: str | None
+) -> tuple[dict[str, Any], Mapping[str, Any], Bring]:
+    """What settings are before words are put over them: those of presets, or of the run that is trained `again`; what
+    the experiment itself sets of them; and what brings trained weights into them."""
+    if folder := typed.values.get("again"):
+        return _run_again(verb, folder, typed, groups, config_dir), {}, bring_other_weights
+    values = preset_values(verb, groups, config_dir)
     merge_search(values, typed)
-    return _resolved(verb, values, typed.values, _of_experiment(typed.groups, config_dir))
+    name = groups.get("experiment")
+    return values, own_settings("experiment", name, config_dir) if name else {}, bring_weights
+
+
+def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir: str | None) -> dict[str, Any]:
+    """The settings of the run in `folder`, which is trained once more, under the presets that were typed with it."""
+    if not os.path.isfile(os.path.join(os.path.expanduser(folder), "config.yaml")):
+        raise ValueError(f"again={folder} is not the folder of a run with its config.yaml")
+    run, schema = read_run(os.path.expanduser(folder)), VERBS[verb].config
+    if verb == "pretrain" and run.task is not Task.pretrain:
+        raise ValueError(f"again={folder} is a run of train: write manyheads train again={folder}")
+    usual = preset_values(verb, {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {})
+    values, plain = repeated_values(run, typed, usual["trainer"]), by_name(schema, preset_values(verb, {}))
+    for group, name in groups.items():
+        chosen = by_name(schema, preset_values(verb, {group: name}, config_dir)) if name else {}
+        own = own_settings(group, name, config_dir) if name else {}
+        for one, value in chosen.items():
+            if one.startswith(f"{group}.") or one in own or value != plain.get(one, value):
+                section, key = held(values, one)
+                section[key] = value
+    return values
 
 
 def _resumed(verb: str, folder: str, typed: Typed) -> Config:
@@ -81,21 +116,19 @@ def _resumed(verb: str, folder: str, typed: Typed) -> Config:
     run = read_run(folder)
     groups: Choices = {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {}
     values = resumed_values(to_plain(run), folder, typed, usual=preset_values(verb, groups)["trainer"])
-    return _resolved(verb, values, typed.values, {}, is_resumed=True)
+    return _resolved(verb, values, {}, lambda values, typed: typed, typed.values)
 
 
-def _resolved(
-    verb: str, values: dict[str, Any], typed: dict[str, Any], own: Mapping[str, Any], *, is_resumed: bool = False
-) -> Config:
-    """The one way from `values`, what presets say, and `typed` words, by dotted name, to checked settings.
+def _resolved(verb: str, values: dict[str, Any], own: Mapping[str, Any], bring: Bring, typed: dict[str, Any]) -> Config:
+    """The one way from `values`, what presets or a run say, and `typed` words, by dotted name, to checked settings.
 
     Args:
         own: what the experiment itself sets.
-        is_resumed: `values` are those of a run, of which its weights are a part by now.
+        bring: puts what trained weights fix into the values, and returns what was typed, with their place.
     """
     schema = VERBS[verb].config
     refuse_code(values, verbatim=having(schema, verbatim=True))
-    typed = typed if is_resumed else bring_weights(values, typed)  # what presets say gives way to trained weights,
+    typed = bring(values, typed)  # what presets say gives way to trained weights,
     for name, value in typed.items():  # both to what is typed
         section, key = held(values, name)
         section[key] = value
@@ -162,12 +195,12 @@ def run_hydra(
         )
     typed = read_overrides(verb, overrides, more=config_dir, sweep=sweep)
     _imply_presets(verb, typed, config_dir)
-    values = preset_values(verb, typed.groups, config_dir)
-    merge_search(values, typed)
-    experiment = _of_experiment(typed.groups, config_dir)
+    values, of_experiment, bring = _base(verb, typed, typed.groups, config_dir)
     own = [*hydra_words(typed), *ASIDE] if sweep else []
     jobs = ({}, *typed.later) if sweep else ()
-    check_jobs((_resolved(verb, copy.deepcopy(values), typed.values | one, experiment) for one in jobs), typed)
+    check_jobs(
+        (_resolved(verb, copy.deepcopy(values), of_experiment, bring, typed.values | one) for one in jobs), typed
+    )
     refuse_settings(verb, typed, own, config_dir)
     words = [word for word in typed.words if word not in own]
     if sweep:
@@ -189,13 +222,15 @@ def _one_job(
 
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
-    values = preset_values(verb, groups, config_dir)
+    values, of_experiment, bring = _base(verb, typed, groups, config_dir)
     own = of_one_job(values, by_name(VERBS[verb].config, values_of(config)), typed)
-    return task(lambda: placed(_resolved(verb, values, own, _of_experiment(groups, config_dir)), folder))
+    return task(lambda: placed(_resolved(verb, values, of_experiment, bring, own), folder))
 
 
 def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
     """`init_from=` means presets, and so do `data.path=` and `data.hub=`, unless an experiment chose its data."""
+    if typed.values.get("again"):
+        return  # the settings of the run are all there
     imply_finetuning(verb, typed)
     wanted = "files" if typed.values.get("data.path") else "hub" if typed.values.get("data.hub") else None
     if wanted is None or "data" in typed.groups:
@@ -213,11 +248,6 @@ def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> 
 
         return values_of(composed(verb, groups, [], config_dir))
     return copy.deepcopy(_stock_values(verb, tuple(groups.items())))
-
-
-def _of_experiment(groups: Mapping[str, Any], config_dir: str | None) -> dict[str, Any]:
-    """What the chosen experiment sets itself, without the presets it builds on."""
-    return own_settings("experiment", groups["experiment"], config_dir) if groups.get("experiment") else {}
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from manyheads.cli.verbs import VERBS, conf_folder
 from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.config.axes import make_axis
 from manyheads.config.facts import having, settings
-from manyheads.config.fields import END_FLAGS, convert, held, one_of, show
+from manyheads.config.fields import END_FLAGS, convert, held, one_of, show, to_plain
 from manyheads.huggingface.shapes import Origin, find_origin, folder_of
 from manyheads.inference.format import is_hub_name
 
@@ -200,8 +200,6 @@ def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
 def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Mapping[str, Any]) -> dict[str, Any]:
     """The settings `values` of the run in `folder`, as those of going on with it.
 
-    Where one limit of training was typed, the other is no longer what the budget or the data of the run came to.
-
     Args:
         usual: the flags of the Trainer by the presets of such a run.
 
@@ -210,7 +208,7 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
             of the folder to write to, and nobody has typed it.
     """
     unused = [f"{group}={name}" for group, name in typed.groups.items()]
-    unused += [f"{name}={typed.values[name]}" for name in ("output", "resume") if name in typed.values]
+    unused += [f"{name}={typed.values[name]}" for name in ("output", "resume", "again") if name in typed.values]
     if unused:
         raise ValueError(
             f"{unused[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
@@ -225,6 +223,12 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
                 f"{name}={place} in {os.path.join(folder, 'config.yaml')} is a place outside of that folder to write "
                 f"to: type {name}={place} if it is meant, or {name}= for the usual one"
             )
+    _free_limits(values, typed, usual)
+    return values | {"output": folder, "resume": "must"}
+
+
+def _free_limits(values: dict[str, Any], typed: Typed, usual: Mapping[str, Any]) -> None:
+    """Where one limit of training was typed, the other is no longer what the budget or the data of the run came to."""
     trainer, by_data = values["trainer"], any(values["optim"][name] for name in BY_DATA)
     is_limited = any(name in typed.values for name in LIMITS)
     for key in END_FLAGS if is_limited else ():
@@ -232,4 +236,28 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
             trainer[key] = -1
         elif f"trainer.{key}" not in typed.values and by_data and trainer.get(key) not in (None, -1):
             trainer[key] = max(trainer[key], usual[key])  # a run that has passed the preset's goes on, too
-    return values | {"output": folder, "resume": "must"}
+
+
+def repeated_values(run: RunConfig, typed: Typed, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a `run` that is trained once more, in another folder: what its budget and its data came to is
+    kept, so that it ends with the same weights. Folds are left as they were typed: each came to limits of its own."""
+    values = to_plain(run)
+    _free_limits(values, typed, usual)
+    if not run.data.folds or run.data.fold is not None:
+        values["budget"] = ""
+        values["optim"] |= dict.fromkeys(BY_DATA, 0)
+    for name, other in (("path", "hub"), ("hub", "path")):
+        if typed.values.get(f"data.{name}"):
+            values["data"] |= {other: "", "source": "files" if name == "path" else "hub"}
+    values["data"]["cache"] = ""  # which may lie anywhere, where the file is a stranger's
+    return values | {"output": "", "resume": "never", "dry": False}
+
+
+def bring_other_weights(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """`bring_weights` where a run is trained once more, whose own settings count as typed where weights leave a choice:
+    nothing to do for those that the run began with."""
+    if "init_from" not in typed:
+        return typed
+    free = (*having(RunConfig, weights="default"), *having(RunConfig, weights="free"))
+    kept = {name: values["model"][name.removeprefix("model.")] for name in free if name.startswith("model.")}
+    return typed | {"init_from": bring_weights(values, kept | typed)["init_from"]}

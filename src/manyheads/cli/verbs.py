@@ -311,6 +311,9 @@ VERBS = {
 }
 
 
+EXAMPLE = "name one that holds presets, such as mine/model/wide.yaml"
+
+
 def conf_folder() -> Path:
     """The folder of presets: beside the package's modules when installed, else the repository's."""
     inside = Path(__file__).resolve().parents[1] / "conf"
@@ -326,9 +329,14 @@ def presets_folder(config_dir: str) -> Path:
     """
     folder = Path(os.path.expanduser(config_dir)).resolve()
     if not folder.is_dir():
-        raise ValueError(
-            f"--config-dir {config_dir} is not a folder: name one that holds presets, such as mine/model/wide.yaml"
-        )
+        raise ValueError(f"--config-dir {config_dir} is not a folder: {EXAMPLE}")
+    groups = {group for verb in VERBS.values() for group in verb.groups} | {"hydra"}  # the last is refused in them
+    if not any(file for group in groups for file in (folder / group).rglob("*.yaml")):
+        is_run = (folder / "config.yaml").is_file()
+        above = folder.name in groups and any(folder.glob("*.yaml"))
+        what = "is a run and holds no presets: to train it once more write again=" if is_run else "holds no presets: "
+        remedy = config_dir if is_run else f"name the folder above it, {folder.parent}" if above else EXAMPLE
+        raise ValueError(f"--config-dir {config_dir} {what}{remedy}")
     for file in sorted(folder.rglob("*.yaml")):
         if "${" in str(_content(file).get("defaults")):
             raise ValueError(

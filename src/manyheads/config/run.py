@@ -71,6 +71,12 @@ class RunConfig:
         "auto: continue from the last checkpoint, or start; must: continue, or fail; or the folder of a run",
         resume="free",
     )
+    again: str = setting(
+        "",
+        "folder of a run, to be trained once more: by its settings, and what else is typed",
+        path=True,
+        resume="free",
+    )
     test: bool = setting(True, "evaluate the test split at the end; false leaves it unread", resume="free")
     require: str = setting("", HELP, verbatim=True, resume="free")
     dry: bool = setting(False, "print sizes, steps and figures of the data, train nothing", resume="free")
