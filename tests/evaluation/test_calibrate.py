@@ -178,6 +178,12 @@ def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMet
     torch.testing.assert_close(load(elsewhere).logits(texts), load(run).logits(texts))
     with pytest.raises(ValueError, match="elsewhere is there already: name a new folder"):
         calibrated(run, method, output=str(elsewhere))
+    assert calibrated(run, method, output=str(elsewhere), overwrite=True) == found
+    with pytest.raises(ValueError, match="is the model of run: remove output"):
+        calibrated(run, method, output=str(run / "model"), overwrite=True)
+    shutil.copytree(run / "model", run.parent / "another")  # calibrated where it was: its weights may be the only ones
+    with pytest.raises(ValueError, match="nothing but results of calibrate is replaced"):
+        calibrated(run, method, output=str(run.parent / "another"), overwrite=True)
     assert calibrated(run, method) == found  # it is fitted on what the model says without it
     with pytest.raises(ValueError, match=r"fit.csv holds the rows that calibrate was fitted on"):
         judged(run, "fit", "same")

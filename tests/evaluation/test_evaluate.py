@@ -40,7 +40,7 @@ from manyheads.linear.model import LinearBaseline, write_baseline
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
-FILES = ["metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"]
+FILES = ["metrics.json", "predictions.csv", "reliability.png", "report.html", "f1.png"]
 
 
 @pytest.fixture
@@ -189,6 +189,39 @@ def test_results_of_a_single_file_lie_in_a_folder_that_says_all(run: Path, tmp_p
     data = run_data(path=str(tmp_path / "films" / "test.csv"))
     evaluate(config(run, split="train", data=data))
     assert [one.name for one in (run / "evaluate").iterdir()] == ["films-test-all"]
+
+
+def test_results_are_replaced_whole_and_nothing_else_is(run: Path, tmp_path: Path, monkeypatch) -> None:
+    out = tmp_path / "out"
+    evaluate(config(run, output=str(out), split="validation"))
+    with pytest.raises(
+        ValueError, match=r"out exists .*: name a new folder, or replace these results of evaluate by over"
+    ):
+        evaluate(config(run, output=str(out)))
+    (out / "f1.png").write_bytes(b"an old picture")
+    before = {one.name: one.read_bytes() for one in out.iterdir()}
+    with monkeypatch.context() as patch:
+
+        def full(path: Path, content: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr("manyheads.evaluation.results.put_json", full)  # the last that is written
+        with pytest.raises(ValueError, match="No space left on device"):
+            evaluate(config(run, output=str(out), overwrite=True))
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == before
+    found = evaluate(config(run, output=str(out), overwrite=True, predictions=Predictions.parquet))
+    assert json.loads((out / "metrics.json").read_text()) == found
+    assert {"f1.png", "predictions.csv"}.isdisjoint(one.name for one in out.iterdir())
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
+    (out / "notes.txt").write_text("mine")
+    strangers = {out: "notes.txt", tmp_path / "films": "", run: ""}
+    for folder, strange in strangers.items():
+        kept = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+        with pytest.raises(
+            ValueError, match=rf"holds {strange}.*nothing but results of evaluate is replaced: name a new"
+        ):
+            evaluate(config(run, output=str(folder), overwrite=True))
+        assert {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()} == kept
 
 
 def test_a_typed_output_that_is_not_empty_is_refused(run: Path, tmp_path: Path) -> None:

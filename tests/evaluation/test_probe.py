@@ -77,6 +77,7 @@ def test_by_default_small_changes_are_tried(run: Path) -> None:
     assert found == tried(run, rows=30)
     with pytest.raises(ValueError, match="out exists and is not empty: name a new folder"):
         tried(run, output=str(run.parent / "out"))
+    assert tried(run, rows=30, output=str(run.parent / "out"), overwrite=True) == found
 
 
 @given(st.text(max_size=60), st.integers(0, 99))

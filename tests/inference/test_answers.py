@@ -284,3 +284,39 @@ def test_what_was_read_of_a_parquet_is_let_go(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
     assert names == ["text"]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_are_replaced_and_nothing_else_is(
+    kind: str, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, output = write_input(tmp_path, kind), tmp_path / f"out{kind}"
+    answer(model_folder, file, output)
+    old = output.read_bytes()
+    with pytest.raises(ValueError, match="replace these answers by overwrite=true"):
+        answer(model_folder, file, output)
+    interrupted(model_folder, file, output, "chunk:5", monkeypatch, overwrite=True, top_k=1)
+    assert output.read_bytes() == old
+    assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
+    assert answer(model_folder, file, output, overwrite=True, top_k=1) == len(ROWS)
+    answer(model_folder, file, tmp_path / f"new{kind}", top_k=1)
+    assert output.read_bytes() == (tmp_path / f"new{kind}").read_bytes() != old
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="holds no answers of predict, and nothing else is replaced"):
+        answer(model_folder, output, file, overwrite=True)
+    with pytest.raises(ValueError, match="is what input names, which is read: name another file"):
+        answer(model_folder, output, output, overwrite=True)
+    assert (file.read_bytes(), output.read_bytes()) == (before, (tmp_path / f"new{kind}").read_bytes())
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_begun_is_not_resumed_by_overwrite(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, output = write_input(tmp_path, ".jsonl"), tmp_path / "out.jsonl"
+    interrupted(model_folder, file, output, "chunk:5", monkeypatch)
+    assert (tmp_path / ".out.jsonl.part.json").is_file()
+    assert answer(model_folder, file, output, overwrite=True) == len(ROWS)
+    assert "goes on after" not in capsys.readouterr().err
+    assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == [row["id"] for row in ROWS]

@@ -72,6 +72,7 @@ class OutliersConfig:
 
 
 SPLITS = ("train", "validation", "test")
+OVERWRITE = "earlier results of this verb are replaced once the new ones are whole; nothing else in output is"
 LABELLED = "rows with their labels that abstain.risk and sets.coverage are set on; empty: the validation split of run"
 MEMBERS = "who answers: all by their shares, or one of them alone, uncalibrated"
 SLICES = ("length", "label", "script", "confidence", "worst")
@@ -94,6 +95,7 @@ class EvaluateConfig:
 
     run: str = finished_run("to judge")
     output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
+    overwrite: bool = setting(False, OVERWRITE)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
     require: str = setting("", HELP, verbatim=True)
     slices: Any = setting(  # a list of texts
@@ -147,11 +149,18 @@ class CalibrateConfig:
         CalibrationMethod.temperature, "one number; a scale and a shift, or a rising line, for each class"
     )
     output: str = setting("", "a new folder for the calibrated model; empty: what run holds is calibrated", path=True)
+    overwrite: bool = setting(False, "a calibrated model that calibrate wrote to output is replaced; nothing else is")
     split: str = setting("validation", "train, validation or test; a single file is read whole", among=SPLITS)
     seed: int = setting(0, "seed of the folds, and of the rows that are drawn of many", ge=0, lt=2**32)
     data: DataConfig = setting(run_data, "texts and labels to fit on; default: those of the run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        require(
+            bool(self.output) or not self.overwrite,
+            "overwrite=true does nothing without output, as what run holds is calibrated then: remove it",
+        )
 
 
 @section()
@@ -161,6 +170,7 @@ class ProbeConfig:
     run: str = finished_run("to try")
     tests: str = setting("", "YAML file of tests; empty: texts changed in small ways keep their answers", path=True)
     output: str = setting("", "folder of the results; empty: <run>/probe/<data>-<split>", path=True)
+    overwrite: bool = setting(False, OVERWRITE)
     split: str = setting("test", "train, validation or test; a single file is read whole", among=SPLITS)
     rows: int = setting(500, "most rows that each test changes", ge=1, le=10_000)
     examples: int = setting(10, "most failures of each test on the page", ge=0, le=1000)
@@ -182,6 +192,7 @@ class CompareConfig:
         required="name two or more, for example runs=[outputs/a,outputs/b]",
     )
     output: str = setting("", "folder of the results; empty: outputs/compare-<data>-<split>", path=True)
+    overwrite: bool = setting(False, OVERWRITE)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
     require: str = setting(
         "", f"{HELP}; of the last of runs, and change.accuracy: its figure less that of the first", verbatim=True
@@ -232,6 +243,7 @@ class PredictConfig:
     )
     text: str = setting("", "one text, instead of input", verbatim=True, may_be_empty=False)
     output: str = setting("-", "file: .csv, .tsv, .parquet or .jsonl (JSON lines); -: standard output", path=True)
+    overwrite: bool = setting(False, "answers of an earlier command in output are replaced, and none of them resumed")
     top_k: int = setting(0, "most probable classes whose probabilities are written; 0: those of all", ge=0)
     members: Member = setting(Member.all, MEMBERS)
     labelled: str = setting("", LABELLED, path=True)
@@ -242,6 +254,12 @@ class PredictConfig:
     generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
+
+    def __post_init__(self) -> None:
+        require(
+            self.output != "-" or not self.overwrite,
+            "overwrite=true does nothing on standard output: name a file by output=, or remove it",
+        )
 
 
 @section()

@@ -175,6 +175,9 @@ class AuditConfig:
     output: str = setting(
         "", "folder of audit.html, audit.json and suspects.csv; empty: a new one under outputs/", path=True
     )
+    overwrite: bool = setting(
+        False, "an earlier audit in output is replaced once the new one is whole; nothing else is"
+    )
     seed: int = setting(0, "seed of carved-out splits, folds and samples", ge=0, lt=2**32)
     sample: int = setting(20_000, "most rows of each split that are looked at, drawn", ge=100, le=1_000_000)
     folds: int = setting(5, "parts of train, each answered by a linear model of the others", ge=2, le=50)
@@ -186,6 +189,10 @@ class AuditConfig:
             self.data.source not in (Source.run, Source.dates) or bool(self.data.path),
             f"data={self.data.source.name} has no labels to look at: name a file by data.path=<file or folder>, or "
             "choose other data",
+        )
+        require(
+            bool(self.output) or not self.overwrite,
+            "overwrite=true does nothing without output, as each audit has a new folder then: remove it",
         )
 
 
@@ -238,6 +245,9 @@ class ExportConfig:
 
     run: str = finished_run("to export")
     output: str = setting("", "a new folder; empty: <run>/<format>", path=True)
+    overwrite: bool = setting(
+        False, "an earlier export in output is replaced once the new one is whole; nothing else is"
+    )
     format: Format = setting(
         Format.transformers,
         "a classifier of transformers, an encoder for vectors, or a graph",

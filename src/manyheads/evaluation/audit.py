@@ -45,7 +45,7 @@ from manyheads.evaluation.report import (
     write_page,
 )
 from manyheads.linear.fit import chosen, too_many
-from manyheads.runs.folder import put_json, refuse_unwritable, start_folder
+from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder, start_folder
 from manyheads.runs.summary import Interval
 from manyheads.terminal import say, show_files
 
@@ -78,21 +78,26 @@ class Suspects:
         return float(probability_C[given_C].min()) if given_C.any() else 1 - float(probability_C.max())
 
 
+AUDITED = Results("audit", "audit.json", ('"sampled":', '"source":'), ("audit.html", "suspects.csv"))
+
+
 def audit(config: AuditConfig) -> dict[str, Any]:
     """Look at the data and write audit.html, audit.json and suspects.csv; returns the content of audit.json.
 
     Raises:
         ValueError: the data, as in training; or the output is not an empty folder.
     """
+    if config.output:
+        refuse_kept(Path(config.output), AUDITED, overwrite=config.overwrite)
     splits = read_splits(config.data, config.seed, with_unread=True)
-    folder = start_folder(config.output)
-    with refuse_unwritable(folder):
-        found, page, suspects = looked_at(splits, config)
-        write_page(folder / "audit.html", page)
-        put_json(folder / "audit.json", found)
-        names = ["audit.html", "audit.json"]
+    folder = Path(config.output).absolute() if config.overwrite else start_folder(config.output)
+    found, page, suspects = looked_at(splits, config)
+    names = ["audit.html", "audit.json"]
+    with results_folder(folder, AUDITED, overwrite=config.overwrite) as place:
+        write_page(place / "audit.html", page)
+        put_json(place / "audit.json", found)
         if suspects is not None:
-            write_suspects(folder / "suspects.csv", *suspects, splits.labels)
+            write_suspects(place / "suspects.csv", *suspects, splits.labels)
             names.append("suspects.csv")
     say(*splits.notes, *sentences(found))
     show_files(folder, names)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig, Task
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import require_new
-from manyheads.inference.format import CALIBRATION, CARD, open_folder, read_thresholds, run_folder
-from manyheads.runs.folder import put, refuse_unwritable, replace_folder
+from manyheads.inference.format import CALIBRATION, CARD, MORE, OF_HUB, open_folder, read_thresholds, run_folder
+from manyheads.runs.folder import Results, put, refuse_kept, refuse_unwritable, replace_folder
 from manyheads.runs.summary import Interval, read_summary, words_of
 from manyheads.terminal import progress_bar, say
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from manyheads.linear.blend import Calibration
 
+CALIBRATED = Results("calibrate", CALIBRATION, ('"method":', '"copy": true'), (CARD, *OF_HUB, *MORE))
 FOLDS = 5
 FEWEST = 50  # rows
 MOST, MOST_LOGITS = 100_000, 2**24  # rows that are drawn, and logits of them, of more
@@ -45,9 +46,14 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         EvaluateConfig(run=config.run, split=config.split, data=config.data), home, folder.settings, labels
     )
     if config.output and Path(config.output).exists():
-        raise ValueError(
-            f"output={config.output} is there already: name a new folder, or remove output to calibrate that of run"
-        )
+        if not config.overwrite:
+            raise ValueError(
+                f"output={config.output} is there already: name a new folder, or remove output to calibrate that of run"
+                ", or add overwrite=true to replace what calibrate wrote there"
+            )
+        if Path(config.output).resolve() == folder.path.resolve():
+            raise ValueError(f"output={config.output} is the model of run: remove output to calibrate it where it is")
+        refuse_kept(Path(config.output), CALIBRATED, overwrite=True)
     if data.role == "train" or (data.role == "validation" and data.run and data.run.data.validates_on_train):
         raise ValueError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
@@ -83,11 +89,14 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         card = folder.path / CARD
         judged = calibrated_card(card.read_text("utf-8"), found, labels, thresholds, known) if card.is_file() else ""
         if config.output:
-            with replace_folder(target) as part:
+            with replace_folder(target.resolve()) as part:
                 copytree(folder.path, part, dirs_exist_ok=True)
-                (part / CALIBRATION).write_text(text, encoding="utf-8")
+                # so that a model that was trained, or calibrated where it was, is never taken for such a copy
+                copy = json.dumps({**found, "copy": True}, ensure_ascii=False) + "\n"
+                (part / CALIBRATION).write_text(copy, encoding="utf-8")
                 if judged:
                     (part / CARD).write_text(judged, encoding="utf-8")
+                refuse_kept(target, CALIBRATED, overwrite=config.overwrite)  # something may have come in between
         else:
             put(target / CALIBRATION, text)
             if judged:

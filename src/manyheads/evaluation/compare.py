@@ -25,7 +25,7 @@ from manyheads.data.table import Table, coded, require_whole, taken
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import learnt_texts
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
-from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable
+from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder
 from manyheads.runs.summary import names_of
 from manyheads.terminal import progress_bar, say, show_files
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 FILES = (".csv", ".tsv", ".parquet", ".jsonl")  # of predictions
 PREDICTION = "prediction"  # the column of them
 POWER = 0.8416  # standard deviations below which 80 % of a normal distribution lie
+
+
+COMPARED = Results("compare", "compare.json", ('"models":', '"pairs":', '"n_rows":'), ("changed.csv", "report.html"))
 
 
 @dataclass(slots=True)
@@ -69,7 +72,8 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     with _of_runs():
         data = find_data(asked, home, first.settings, labels)
     folder = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
-    refuse_taken(config.output, by_training=False)
+    if config.output or config.overwrite:
+        refuse_kept(folder, COMPARED, overwrite=config.overwrite)
     seen = [note for name, folder in folders.items() for note in _learnt_from(name, folder, data, labels)]
     merged = {config.data.merge_labels, first.settings.columns.merge_labels}
     known = Known(labels, any_case=MergeLabels.case in merged)
@@ -344,13 +348,12 @@ def _write(
         verdict=f"{said[0]}.",
         warnings=found["warnings"],
     )
-    with refuse_unwritable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with results_folder(folder, COMPARED, overwrite=config.overwrite) as place:
         answers = ([words(one[at]) for one in (truth, *(one.answers for one in judged))] for at in changed.tolist())
         names = ["label", *(f"{PREDICTION} of {one.name}" for one in judged)]
-        write_answers(folder / "changed.csv", data.rows.pick(changed), names, answers)
-        write_page(folder / "report.html", page)
-        put_json(folder / "compare.json", found)
+        write_answers(place / "changed.csv", data.rows.pick(changed), names, answers)
+        write_page(place / "report.html", page)
+        put_json(place / "compare.json", found)
     for name, figures in found["models"].items():
         of = figures["accuracy"]
         say(f"{name}: accuracy {of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})")

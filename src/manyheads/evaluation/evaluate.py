@@ -28,7 +28,7 @@ from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
 from manyheads.inference.predict import answer_together, origin
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import read_json, refuse_taken, refuse_unwritable, within
+from manyheads.runs.folder import Results, read_json, refuse_kept, refuse_unwritable, within
 from manyheads.runs.summary import written_summary
 from manyheads.terminal import progress_bar
 
@@ -38,6 +38,15 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = DataConfig()
+EVALUATED = Results(
+    "evaluate",
+    "metrics.json",
+    ('"data":', '"split":', '"source":'),
+    (
+        *("predictions.csv", "predictions.parquet", "report.html"),
+        *(f"{name}.png" for name in ("loss", "accuracy", "f1", "reliability", "risk")),
+    ),
+)
 PART = "answers"  # of a classifier, while it is judged
 UNREAD = {  # the column of an answer that a model does not give, and by what it does
     Task.classify: ("target", "classes"),
@@ -122,6 +131,8 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
         n, said = learnt_texts(home, data.rows, labels)
         data.learnt = f"{said}: figures and lead flatter the model" if n else ""
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
+    if config.overwrite:
+        refuse_kept(folder, EVALUATED, overwrite=True)
 
     from manyheads.evaluation.decisions import read_costs
     from manyheads.evaluation.evaluation import Setup
@@ -179,7 +190,7 @@ def _kept_answers(
         home = run_folder(opened.path)
         files = [one for name in BASELINE if home and (one := home / name).is_file()]
         plain = {"tokens": config.batch.tokens, "baseline": [fingerprint(one) for one in files]}
-        of = origin(data.rows.digest(opened.labels()), opened, predictor, plain)
+        of = None if config.overwrite else origin(data.rows.digest(opened.labels()), opened, predictor, plain)
         with opened_answers(str(folder / PART), of=of, kept=False) as answers:
             yield answers
     finally:
@@ -195,8 +206,8 @@ def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPr
 
 def _check_output(config: EvaluateConfig, model: Path) -> None:
     begun = Path(config.output or home_of(config.run, model), f".{PART}.part")  # by a command that was killed
-    if not begun.exists():
-        refuse_taken(config.output, by_training=False)
+    if config.output and (config.overwrite or not begun.exists() or (begun.parent / EVALUATED.mark).exists()):
+        refuse_kept(Path(config.output), EVALUATED, overwrite=config.overwrite)
 
 
 def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:

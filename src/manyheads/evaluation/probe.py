@@ -20,7 +20,7 @@ from manyheads.data.rows import HALF, Known, Rows, joined
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.runs.config_file import read_yaml
-from manyheads.runs.folder import put_json, refuse_taken, refuse_unwritable, within
+from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder, within
 from manyheads.terminal import progress_bar, say, show_files
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class Check:
         return f"the answer is {self.label}" if self.label else "the answer stays"
 
 
+PROBED = Results("probe", "probe.json", ('"tests":', '"run":'), ("report.html",))
+
+
 @dataclass(slots=True)
 class Case:
     """A text, or a pair, and what its first text is changed to; `place` says where it is from."""
@@ -87,7 +90,8 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     data = find_data(asked, home, folder.settings, labels) if any(not one.template for one in tests) else None
     name = data.folder if data else "templates"
     output = Path(config.output or within(home_of(config.run, folder.path), "probe", name))
-    refuse_taken(config.output, by_training=False)
+    if config.output or config.overwrite:
+        refuse_kept(output, PROBED, overwrite=config.overwrite)
     cases = [cases_of(one, data.rows if data else None, config) for one in tests]
     for test, some in zip(tests, cases, strict=True):
         if any((len(one.texts) == 2) != folder.settings.pairs for one in some):
@@ -321,10 +325,9 @@ def _write(
             for one in found
         ],
     }
-    with refuse_unwritable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_page(folder / "report.html", _page(config, data, found))
-        put_json(folder / "probe.json", told)
+    with results_folder(folder, PROBED, overwrite=config.overwrite) as place:
+        write_page(place / "report.html", _page(config, data, found))
+        put_json(place / "probe.json", told)
     say(*_lines(found))
     show_files(folder, ["probe.json", "report.html"])
     return told

@@ -10,7 +10,7 @@ from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import evaluate_classifier, frequent_label
-from manyheads.evaluation.evaluate import EvaluationData
+from manyheads.evaluation.evaluate import EVALUATED, EvaluationData
 from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
 from manyheads.evaluation.intervals import plain
 from manyheads.evaluation.language_models import evaluate_masked, evaluate_texts
@@ -19,7 +19,7 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
 from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.linear.model import LinearBaseline
-from manyheads.runs.folder import put, put_json, read_curves, refuse_unwritable
+from manyheads.runs.folder import put, put_json, read_curves, results_folder
 from manyheads.runs.summary import (
     NETWORK,
     Interval,
@@ -149,17 +149,16 @@ def write_evaluation(
         **({"warnings": warnings} if classes else {}),
         **({"calibration": fitted.name} if fitted else {}),
     }
-    with refuse_unwritable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with results_folder(folder, EVALUATED, overwrite=config.overwrite) as place:
         for picture in (one for section in page.sections for one in section.pictures):
-            put(folder / f"{picture.name}.png", picture.png)
+            put(place / f"{picture.name}.png", picture.png)
         name, other = (
             f"predictions.{one.name}" for one in sorted(Predictions, key=lambda one: one != config.predictions)
         )
-        evaluation.write(folder / name)
-        (folder / other).unlink(missing_ok=True)
-        write_page(folder / "report.html", page)
-        put_json(folder / "metrics.json", metrics)
+        evaluation.write(place / name)
+        (place / other).unlink(missing_ok=True)
+        write_page(place / "report.html", page)
+        put_json(place / "metrics.json", metrics)
     show_evaluation(evaluation, data, warnings, folder, name)
     return metrics
 

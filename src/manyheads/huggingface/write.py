@@ -33,7 +33,7 @@ from manyheads.inference.format import CALIBRATION, OUTLIERS, home_of, open_fold
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
-from manyheads.runs.folder import refuse_taken, refuse_unwritable, replace_folder
+from manyheads.runs.folder import Results, refuse_kept, refuse_unwritable, replace_folder
 
 MODULES = "sentence_transformers.models"
 HEAD = "head.safetensors"
@@ -53,6 +53,16 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
 }
 OWN = "ManyheadsForSequenceClassification"
 """The class of `manyheads.transformers` for shapes of no family."""
+EXPORTED = Results(
+    "export",
+    "README.md",
+    ("Compared with the run on",),
+    (
+        *("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "thresholds.json", HEAD),
+        *("modules.json", "sentence_bert_config.json", "?_*/config.json", "?_*/model.safetensors"),
+        *("labels.json", "predict.py", "model.onnx", "model.pt2"),
+    ),
+)
 README = "# A text classifier\n\n{opens}.\n\nCompared with the run on {said}.\n"
 OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
 """Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
@@ -78,7 +88,7 @@ def export(config: ExportConfig) -> Path:
     model = opened.path
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
     folder = typed or home_of(config.run, model) / config.format.name
-    refuse_taken(str(folder), by_training=False)
+    refuse_kept(folder, EXPORTED, overwrite=config.overwrite)
     predictor = load(opened, TextClassifier)
     if predictor.calibration is not None:
         print(f"{CALIBRATION} of {model} is left out: the export answers as the run did before `manyheads calibrate`")
@@ -97,6 +107,7 @@ def export(config: ExportConfig) -> Path:
             said = fill(part)
         except ValueError as error:
             raise ValueError(f"run={config.run} {error}") from error
+        refuse_kept(folder, EXPORTED, overwrite=config.overwrite)  # something may have come in between
     print(f"{folder}: {opens}; compared with the run on {said}")
     return folder
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -115,8 +116,9 @@ class Answers:
         return rows
 
 
-def check_output(name: str) -> None:
-    """Raise ValueError if the file lies nowhere, holds something, or its name promises what is not written."""
+def check_output(name: str, *, overwrite: bool = False) -> None:
+    """Raise ValueError if the file lies nowhere, holds something, with `overwrite` something other than answers, or its
+    name promises what is not written."""
     if name == "-":
         return
     file, kind = Path(name), Path(name).suffix.lower()
@@ -133,12 +135,44 @@ def check_output(name: str) -> None:
         what = "is a folder" if file.is_dir() else f"lies in {file.parent}, which does not exist"
         raise ValueError(f"output={name} {what}: name a file in a folder that exists, or - for standard output")
     if file.exists() and file.stat().st_size:
-        raise ValueError(f"output={name} exists and is not empty: name another file, or remove it first")
+        ours = _are_answers(file)
+        if overwrite and not ours:
+            raise ValueError(
+                f"output={name} holds no answers of predict, and nothing else is replaced: name another file"
+            )
+        if not overwrite:
+            remedy = "replace these answers by overwrite=true" if ours else "remove it first"
+            raise ValueError(f"output={name} exists and is not empty: name another file, or {remedy}")
+
+
+def _are_answers(file: Path) -> bool:
+    """Whether the columns, or the first line, of a file are those of answers that were written here."""
+    kind = file.suffix.lower()
+    try:
+        if kind == ".parquet":
+            from pyarrow.parquet import read_schema
+
+            names = read_schema(file).names
+        else:
+            with file.open(encoding="utf-8", newline="") as lines:
+                if kind in SIGNS:
+                    csv.field_size_limit(MOST_CELL)
+                    first = next(lines)
+                    # answers are written with quotes around all names, which few other writers do
+                    names = next(csv.reader(chain([first], lines), delimiter=SIGNS[kind])) if first[0] == '"' else [""]
+                else:
+                    names = [*json.loads(next(lines))]
+    except (OSError, ValueError, TypeError, StopIteration, csv.Error, RecursionError):
+        return False
+    if any(not isinstance(one, str) for one in names):
+        return False
+    likely = "probabilities" in names or any(one.startswith("p_") for one in names)
+    return names[-1:] in (["generated"], ["hidden"]) or (likely and bool({"label", "labels"} & {*names}))
 
 
 @contextmanager
 def opened_answers(
-    name: str, *, ranked: bool = False, of: dict[str, str] | None = None, kept: bool = True
+    name: str, *, ranked: bool = False, of: dict[str, str] | None = None, kept: bool = True, overwrite: bool = False
 ) -> Iterator[Answers]:
     """What writes the answers; a file appears once it is whole. A ValueError, as where another process writes to it,
     leaves nothing of it.
@@ -147,6 +181,7 @@ def opened_answers(
         kept: False: the part is for the block alone, and gone after it.
         of: what the answers follow from, by name. Where a part of the very same is there, it goes on, and its
             `progress` says after how many chunks of the input. None: what is interrupted begins anew.
+        overwrite: the file may hold answers, which are there until the new ones are whole.
     """
     place = Path(name).resolve()
     if name == "-":
@@ -168,7 +203,7 @@ def opened_answers(
             answers = Answers(name, ranked, file.write, progress, part=file)
             answers.saved = _saver(file, record, passing, progress) if of is not None else file.flush
             try:
-                check_output(name)  # another process may have written it until now
+                check_output(name, overwrite=overwrite)  # another process may have written it until now
                 yield answers
                 file.flush()
                 if kept:

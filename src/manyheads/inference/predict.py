@@ -84,7 +84,8 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     for line in rules.words() if rules else ():
         print(one_line(line), file=sys.stderr)
     of = _origin(config, folder, predictor, f"{rules} {outliers.digest if outliers else ''}")
-    answers = opened_answers(config.output, ranked=bool(config.top_k), of=of)
+    of = None if config.overwrite else of
+    answers = opened_answers(config.output, ranked=bool(config.top_k), of=of, overwrite=config.overwrite)
     apart = config.output != "-" or not sys.stdout.isatty()  # from a terminal's own answers
     with texts as chunks, answers as file, row_counter(apart) as count:
         before = file.progress.rows
@@ -149,7 +150,10 @@ def _check(config: PredictConfig) -> ModelFolder:
     if config.top_k and task is not Task.classify:
         raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
     check_members(config.members, folder)
-    check_output(config.output)
+    check_output(config.output, overwrite=config.overwrite)
+    for name in ("input", "labelled") if config.overwrite else ():
+        if (read := Path(getattr(config, name))).is_file() and Path(config.output).resolve() == read.resolve():
+            raise ValueError(f"output={config.output} is what {name} names, which is read: name another file")
     return folder
 
 

@@ -16,11 +16,12 @@ from manyheads.config.fields import install_extra, show
 from manyheads.evaluation.evaluate import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
-from manyheads.runs.folder import within
+from manyheads.runs.folder import Results, refuse_kept, within
 from manyheads.terminal import progress_bar, say, show_files
 
 SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")  # of a page, in their order
 WAYS = 'text="...", input=FILE or split=validation'
+STUDIED = Results("look split=", "study.json", ('"heads":', '"split":'), ("study.html",))
 NO_CAPTUM = f"attribution=true needs a package that is not installed: {install_extra('attribute')}"
 
 
@@ -190,6 +191,8 @@ def study(config: LookConfig) -> dict[str, Any]:
             'class of a text: look at single texts by text="..." or input=FILE'
         )
     labels = opened.labels()
+    folder = Path(config.output, config.split) if config.output else within(home, "look", config.split)
+    refuse_kept(folder, STUDIED, overwrite=True)
     task = find_data(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
 
     from manyheads.inference.classifier import TextClassifier
@@ -206,7 +209,6 @@ def study(config: LookConfig) -> dict[str, Any]:
             seed=config.seed,
             progress=progress,
         )
-    folder = Path(config.output, config.split) if config.output else within(home, "look", config.split)
     written = write_study(folder, found, task)
     show_study(found, f"{task.name}, {task.split}: the heads over {len(rows):,} rows")
     show_files(folder, ["study.json", "study.html"])

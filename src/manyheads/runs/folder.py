@@ -14,8 +14,8 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 from manyheads.distributed.ranks import job_name, this_process
 
@@ -40,6 +40,8 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         os.rename(part, folder)
         flush(folder.parent)
     finally:
+        if old.exists() and not folder.exists():
+            os.rename(old, folder)
         shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
@@ -225,6 +227,73 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
         )
     if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"output={folder} exists and is not empty: name a new folder")
+
+
+class Results(NamedTuple):
+    """What a verb writes to a folder of its own: `mark` is always among it and holds all of `words`; files that it may
+    write, too, are called like one of `others`."""
+
+    verb: str
+    mark: str
+    words: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def refuse_kept(folder: Path, of: Results, *, overwrite: bool) -> None:
+    """Refuse a folder that holds something, with `overwrite` one that holds anything but results of that verb: the
+    first process asks before any work, the others never."""
+    if not is_first_process():
+        return
+    taken = folder.is_dir() and any(folder.iterdir())
+    strange = _strange(folder, of) if taken else ""
+    if taken and overwrite and strange:
+        raise ValueError(
+            f"output={folder} holds {strange}, and nothing but results of {of.verb} is replaced: name a new folder"
+        )
+    if taken and not overwrite and not strange:
+        raise ValueError(
+            f"output={folder} exists and is not empty: name a new folder, or replace these results of {of.verb} by "
+            "overwrite=true"
+        )
+    if not overwrite or not taken:
+        refuse_taken(str(folder), by_training=False)
+
+
+def _strange(folder: Path, of: Results) -> str:
+    """What shows that a folder is not, or not only, what the verb has written there; empty if it is."""
+    known = [PurePosixPath(one) for one in (of.mark, *of.others)]
+
+    def is_one_of(name: PurePosixPath, those: list[PurePosixPath]) -> bool:
+        return any(len(name.parts) == len(one.parts) and name.match(str(one)) for one in those)
+
+    is_empty = True
+    for place, folders, files in os.walk(folder):
+        for name in sorted([*folders, *files]):
+            path = PurePosixPath(place, name).relative_to(folder)
+            if name.startswith(".") and ".part" in name and name in files:
+                continue  # what a kill has left
+            is_empty = False
+            if Path(place, name).is_symlink() or not is_one_of(
+                path, known if name in files else [one.parent for one in known]
+            ):
+                return f"{path}, which {of.verb} does not write"
+    mark = folder / of.mark
+    text = mark.read_text(encoding="utf-8", errors="replace") if mark.is_file() else ""
+    return "" if is_empty or all(word in text for word in of.words) else f"no {of.mark} of {of.verb}"
+
+
+@contextmanager
+def results_folder(folder: Path, of: Results, *, overwrite: bool) -> Iterator[Path]:
+    """Where results are to be written: `folder`, made if need be, or with `overwrite` an empty one that takes its place
+    once the block ends: after an error nothing has changed."""
+    with refuse_unwritable(folder):
+        if overwrite:
+            with replace_folder(folder.resolve()) as part:
+                yield part
+                refuse_kept(folder, of, overwrite=True)  # something may have come in between
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder
 
 
 def ranks_folder(folder: Path, timeout: float) -> Path:
