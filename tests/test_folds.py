@@ -119,6 +119,10 @@ def test_the_mean_over_folds_holds_as_often_as_it_says(p, n, n_folds):
 def test_runs_of_several_seeds_that_are_alike_are_as_sure_as_their_rows():
     one, other = share_interval(29, 30), share_interval(30, 30)
     assert seed_interval([other] * 3) == other, "their spread says nothing"
+    rounded = share_interval(19, 20)  # of three of which the mean is another float
+    assert seed_interval([rounded] * 3).low == rounded.low
+    assert seed_interval([1.0, other]).low == share_interval(1, 1).low, "one of unknown rows"
+    assert fold_interval([0.95] * 3, 0.5).low < 0.9
     found = seed_interval([one, other, other])
     low, _ = stats.t.interval(0.95, 2, loc=found.value, scale=stats.sem([one.value, 1, 1]))
     assert (found.low, found.high) == (pytest.approx(low), 1.0)

@@ -1,6 +1,7 @@
 """Figures that must be reached: which words are understood, what they are compared with, and the exit code."""
 
 import csv
+import json
 import operator
 
 import numpy as np
@@ -131,6 +132,29 @@ def test_evaluate_and_compare_are_gates(there, capsys):
     assert main([*two, "output=two", "require=[change.accuracy.low>0]"]) == 3
     assert (there / "two" / "compare.json").is_file()
     assert "change.accuracy.low" in capsys.readouterr().err
+
+
+def test_a_figure_of_labels_alone_is_refused_before_anything_is_answered(there, capsys):
+    two = ["compare", "runs=[run,run/model]", "hardware=cpu", "output=never-compared"]
+    assert main([*two, "require=[change.micro_precision>0]"]) == 2
+    assert "change.micro_precision>0 names no figure" in capsys.readouterr().err
+    assert not (there / "never-compared").exists()
+
+
+def test_folds_of_labels_are_asked_for_no_figure_of_classes(there, capsys):
+    rows = [json.dumps({"text": f"a {at}", "labels": ["x", "y"]}) for at in range(40)]
+    (there / "labels.jsonl").write_text("\n".join(rows))
+    words = ["train", *FAST, "data.path=labels.jsonl", "data.label=labels", "data.folds=2", "output=never-folded"]
+    assert main([*words, "require=[calibration_error<0.1]"]) == 2
+    assert "calibration_error<0.1 names no figure" in capsys.readouterr().err
+    assert not (there / "never-folded").exists()
+
+
+def test_what_a_shell_has_cut_is_answered_with_quotes(capsys):
+    assert main(["train", "require=[accuracy.low"]) == 2
+    assert "'require=[accuracy.low>0.85,macro_f1>0.8]', in quotes" in capsys.readouterr().err
+    assert main(["train", "require=accuracy=>0.5"]) == 2
+    assert "write accuracy>0.5 or accuracy<0.5" in capsys.readouterr().err
 
 
 def test_folds_are_a_gate_as_a_whole(there, capsys):

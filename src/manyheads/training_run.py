@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.fields import check_training, plain_settings, to_plain
-from manyheads.config.required import SUMMARY_OF_CLASSES, SUMMARY_OF_LABELS, bounds_of, check_reached
+from manyheads.config.required import (
+    OF_CLASSES,
+    OF_LABELS,
+    SUMMARY_OF_CLASSES,
+    SUMMARY_OF_LABELS,
+    bounds_of,
+    check_reached,
+)
 from manyheads.data.rows import Splits
 from manyheads.data.texts import check_rows, check_size, read_rows
 from manyheads.distributed.heartbeat import watched
@@ -103,7 +110,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
     What was stopped goes on with the fold where it was: a run that is finished is left as it is.
     """
     if run.dry:
-        train(replace(run, data=replace(run.data, fold=1)))
+        train(replace(run, data=replace(run.data, fold=1), require=""))
         return
     if this_process().started_by:
         raise ValueError(
@@ -111,6 +118,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
             f"{this_process().started_by} started several: start it once, with hardware.devices"
         )
     splits = read_rows(run, with_test=False, with_unread=True)
+    bounds_of(run.require, OF_LABELS if splits.multi else OF_CLASSES)
     check_rows(run, splits)
     folder = start_folder(run.output, again=run.resume is not Resume.never)
     with held(folder):

@@ -314,7 +314,10 @@ def test_odd_names_of_runs_are_taken_as_they_are(tmp_path: Path, capsys, monkeyp
             "runs folder=outputs where=model.heads=3",
             "model.heads is neither a column, a setting nor a figure of these runs: did you mean model.n_heads?",
         ),
-        ("runs where=accuracy", "where=accuracy is not understood: write it as where=[data=reviews, accuracy>0.8]"),
+        (
+            "runs where=accuracy",
+            "where=accuracy is not understood: write it as 'where=[data=reviews, accuracy>0.8]', in quotes",
+        ),
         ("runs runs=[a,b] where=seed=0", "where=seed=0 does nothing with runs, which names them: remove one of them"),
         ("runs format=xml", "format=xml is not a choice: choose table, csv or json"),
         ("report", "run is empty: name a finished run, for example run=outputs/my-run"),

@@ -8,7 +8,7 @@ from manyheads.config.data import DataConfig, OnBadRow, Source
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import one_of, show
 from manyheads.config.model import GenerateConfig
-from manyheads.config.required import CHANGE, HELP, OF_ANSWERS, OF_TASK, bounds_of
+from manyheads.config.required import CHANGE, HELP, OF_SETS, OF_TASK, bounds_of
 from manyheads.config.training import Accelerator, Precision
 
 
@@ -203,7 +203,7 @@ class CompareConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
-        bounds_of(self.require, [*OF_ANSWERS, *(f"{CHANGE}{name}" for name in OF_ANSWERS)])
+        bounds_of(self.require, [*OF_SETS, *(f"{CHANGE}{name}" for name in OF_SETS)])
 
 
 OnBadText = Enum("OnBadText", {"raise": "raise", "drop": "drop", "empty": "empty"})

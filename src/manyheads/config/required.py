@@ -37,7 +37,8 @@ OF_TASK = {
     Task.seq2seq: ("exact_match", "token_accuracy", "loss"),
     Task.pretrain: ("masked_accuracy", "perplexity", "loss"),
 }
-OF_ANSWERS = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "micro_precision", "micro_recall")
+OF_ANSWERS = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall")  # of compare
+OF_SETS = (*OF_ANSWERS, "micro_precision", "micro_recall")  # where a row has any number of labels
 
 
 class RequirementError(ValueError):
@@ -65,7 +66,7 @@ def conditions_of(where: str, name: str, example: str) -> list[tuple[str, str, s
     inside = where.strip()
     inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
     found = [CONDITION.fullmatch(one) for one in COMMA.split(inside)] if inside.strip() else []
-    require(None not in found, f"{name}={show(where)} is not understood: write it as {example}")
+    require(None not in found, f"{name}={show(where)} is not understood: write it as '{example}', in quotes")
     return [(one[1], one[2], one[3]) for one in found if one]
 
 
@@ -85,7 +86,8 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
             near = nearest(figure, known)
             remedy = f"did you mean {near}?" if near else f"choose {one_of([*known])}, each with .low or .high"
             raise ValueError(f"{typed} names no figure that is measured here: {remedy}")
-        require(sign in BOUNDS, f"{typed} is no bound: write {name}>{to or '0.8'} or {name}<{to or '0.8'}")
+        shown = to.lstrip("<>=! ") or "0.8"
+        require(sign in BOUNDS, f"{typed} is no bound: write {name}>{shown} or {name}<{shown}")
         try:
             number = float(to)
         except ValueError:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, MergeLabels, Task
 from manyheads.config.fields import listed, show, to_plain
-from manyheads.config.required import CHANGE, check_reached
+from manyheads.config.required import CHANGE, OF_ANSWERS, OF_SETS, bounds_of, check_reached
 from manyheads.data.files import read_file
 from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
 from manyheads.data.table import Table, coded, require_whole, taken
@@ -68,6 +68,8 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     labels, home = first.labels(), run_folder(first.path)
     for name, folder in folders.items():
         _require_alike(name, folder, first_name, first)
+    measured = OF_SETS if first.settings.multi else OF_ANSWERS
+    bounds_of(config.require, [*measured, *(f"{CHANGE}{name}" for name in measured)])
     asked = EvaluateConfig(run=first_name, split=config.split, data=config.data)
     with _of_runs():
         data = find_data(asked, home, first.settings, labels)

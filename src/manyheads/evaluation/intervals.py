@@ -199,7 +199,7 @@ def fold_interval(values: Sequence[float | Interval], ratio: float, *, share: bo
     say, which are of other rows each: their distances add up as independent errors do, Zou and Donner (2008).
     """
     found = mean_interval([float_of(one) for one in values], share=share, ratio=ratio)
-    each = _known(values, found, share=share)
+    each = _known(values, share=share)
     below = math.hypot(*(one.value - one.low for one in each)) / len(values)
     above = math.hypot(*(one.high - one.value for one in each)) / len(values)
     return Interval(found.value, min(found.low, found.value - below), max(found.high, found.value + above))
@@ -209,7 +209,7 @@ def seed_interval(values: Sequence[float | Interval], *, share: bool = True) -> 
     """The mean of a figure over runs that differ by their seed, judged on the same rows: Student's. Of runs that are
     all alike the spread says nothing: the ends are then those of the runs themselves."""
     found = mean_interval([float_of(one) for one in values], share=share)
-    if found.low < found.high or not (each := _known(values, found, share=share)):
+    if not _alike(values) or not (each := _known(values, share=share)):
         return found
     return Interval(found.value, min(one.low for one in each), max(one.high for one in each))
 
@@ -218,12 +218,17 @@ def float_of(figure: float | Interval) -> float:
     return figure.value if isinstance(figure, Interval) else figure
 
 
-def _known(values: Sequence[float | Interval], mean: Interval, *, share: bool) -> list[Interval]:
-    """The intervals that figures have of their own. A share without one is of a single row at least, which counts where
-    nothing else is known."""
+def _alike(values: Sequence[float | Interval]) -> bool:
+    """Of values that are all alike the mean may round to another, which gives Student's interval a width."""
+    return len({float_of(one) for one in values}) == 1
+
+
+def _known(values: Sequence[float | Interval], *, share: bool) -> list[Interval]:
+    """The intervals that figures have of their own; none where some lack one. A share without one is of a single row at
+    least, which counts where all are alike, so that their spread says nothing."""
+    if share and _alike(values):
+        return [one if isinstance(one, Interval) else share_interval(one, 1) for one in values]
     each = [one for one in values if isinstance(one, Interval)]
-    if share and not each and mean.low == mean.high:
-        return [share_interval(float_of(one), 1) for one in values]
     return each if len(each) == len(values) else []
 
 
