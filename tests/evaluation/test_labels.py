@@ -69,13 +69,14 @@ def test_python_gets_labels_and_probabilities(label_folder: Path) -> None:
 
 
 def test_predict_writes_a_list_of_labels_a_line(label_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("id,labels,text\n7,old,a good film\n8,,\n")
+    (tmp_path / "in.csv").write_text("id,labels,text\n7,old,a good film\n8,,bad\n9,,\n")
     output = tmp_path / "out.jsonl"
     predict(PredictConfig(run=str(label_folder), input=str(tmp_path / "in.csv"), output=str(output), hardware=CPU))
-    first, second = map(json.loads, output.read_text().splitlines())
+    first, second, third = map(json.loads, output.read_text().splitlines())
     assert list(first) == ["id", "input_labels", "text", "labels", "probabilities"]
-    expected = load_to_answer(label_folder).predict(["a good film", ""])
+    expected = load_to_answer(label_folder).predict(["a good film", "bad"])
     assert [first["labels"], second["labels"]] == [one.labels for one in expected]
+    assert (third["labels"], {*third["probabilities"].values()}) == (None, {None})
     assert first["probabilities"] == pytest.approx(expected[0].probabilities, abs=2e-6)
 
 
