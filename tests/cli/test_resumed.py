@@ -145,6 +145,18 @@ def test_a_sweep_trains_it_again_with_each_value(folder, tmp_path, monkeypatch):
     ]
 
 
+def test_a_sweep_trains_several_runs_again(folder, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    save_run(RunConfig(seed=8), tmp_path / "other" / "config.yaml")
+    assert cli.main(["train", "-m", f"again={folder},other", "hydra.sweep.dir=there"]) == 0
+    places = [(str(folder), 0), (str(tmp_path / "other"), 1)]
+    assert seen == [compose("train", [f"again={place}", f"output=there/{at}"]) for place, at in places]
+    assert cli.main(["train", "-m", f"again={folder},nowhere"]) == 2
+
+
 def test_other_weights_bring_their_shape(model_folder, folder):
     run = compose("train", [f"again={folder}", f"init_from={model_folder}"])
     plain = compose("train", [f"init_from={model_folder}"])

@@ -9,6 +9,7 @@ import copy
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Literal, overload
@@ -29,7 +30,15 @@ from manyheads.cli.implied import (
     settle_paths,
 )
 from manyheads.cli.overrides import ASIDE, Typed, hydra_word, read_overrides
-from manyheads.cli.sweeps import check_jobs, hydra_words, of_one_job, placed, say_split, sentence_of_launcher
+from manyheads.cli.sweeps import (
+    check_jobs,
+    hydra_words,
+    keep_split,
+    of_one_job,
+    placed,
+    say_split,
+    sentence_of_launcher,
+)
 from manyheads.cli.verbs import VERBS, Config, conf_folder, own_settings
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, Task
 from manyheads.config.facts import having, settings
@@ -197,10 +206,14 @@ def run_hydra(
     _imply_presets(verb, typed, config_dir)
     values, of_experiment, bring = _base(verb, typed, typed.groups, config_dir)
     own = [*hydra_words(typed), *ASIDE] if sweep else []
-    jobs = ({}, *typed.later) if sweep else ()
-    check_jobs(
-        (_resolved(verb, copy.deepcopy(values), of_experiment, bring, typed.values | one) for one in jobs), typed
-    )
+
+    def resolved(further: dict[str, Any]) -> Config:
+        job, base = replace(typed, values=typed.values | further), copy.deepcopy(values)
+        if "again" in further:  # another run
+            base, _, _ = _base(verb, job, typed.groups, config_dir)
+        return _resolved(verb, base, of_experiment, bring, job.values)
+
+    check_jobs(map(resolved, ({}, *typed.later) if sweep else ()), typed)
     refuse_settings(verb, typed, own, config_dir)
     words = [word for word in typed.words if word not in own]
     if sweep:
@@ -222,8 +235,9 @@ def _one_job(
 
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
-    values, of_experiment, bring = _base(verb, typed, groups, config_dir)
-    own = of_one_job(values, by_name(VERBS[verb].config, values_of(config)), typed)
+    own = of_one_job(by_name(VERBS[verb].config, values_of(config)), typed)
+    values, of_experiment, bring = _base(verb, replace(typed, values=own), groups, config_dir)
+    keep_split(values, typed)
     return task(lambda: placed(_resolved(verb, values, of_experiment, bring, own), folder))
 
 

@@ -49,7 +49,7 @@ class OwnPresets(FileConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         file, group = Path(self.path, self._normalize_file_name(config_path)), config_path.rpartition("/")[0]
-        header = self._get_header_dict(file.read_text(encoding="utf-8"))
+        header = self._get_header_dict(file.read_text(encoding="utf-8", errors="replace"))
         package = (header.get("package") or "_group_").replace("_group_", group.replace("/", "."))
         content = preset_yaml(file, VERBS[self.verb].config, "" if package == "_global_" else f"{package}.")
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(content), header)

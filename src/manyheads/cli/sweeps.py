@@ -174,16 +174,20 @@ def refuse_ranges(typed: Typed) -> None:
             raise ValueError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
 
 
-def of_one_job(values: dict[str, Any], composed: dict[str, Any], typed: Typed) -> dict[str, Any]:
+def of_one_job(composed: dict[str, Any], typed: Typed) -> dict[str, Any]:
     """The settings of a job that were typed, by dotted name: of several values the one that Hydra has `composed` for
-    it. Rows that are carved out stay those of the first seed where seeds vary, which is put into the job's `values`."""
+    it."""
     own = dict(typed.values)
     for name in typed.swept:
         listed = {repr(hydra_value(one)): one for one in _values(typed, name)}
         own[name] = listed.get(repr(composed[name]), composed[name])
+    return own
+
+
+def keep_split(values: dict[str, Any], typed: Typed) -> None:
+    """Rows that are carved out stay those of the first seed where seeds vary, which is put into a job's `values`."""
     if _keeps_split(values, typed):
         values["data"]["split_seed"] = typed.values["seed"]
-    return own
 
 
 def say_split(values: dict[str, Any], typed: Typed) -> None:

@@ -91,10 +91,14 @@ def plain_yaml(text: str, schema: type | None = None, where: str = "") -> Any:
 
 
 def preset_yaml(file: Path, schema: type, where: str) -> Any:
-    """Likewise what a person's own preset says, which may hold aliases; an empty one is an empty mapping."""
-    loader = _Loader(file.read_text(encoding="utf-8"))
-    loader.name = str(file)
-    return _content(loader, schema, where) or {}
+    """Likewise what a person's own preset says, which may hold aliases; an empty one is an empty mapping. A `YAMLError`
+    says what cannot be read."""
+    try:
+        loader = _Loader(file.read_text(encoding="utf-8"))
+        loader.name = str(file)
+        return _content(loader, schema, where) or {}
+    except (ValueError, RecursionError) as error:  # not UTF-8, a number of 5000 digits
+        raise yaml.YAMLError(first_line(error)) from error
 
 
 def _content(loader: "_Loader", schema: type | None, where: str) -> Any:
