@@ -80,6 +80,7 @@ class SaidError(Exception):
     def __init__(self, said, options=None):
         super().__init__(said)
         self.options = options
+        self.missing_cfg_file = None
 
 
 def test_what_hydra_says_of_a_preset_becomes_our_sentence():
@@ -95,6 +96,11 @@ def test_what_hydra_says_of_a_preset_becomes_our_sentence():
     lost = SaidError("In 'experiment/x': Could not find 'model/y'\n\nAvailable options:\n\ta\n\tb", ["a", "b"])
     assert composition_sentence(lost, ["experiment=x"], RunConfig) == (
         "preset experiment/x: Could not find 'model/y': choose a or b"
+    )
+    missing = SaidError("In 'model/mine': Could not load 'model/nope'.\n\nConfig search path:\n\tprovider=main")
+    missing.missing_cfg_file = "model/nope"
+    assert composition_sentence(missing, ["model=mine"], RunConfig) == (
+        "preset model/mine: its defaults name model/nope, which is no preset: name one that there is, or remove it"
     )
     assert composition_sentence(SaidError(""), ["model=x"], RunConfig) == (
         "preset model=x: it cannot be used (SaidError): fix the file"

@@ -68,6 +68,8 @@ def read(path, **more):
         (["credit card", "credit  card", "credit\u00a0card", "credit\tcard", "cash"], ["cash", "credit card"]),
         (["cafe\u0301", "caf\u00e9", "tea"], ["caf\u00e9", "tea"]),
         (["True", "true", "TRUE", "no"], ["no", "true"]),
+        ([-0.0, 1.0], ["0", "1"]),
+        ([1e20, 2.0], ["1e+20", "2.0"]),
     ],
 )
 def test_classes_are_the_same_in_every_format(tmp_path, kind, cells, names):

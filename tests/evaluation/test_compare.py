@@ -25,11 +25,11 @@ from manyheads.config import (
     RunConfig,
     run_data,
 )
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, parted
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
 from manyheads.evaluation.calibrate import calibrate
-from manyheads.evaluation.compare import Judged, compare, compared, mcnemar, names_of, rows_needed, verdict
+from manyheads.evaluation.compare import Judged, _words, compare, compared, mcnemar, names_of, rows_needed, verdict
 from manyheads.evaluation.evaluate import EvaluationData, evaluate
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
@@ -298,3 +298,13 @@ def test_differences_are_those_of_a_paired_bootstrap() -> None:
     assert change["value"] == pytest.approx(gain.mean())
     assert (change["low"], change["high"]) == pytest.approx((gain.mean() - spread, gain.mean() + spread), abs=4e-3)
     assert verdict(pair, 900).startswith("b is better than a" if pair["p_holm"] < 0.05 else "b and a cannot be told")
+
+
+def test_a_class_is_written_by_its_name_and_labels_as_they_are_read_back():
+    labels = ["R&D | research", "[other]"]
+    assert [_words(np.int32(at), labels) for at in range(2)] == labels
+    assert [parted(_words(np.array(one, dtype=bool), labels)) for one in ([1, 0], [1, 1], [0, 0])] == [
+        labels[:1],
+        labels,
+        [],
+    ]

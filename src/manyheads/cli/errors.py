@@ -83,6 +83,8 @@ def composition_sentence(error: BaseException, chosen: Sequence[str], schema: ty
         return f"{where}: {unknown_sentence(key[1], None, schema).replace('=null ', ' ', 1)}"
     if options := getattr(error, "options", None):
         return f"{where}: {lines[0].partition(': ')[2]}: choose {one_of(list(options))}"
+    if missing := getattr(error, "missing_cfg_file", None):
+        return f"{where}: its defaults name {missing}, which is no preset: name one that there is, or remove it"
     reason = lines[1] if file and len(lines) > 1 else getattr(error, "problem", None) or lines[0]
     return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): fix the file"
 

@@ -232,7 +232,7 @@ def spelled(cell: object) -> str:
     signs that cannot be seen; true and false as JSON has them, numbers as Python writes them. Empty: there is none."""
     if cell is None or cell != cell:
         return ""
-    name = f"{int(cell)}.0" if isinstance(cell, float) and cell.is_integer() else str(cell)
+    name = str(cell + 0.0 if isinstance(cell, float) else cell)  # of -0.0, 0.0
     if not name.isascii():
         name = composed(UNSEEN.sub("", name))
     name = " ".join(name.split())
@@ -260,9 +260,9 @@ class Known:
 
 
 def whole(name: str) -> str:
-    """A number without a fraction of zeros."""
+    """A number without a fraction of zeros, or the sign of -0."""
     found = WHOLE.fullmatch(name)
-    return found[1] if found else name
+    return name if not found else "0" if found[1] == "-0" else found[1]
 
 
 def label_names(

@@ -65,7 +65,8 @@ class Suspects:
 
     def likelier(self, at: int, labels: list[str]) -> str:
         """The likeliest class, or the labels that are likelier than not, of the row at a place."""
-        return joined([labels[one] for one in np.flatnonzero(self.given(at)).tolist()]) or NONE
+        names = [labels[one] for one in np.flatnonzero(self.given(at)).tolist()]
+        return (joined(names) or NONE) if self.multi else names[0]
 
     def given(self, at: int) -> np.ndarray:
         """The same as marks `(C,)`."""

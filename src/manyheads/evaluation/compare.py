@@ -365,8 +365,10 @@ def _write(
 
 
 def _words(answer: Any, labels: list[str]) -> str:
-    ids = answer.nonzero()[0].tolist() if getattr(answer, "ndim", 0) else [int(answer)]
-    return joined([labels[one] for one in ids])
+    """The class, or all labels `joined`."""
+    if not getattr(answer, "ndim", 0):
+        return labels[int(answer)]
+    return joined([labels[one] for one in answer.nonzero()[0].tolist()])
 
 
 def _sections(found: dict[str, Any]) -> "list[Section]":

@@ -285,7 +285,7 @@ def judged(
     def words(given: Any, likely: Any) -> str:
         names = [classifier.labels[one] for one in given.nonzero()[0].tolist()]
         shown = f" ({test.label} {likely[at]:.3f})" if test.label else f" ({likely.max():.3f})"
-        return (joined(names) or "no label") + shown
+        return ((joined(names) or "no label") if classifier.multi else names[0]) + shown
 
     failures = [
         {
