@@ -3,15 +3,18 @@
 import csv
 import json
 import operator
+import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import manyheads.cli.main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config import Task
+from manyheads.config import RunConfig, Task
 from manyheads.config.required import (
     OF_CLASSES,
     OF_LABELS,
@@ -24,6 +27,7 @@ from manyheads.config.required import (
 )
 from manyheads.evaluation.metrics import score_labels
 from manyheads.runs.folder import read_json
+from manyheads.runs.summary import Interval
 
 FAST = ["debug=fast", "hardware=cpu", "linear=false", "data.path=rows.csv"]
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -155,6 +159,24 @@ def test_what_a_shell_has_cut_is_answered_with_quotes(capsys):
     assert "'require=[accuracy.low>0.85,macro_f1>0.8]', in quotes" in capsys.readouterr().err
     assert main(["train", "require=accuracy=>0.5"]) == 2
     assert "write accuracy>0.5 or accuracy<0.5" in capsys.readouterr().err
+
+
+def test_a_figure_that_is_missed_ends_no_sweep(there, capsys, monkeypatch):
+    words = ["evaluate", "-m", "run=run", "split=test,validation", "hardware=cpu", "predictions=parquet"]
+    assert main([*words, "require=[loss<0]"]) == 3
+    assert capsys.readouterr().err.count("loss<0 is not met") == 2
+    assert len([*(there / "run" / "evaluate").glob("*/predictions.parquet")]) == 2
+
+    def missed(verb, config):
+        error = RequirementError("accuracy>1 is not met")
+        error.summary = SimpleNamespace(
+            best={"metric": "loss"}, validation={"loss": Interval(0.25, 0.1, 0.5)}, members={}
+        )
+        raise error
+
+    monkeypatch.setattr(cli, "call", missed)
+    score = cli._one_of_many("train", os.getpid(), RunConfig)
+    assert (score, score.missed) == (0.25, "accuracy>1 is not met")
 
 
 def test_folds_are_a_gate_as_a_whole(there, capsys):

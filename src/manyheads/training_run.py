@@ -19,6 +19,7 @@ from manyheads.config.required import (
     OF_LABELS,
     SUMMARY_OF_CLASSES,
     SUMMARY_OF_LABELS,
+    RequirementError,
     bounds_of,
     check_reached,
 )
@@ -147,7 +148,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
         check_reached(run.require, read_json(folder / "metrics.json"), f"all rows of {folder}")
 
 
-def check_figures(run: RunConfig, folder: Path) -> None:
+def check_figures(run: RunConfig, folder: Path, summary: "Summary | None" = None) -> None:
     """Compare what summary.json in `folder` holds with `run.require`; of processes that this package has started, the
     one that started them does.
 
@@ -158,7 +159,11 @@ def check_figures(run: RunConfig, folder: Path) -> None:
         from manyheads.runs.summary import written_summary
 
         written = written_summary(folder)
-        check_reached(run.require, written[written["judged_on"]], f"the {written['judged_on']} rows of {folder}")
+        try:
+            check_reached(run.require, written[written["judged_on"]], f"the {written['judged_on']} rows of {folder}")
+        except RequirementError as missed:
+            missed.summary = summary
+            raise
 
 
 def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int) -> None:
@@ -231,7 +236,7 @@ def train_here(
             one.judged({"validation": plain(summary.validation), "test": plain(summary.test)}, summary.steps)
     show_summary(summary, folder / "run.log")
     if this_process().is_first:
-        check_figures(run, folder)
+        check_figures(run, folder, summary)
     return summary
 
 
@@ -284,8 +289,9 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
         on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
         from manyheads.runs.summary import read_summary
 
-        check_figures(run, folder)
-        return read_summary(folder / "summary.json")
+        summary = read_summary(folder / "summary.json")
+        check_figures(run, folder, summary)
+        return summary
 
 
 @contextmanager

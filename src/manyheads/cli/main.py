@@ -28,6 +28,7 @@ from manyheads.cli.verbs import VERBS, Config, choices
 from manyheads.config import AblateConfig, RunConfig, TuneConfig
 from manyheads.config.facts import Setting, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
+from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import leave_with
 from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
@@ -149,8 +150,9 @@ def _run(words: list[str]) -> int:
         task = partial(_one_of_many, verb, os.getpid())
         with nullcontext() if "-m" in asked.flags else _written_at_the_end():
             scores = run_hydra(verb, asked.flags, asked.overrides, task, asked.config_dir)
-        show_jobs([score for score in scores if score is not None])
-        return 0
+        show_jobs([score for score in scores if score is not None and score.summary])
+        missed = [score.missed for score in scores if score is not None and score.missed]
+        return max((_say(one, RequirementError.exit_code) for one in missed), default=0)
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     from manyheads.distributed.slurm import is_for_the_queue, write_job
 
@@ -224,7 +226,8 @@ def _unknown_flag(verb: str, word: str) -> str:
 
 def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
     """One job of a sweep; the `Score` of a run, if it made one. A mistake ends the whole sweep with its sentence, not
-    with Hydra's traceback; what ends a job that a launcher runs outside of the process `sweep` is told there."""
+    with Hydra's traceback; what ends a job that a launcher runs outside of the process `sweep` is told there. A figure
+    that is missed ends no sweep."""
     from manyheads.cli.sweeps import JobError, Score, refuse_many_devices
 
     is_here = os.getpid() == sweep
@@ -232,8 +235,15 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
     try:
         config = make()
         refuse_many_devices(config)
-        summary = call(verb, config)
-        return Score.of(summary, config) if isinstance(config, RunConfig) and summary is not None else None
+        try:
+            summary, missed = call(verb, config), ""
+        except RequirementError as error:
+            summary, missed = error.summary, str(error)
+        score = Score.of(summary, config) if isinstance(config, RunConfig) and summary is not None else None
+        if missed:
+            score = Score("nan") if score is None else score
+            score.missed = missed
+        return score
     except BrokenPipeError as error:
         raise SystemExit(_reader_left()) from error
     except SystemExit as stop:

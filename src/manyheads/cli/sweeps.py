@@ -34,10 +34,11 @@ class JobError(Exception):
 
 class Score(float):
     """The network's validation figure of a job, the one of `checkpoint.metric`, as Hydra's sweepers read it: a linear
-    model that answers with it may hide what varies. And its summary and settings."""
+    model that answers with it may hide what varies. And its summary and settings, and which figure was `missed`."""
 
     summary: Any = None
     run: Any = None
+    missed: str = ""
 
     @classmethod
     def of(cls, summary: Any, run: RunConfig) -> "Score":

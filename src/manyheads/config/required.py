@@ -42,9 +42,11 @@ OF_SETS = (*OF_ANSWERS, "micro_precision", "micro_recall")  # where a row has an
 
 
 class RequirementError(ValueError):
-    """A figure is not as `require` asks. All files are written; the exit code is 3."""
+    """A figure is not as `require` asks. All files are written; the exit code is 3. `summary` is that of the run which
+    was trained."""
 
     exit_code = 3
+    summary: Any = None
 
 
 @dataclass(frozen=True, slots=True)
