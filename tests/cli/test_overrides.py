@@ -70,6 +70,7 @@ def test_what_is_taken_as_it_is_typed():
         "again",
         "folder",
         "where",
+        "require",
         "init_from",
         "input",
         "run",
@@ -109,6 +110,8 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
     (tmp_path / "a.csv").write_text("text,label\n")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("")
+    (tmp_path / "run" / "model").mkdir()
+    (tmp_path / "run" / "model" / "config.json").write_text("")
     for verb, word, remedy in (
         ("train", "a.csv", "for local files write data.path=a.csv"),
         ("evaluate", "a.csv", "for local files write data.path=a.csv"),
@@ -118,8 +121,11 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
         *((verb, "run", "for a run write run=run") for verb in ("evaluate", "predict", "look", "serve", "push")),
         ("export", "run", "for a run write run=run"),
         ("train", "run", "to train this run once more write again=run, to continue it resume=run"),
+        *(("train", f"run/{one}", "to train this run once more write again=run, to continue it resume=run")
+          for one in ("model", "model/")),
+        ("export", "run/model", "for a run write run=run/model"),
         ("audit", "run", "for local files write data.path=run"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):
             read(verb, word)
 

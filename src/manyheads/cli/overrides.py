@@ -175,8 +175,12 @@ def _for_word(verb: str, word: str, words: Sequence[str]) -> str:
         return f"for these runs write {listed if quoted == named else shlex.quote(listed)}"
     if "run" in known and (is_run or (is_path and not is_there and not is_data)):
         return f"for a run write run={word}"
-    if "again" in known and is_run:
-        return f"to train this run once more write again={word}, to continue it resume={word}"
+    of_run = next(
+        (one for one in (word, os.path.dirname(word.rstrip("/"))) if os.path.isfile(os.path.join(one, "config.yaml"))),
+        "",
+    )
+    if "again" in known and is_run and of_run:  # of its model the folder above
+        return f"to train this run once more write again={of_run}, to continue it resume={of_run}"
     if "folder" in known and is_path:
         return f"for the runs in a folder write folder={word}"
     if "input" in known and is_data:
