@@ -129,6 +129,11 @@ TOGETHER = {
     "model.n_kv_heads": "8",
     "model.encoder": None,  # recurrent ones have few of the other settings: tests/config/test_recurrence.py
     "model.bidirectional": None,
+    "model.positions": "rotary",  # by which rotary_base is read,
+    "optim.schedule": "wsd",  # and decay_share
+    "model.norm_bias": None,  # of layer norms alone
+    "tokenizer.path": None,  # which leaves out how a tokenizer is learnt
+    "require": None,  # each verb has figures of its own
     "data.split_seed": "7",
     "data.folds": "5",
     "data.fold": "2",

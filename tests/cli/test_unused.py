@@ -1,15 +1,27 @@
 """Typed settings that would change nothing are said, and empty ones that would mean something else."""
 
+import csv
+import re
+import sys
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import get_type_hints
+
 import pytest
 
+from manyheads import train
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config import Source
+from manyheads.config import RunConfig, Source
+from manyheads.config.facts import settings
 
 OWN = (
     "does nothing here, where evaluate reads the run's own data as training read it: name other data by data.path=, "
     "data.hub= or data=<preset>, or remove it"
 )
+WITH, OR = "does nothing with", "or remove it"
+IN_PRETRAIN = "does nothing in pretrain, where only hidden words are predicted: remove it"
 LINES = [
     ("evaluate run=x data.rows=5", f"data.rows=5 {OWN}"),
     ("evaluate run=x data.on_bad_row=drop", f"data.on_bad_row=drop {OWN}"),
@@ -91,6 +103,34 @@ LINES = [
         "train experiment=dates data.long=windows",
         "data.long=windows does nothing with task=seq2seq: remove it",
     ),
+    (
+        "train optim.decay_share=0.5",
+        f"optim.decay_share=0.5 {WITH} optim.schedule=linear: add optim.schedule=wsd, {OR}",
+    ),
+    ("train optim.few_epochs=9", f"optim.few_epochs=9 {WITH} optim.few=0: add optim.few=50, {OR}"),
+    ("train guard.at_most=9", f"guard.at_most=9 {WITH} guard.nonfinite=raise: add guard.nonfinite=skip, {OR}"),
+    (
+        "train model.rotary_base=1e5",
+        f"model.rotary_base=100000.0 {WITH} model.positions=sinusoidal: add model.positions=rotary, {OR}",
+    ),
+    (
+        "train model.norm=rms model.norm_bias=false",
+        f"model.norm_bias=false {WITH} model.norm=rms: add model.norm=layer, {OR}",
+    ),
+    (
+        "train tokenizer.path=/x.json tokenizer.kind=bpe",
+        f"tokenizer.kind=bpe {WITH} tokenizer.path=/x.json: remove one of them",
+    ),
+    (
+        "train logger.project=x",
+        "logger.project=x does nothing without a tracker that has projects: add logger=wandb, mlflow or trackio, or "
+        "remove it",
+    ),
+    ("train model.encoder=gru hardware.compile=always", f"hardware.compile=always {WITH} model.encoder=gru: remove it"),
+    ("train experiment=dates optim.few_epochs=9", f"optim.few_epochs=9 {WITH} task=seq2seq: remove it"),
+    ("train experiment=dates optim.steps_per_class=9", f"optim.steps_per_class=9 {WITH} task=seq2seq: remove it"),
+    ("pretrain optim.few=9", f"optim.few=9 {IN_PRETRAIN}"),
+    ("pretrain optim.steps_per_class=9", f"optim.steps_per_class=9 {IN_PRETRAIN}"),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or remove it"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or remove it"),
     ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or remove it"),
@@ -107,6 +147,102 @@ def test_a_setting_that_does_nothing_is_one_sentence(line, sentence, capsys, tmp
     assert main(line.split()) == 2
     assert capsys.readouterr().err == f"{sentence}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train -m optim.schedule=linear,wsd optim.decay_share=0.5",
+        "train -m optim=scratch,wsd optim.decay_share=0.5",
+        "tune optim.schedule=linear,wsd optim.decay_share=0.1,0.5",
+    ],
+)
+def test_what_one_run_of_several_reads_is_not_refused_for_another(line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:  # of the first job
+        raise SystemExit(main([*line.split(), "data.path=no.csv"]))
+    assert ended.value.code == 2
+    assert "no.csv does not exist" in capsys.readouterr().err
+
+
+SMALL = [
+    "model.d_model=16",
+    "model.n_layers=2",
+    "tokenizer.vocab_size=60",
+    "hardware.accelerator=cpu",
+    "data.max_length=16",
+]
+SMALL += ["trainer.max_epochs=2", "trainer.max_steps=4", "batch.rows=16", "data.cache=cache", "checkpoint.every=1"]
+HEADS = ["model.n_heads=2", "model.d_k=4", "model.d_v=4", "model.d_ff=16", "model.positions=rotary", "model.window=3"]
+HEADS += ["optim.schedule=wsd", "guard.nonfinite=skip", "logger.every=1"]
+RICH = {  # words by which as many settings as can be are read at once
+    "classify": ["train", "data.text=a", "data.label=c", "optim.few=99", "optim.few_epochs=2", *HEADS],
+    "seq2seq": ["train", "task=seq2seq", "data.text=a", "data.target=b", *HEADS],
+    "pretrain": ["pretrain", "data.text=a", "data.label=c", *HEADS],
+    "recurrent": ["train", "data.text=a", "data.label=c", "model.encoder=gru"],
+}
+WHEN_IT_HAPPENS = {"guard.halve", "guard.nonfinite", "guard.at_most"}  # too little memory, a loss that is not finite
+
+
+@pytest.mark.slow  # whole runs; LINES has what they found
+@pytest.mark.parametrize("kind", RICH)
+def test_a_setting_that_no_run_reads_is_refused(kind, tmp_path, monkeypatch):
+    """Reads are noted while a run trains, ships and judges; those that only copy, write or check settings are none."""
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"good film {n} so bad", f"fine {n % 5}", "xy"[n % 2]) for n in range(60)]
+    with Path("rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("a", "b", "c"), *rows])
+    verb, *words = RICH[kind]
+    words = ["data.path=rows.csv", *SMALL, *words]
+    run = compose(verb, [*words, "output=out"])
+    read = noted(RunConfig, monkeypatch)
+    train(run)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    said = dict.fromkeys(one.name for one in settings(RunConfig).values() if one.name not in read | WHEN_IT_HAPPENS)
+    for name in said:
+        try:
+            compose(verb, [*words, f"{name}={another(settings(RunConfig)[name])}"])
+        except ValueError as refusal:
+            said[name] = str(refusal)
+    assert {name: why for name, why in said.items() if not why or not re.search("does nothing| is of ", why)} == {}
+
+
+def noted(schema, monkeypatch, where="", read=None):
+    """The names of what is read of the settings of `schema`, from now on."""
+    read, kinds = set() if read is None else read, get_type_hints(schema)
+    names, get = {one.name for one in fields(schema)}, schema.__getattribute__
+
+    def note(self, name):
+        code, module = sys._getframe(1).f_code.co_name, sys._getframe(1).f_globals.get("__name__", "")
+        copies = module in ("dataclasses", "manyheads.config.fields", "manyheads.config.facts")
+        checks = module.startswith("manyheads.config") and code.startswith(
+            ("_check", "check", "_refuse", "__post", "set")
+        )
+        if name in names and not copies and not checks:
+            read.add(where + name)
+        return get(self, name)
+
+    monkeypatch.setattr(schema, "__getattribute__", note)
+    for name in names:
+        if is_dataclass(kinds[name]):
+            noted(kinds[name], monkeypatch, f"{where}{name}.", read)
+    return read
+
+
+def another(one):
+    """A value that is not the default."""
+    if isinstance(one.default, list):
+        return {"model.scores": "[dot]", "model.windows": "[2]"}.get(one.name, "[a]")
+    if one.name == "slurm.options":
+        return "--gres=gpu:1"
+    if isinstance(one.default, bool):
+        return str(not one.default).lower()
+    if isinstance(one.default, Enum):
+        return next(each.name for each in type(one.default) if each is not one.default)
+    if isinstance(one.default, float):
+        return (one.default or 0.5) / 2 if one.facts.lt or one.facts.le else one.default + 1
+    return one.default + 1 if isinstance(one.default, int) else "1"
 
 
 def test_named_data_takes_the_settings_of_data(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ about a file that is mistaken. What is typed never passes through it but for wha
 import copy
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -128,12 +128,20 @@ def _resumed(verb: str, folder: str, typed: Typed) -> Config:
     return _resolved(verb, values, {}, lambda values, typed: typed, typed.values)
 
 
-def _resolved(verb: str, values: dict[str, Any], own: Mapping[str, Any], bring: Bring, typed: dict[str, Any]) -> Config:
+def _resolved(
+    verb: str,
+    values: dict[str, Any],
+    own: Mapping[str, Any],
+    bring: Bring,
+    typed: dict[str, Any],
+    varied: Collection[str] = (),
+) -> Config:
     """The one way from `values`, what presets or a run say, and `typed` words, by dotted name, to checked settings.
 
     Args:
         own: what the experiment itself sets.
         bring: puts what trained weights fix into the values, and returns what was typed, with their place.
+        varied: settings and groups of presets that differ among the jobs of `-m`.
     """
     schema = VERBS[verb].config
     refuse_code(values, verbatim=having(schema, verbatim=True))
@@ -146,7 +154,7 @@ def _resolved(verb: str, values: dict[str, Any], own: Mapping[str, Any], bring: 
     settle_paths(verb, values)
     config = from_plain(schema, values)  # converts and checks each setting, and those that go together
     check_flags(config)
-    refuse_unused(config, typed)
+    refuse_unused(config, typed, varied)
     return config
 
 
@@ -211,7 +219,7 @@ def run_hydra(
         job, base = replace(typed, values=typed.values | further), copy.deepcopy(values)
         if "again" in further:  # another run
             base, _, _ = _base(verb, job, typed.groups, config_dir)
-        return _resolved(verb, base, of_experiment, bring, job.values)
+        return _resolved(verb, base, of_experiment, bring, job.values, _varied(typed))
 
     check_jobs(map(resolved, ({}, *typed.later) if sweep else ()), typed)
     refuse_settings(verb, typed, own, config_dir)
@@ -238,7 +246,11 @@ def _one_job(
     own = of_one_job(by_name(VERBS[verb].config, values_of(config)), typed)
     values, of_experiment, bring = _base(verb, replace(typed, values=own), groups, config_dir)
     keep_split(values, typed)
-    return task(lambda: placed(_resolved(verb, values, of_experiment, bring, own), folder))
+    return task(lambda: placed(_resolved(verb, values, of_experiment, bring, own, _varied(typed)), folder))
+
+
+def _varied(typed: Typed) -> set[str]:
+    return {*typed.swept, *typed.swept_groups}
 
 
 def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:

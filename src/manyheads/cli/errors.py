@@ -11,10 +11,12 @@ A mistake is shown as one sentence; everything else is a bug and keeps its trace
 
 import errno
 import opcode
+import operator
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
 from types import CodeType
 from typing import Any
 
@@ -26,12 +28,16 @@ from manyheads.config import (
     DataConfig,
     EvaluateConfig,
     Long,
+    Nonfinite,
+    Norm,
+    Positions,
     RunConfig,
+    Schedule,
     Source,
     Task,
     TuneConfig,
 )
-from manyheads.config.facts import Setting, settings
+from manyheads.config.facts import Setting, having, settings
 from manyheads.config.fields import first_line, leaves, one_of, show, unknown_sentence
 from manyheads.terminal import one_line
 
@@ -42,6 +48,17 @@ NAMED = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNOR
 SHORTEST = 8  # letters of a secret
 QUESTION = "text"  # of predict and look: it is answered, and may speak of any address
 REMEDY = "settings are written into the folder of the run: leave it to the environment"
+
+
+READ_WHERE: dict[str, tuple[str, Callable[[Any], bool], str]] = {  # by what another setting is, and what to make it
+    "optim.decay_share": ("optim.schedule", lambda kind: kind is Schedule.wsd, "wsd"),
+    "optim.few_epochs": ("optim.few", bool, "50"),
+    "guard.at_most": ("guard.nonfinite", lambda kind: kind is not Nonfinite["raise"], "skip"),
+    "model.rotary_base": ("model.positions", lambda kind: kind is Positions.rotary, "rotary"),
+    "model.rotary_base_window": ("model.positions", lambda kind: kind is Positions.rotary, "rotary"),
+    "model.norm_bias": ("model.norm", lambda kind: kind is Norm.layer, "layer"),
+    **dict.fromkeys(having(RunConfig, weights="unused"), ("tokenizer.path", operator.not_, "")),
+}
 
 
 def user_sentence(error: BaseException) -> str | None:
@@ -121,8 +138,12 @@ def _file_sentence(error: OSError) -> str:
     return f"{os.fspath(error.filename)} {reason or f'cannot be used: {os.strerror(error.errno or 0)}'}"
 
 
-def refuse_unused(config: Config, typed: Mapping[str, Any]) -> None:
+def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[str] = ()) -> None:
     """Refuse a typed setting that nothing would read.
+
+    Args:
+        varied: settings and groups of presets that a sweep or search varies: what one of its runs reads is not refused
+            for another.
 
     Raises:
         ValueError: names the first such setting.
@@ -130,6 +151,8 @@ def refuse_unused(config: Config, typed: Mapping[str, Any]) -> None:
     known = settings(type(config))
     for name, value in typed.items():
         why = _why_unread(config, known[name], value) if name in known else ""
+        if not why and isinstance(config, RunConfig):
+            why = _why_unread_here(config, name, varied)
         if why:
             raise ValueError(f"{name}={show(value)} does nothing {why}")
 
@@ -170,7 +193,21 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
         return f"with model.encoder={encoder.name}: remove it"
     if facts.needs == "pretraining" and task is not Task.pretrain:
         return f"with task={task.name}: use manyheads pretrain"
+    if one.name == "logger.project" and not {"mlflow", "wandb", "trackio"} & {*config.logger.trackers()}:
+        return "without a tracker that has projects: add logger=wandb, mlflow or trackio, or remove it"
     return ""
+
+
+def _why_unread_here(run: RunConfig, name: str, varied: Collection[str]) -> str:
+    """Why what another setting is makes this one useless, and what to do; empty where something reads it."""
+    if name not in READ_WHERE:
+        return ""
+    other, is_read, wanted = READ_WHERE[name]
+    value = attrgetter(other)(run)
+    if is_read(value) or not {other, other.partition(".")[0], "experiment"}.isdisjoint(varied):
+        return ""
+    remedy = f"add {other}={wanted}, or remove it" if wanted else "remove one of them"
+    return f"with {other}={show(value)}: {remedy}"
 
 
 def refuse_secrets(values: Any) -> None:

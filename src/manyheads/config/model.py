@@ -194,8 +194,8 @@ class ModelConfig:
             "model.norm_embedding=true asks for the norm that model.placement=post has after the embeddings anyway: "
             "remove it, or choose model.placement=pre",
         )
+        self._check_recurrence()  # which refuses all of attention, before what goes together there is looked at
         self._check_attention()
-        self._check_recurrence()
 
     def _check_attention(self) -> None:
         heads = f"model.n_heads={self.n_heads} x model.d_k={self.d_k}"

@@ -13,6 +13,7 @@ from manyheads.config.required import HELP, OF_TASK, bounds_of
 from manyheads.config.training import (
     FIGURES,
     CheckpointConfig,
+    Compile,
     GuardConfig,
     HardwareConfig,
     LoggerConfig,
@@ -158,6 +159,10 @@ class RunConfig:
 
     def _check_kind(self) -> None:
         """Refuse what a run of this task, or a recurrent model, does not have."""
+        require(
+            not (self.model.is_recurrent and self.hardware.compile is Compile.always),
+            f"hardware.compile=always does nothing with model.encoder={self.model.encoder.name}: remove it",
+        )
         kinds = {self.task.name: f"task={self.task.name}"}
         if self.model.is_recurrent:
             kinds["recurrent"] = f"model.encoder={self.model.encoder.name}"

@@ -68,9 +68,16 @@ class OptimConfig:
     """AdamW with a warm-up and a decay, both counted in optimiser steps."""
 
     lr: float = setting(1e-3, "peak learning rate", gt=0.0)
-    few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
+    few: int = setting(
+        0, "most rows per class that count as few: the head is then fitted before training", ge=0, tasks=("classify",)
+    )
     few_epochs: int = setting(
-        0, "least epochs where rows are few, if trainer.max_epochs is not typed", ge=0, by_data=True, resume="warn"
+        0,
+        "least epochs where rows are few, if trainer.max_epochs is not typed",
+        ge=0,
+        by_data=True,
+        resume="warn",
+        tasks=("classify",),
     )
     steps_per_class: int = setting(
         0,
@@ -78,6 +85,7 @@ class OptimConfig:
         ge=0,
         by_data=True,
         resume="warn",
+        tasks=("classify",),
     )
     layer_decay: float = setting(
         1.0, "rate of a layer as a share of that of the layer above; embeddings are lowest", gt=0.0, le=1.0
@@ -130,8 +138,10 @@ class OptimConfig:
     def limited(self, trainer: dict[str, Any], *, few: bool, n_classes: int) -> dict[str, Any]:
         """The flags `trainer` with `few_epochs` at least, if epochs limit them and rows are `few`; and with at most
         `BASE_STEPS` and `steps_per_class` for each class, the more of which there are the longer trained weights have
-        to learn."""
+        to learn. Where there are no classes, data decides nothing."""
         limits: dict[str, int] = {}
+        if not n_classes:
+            return trainer
         epochs, steps = (trainer.get(name) for name in ("max_epochs", "max_steps"))
         if few and epochs not in (None, -1) and epochs < self.few_epochs:
             limits["max_epochs"] = self.few_epochs

@@ -100,7 +100,7 @@ def check_search(config: TuneConfig) -> None:
     config.logger.check_packages()
     run = config.run({})
     for axis in config.axes():
-        refuse_unused(run, {axis.name: config.search[axis.name]})
+        refuse_unused(run, {axis.name: config.search[axis.name]}, config.search)
 
 
 def refuse_many_processes(config: TuneConfig | CurveConfig, verb: str) -> None:

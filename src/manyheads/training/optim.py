@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
+from manyheads.nn.embeddings import Embeddings
 from manyheads.training.strategies import part, parted, whole
 
 EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
@@ -23,16 +24,16 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
     """The parameters that learn, by their rate; of each rate first the matrices of layers, which decay, then the
     vectors (biases, norms) and embeddings, which do not."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
-    n_layers, embeddings = _n_layers(network), getattr(network, "embeddings", None)
-    slow: dict[str, float] = {}
-    if optim.scale_embedding_lr and embeddings is not None:  # so that its vectors change as fast as the layers
-        slow["embeddings.words.weight"] = embeddings.scale
+    n_layers = _n_layers(network)
+    slow: dict[int, float] = {}
+    if optim.scale_embedding_lr:  # so that vectors of words change as fast as the layers
+        slow = {id(one.words.weight): one.scale for one in network.modules() if isinstance(one, Embeddings)}
     found: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             decays = parameter.ndim >= 2 and id(parameter) not in tables
             below = max(0, n_layers - depth(name, n_layers))  # the last layer
-            lr = optim.lr * optim.layer_decay**below / slow.get(name, 1.0)
+            lr = optim.lr * optim.layer_decay**below / slow.get(id(parameter), 1.0)
             found.setdefault((lr, decays), []).append(parameter)
     rates = list(dict.fromkeys(lr for lr, _ in found))
     return [
