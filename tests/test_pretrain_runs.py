@@ -111,6 +111,14 @@ def test_the_folder_tells_hidden_words(pretrained, capsys):
     assert main(["predict", f"run={output}", "text=no word"]) == 2
     said = capsys.readouterr().err
     assert said == "the text 'no word' hides no word: write [MASK] where the model should predict one\n"
+    lines = ["the [MASK] of day 3 was [MASK] [SEP]", "the [MASK] of day 3 was [MASK] (SEP)"]
+    both = guesser.fill(lines, n=2)
+    assert [len(one) for one in both] == [2, 2], "a mask alone of all marks is read in a text"
+    cut = f"[MASK] {'film ' * guesser.max_length}[MASK] [MASK]"
+    with pytest.raises(ValueError, match=rf"is cut to the {guesser.max_length} tokens .* and 2 of its 3 \[MASK\] with"):
+        guesser.fill([lines[0], cut])
+    assert main(["predict", f"run={output}", f"text={cut}"]) == 2
+    assert "2 of its 3 [MASK] with the rest: shorten it, or split it" in capsys.readouterr().err
     assert main(["look", f"run={output}", "text=a"]) == 2
     assert "has task=pretrain, but look shows the attention of classifiers: name a run with" in capsys.readouterr().err
 

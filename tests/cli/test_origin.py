@@ -2,13 +2,17 @@
 
 import json
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
 from manyheads.cli.compose import compose, run_hydra
 from manyheads.config import Pooling
+from manyheads.data.tokens import load_tokenizer
 from manyheads.runs.config_file import read_run, save_run
 
 
@@ -113,6 +117,25 @@ def test_a_folder_of_a_family_may_hold_a_config_yaml_of_its_own(tmp_path):
     (tmp_path / "config.yaml").write_text("x: 1")
     with pytest.raises(ValueError, match="model_type=gpt2 is none that manyheads reads"):
         train(tmp_path)
+
+
+def test_how_a_tokenizer_in_older_files_is_made_anew_is_said(tmp_path):
+    """By the command that the sentence names, run as it is typed."""
+    transformers = pytest.importorskip("transformers")
+    small = transformers.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    transformers.BertModel(small).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "film", "bad"])
+    )
+    with pytest.raises(
+        ValueError, match=r"has no tokenizer\.json: make one of its vocab\.txt by python -c "
+    ) as missing:
+        train(tmp_path)
+    with pytest.raises(ValueError, match=r"^tokenizer\.path=\S+ has no tokenizer\.json: make one of its vocab\.txt by"):
+        load_tokenizer(tmp_path)
+    command = shlex.split(str(missing.value).partition(" by ")[2])
+    subprocess.run([sys.executable, *command[1:]], check=True, capture_output=True)
+    assert load_tokenizer(tmp_path).encode("Good film").ids == [2, 5, 6, 3]
 
 
 @pytest.mark.parametrize("changed", [{"vocab_size": 10**12}, {"model": {"d_ff": 262144, "n_layers": 60}}])

@@ -130,6 +130,16 @@ def test_many_tokens_are_checked_whole_once_for_each_change(tmp_path, tokenizer,
     assert caplog.messages == [f"{path} is damaged and is made again"]
 
 
+def test_tokens_of_texts_whose_marks_are_read_are_others(tmp_path):
+    rows = rows_of(["a [SEP] b"])
+    tokenizer = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
+    assert cached_tokens(rows, tokenizer, 64, tmp_path).ids_N.tolist().count(3) == 1
+    tokenizer.encode_special_tokens = False
+    assert cached_tokens(rows, tokenizer, 64, tmp_path).ids_N.tolist().count(3) == 2
+    again = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
+    assert cached_tokens(rows, again, 64, tmp_path).ids_N.tolist().count(3) == 1
+
+
 def test_a_damaged_tokenizer_is_made_again(tmp_path):
     first = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
     (path,) = tmp_path.iterdir()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, Long, TokenizerConfig, TokenizerKind
 from manyheads.data.demo import demo_splits
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import train_tokenizer
-from manyheads.data.tokens import SPECIAL, encode, load_tokenizer, reach
+from manyheads.data.tokens import SPECIAL, copied, encode, load_tokenizer, names_of_marks, reach
 
 
 def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
@@ -46,6 +46,117 @@ def test_special_tokens_come_first_and_frame_a_text(kind):
     assert two.type_ids == [0] * (middle + 1) + [1] * (len(two.ids) - middle - 1)
     assert tokenizer.get_vocab_size() <= 600
     assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
+
+
+TYPED = ["a [SEP] b", "[SEP]", "x[MASK][CLS]y", "the [PAD] film [UNK]", "</s><s>", "<mask> a<pad>"]
+
+
+def unnamed(tokenizer: Tokenizer) -> Tokenizer:
+    """The same, with marks whose names are in no text, so that in `TYPED` it can but read text."""
+    content = json.loads(tokenizer.to_str())
+    for step in (content["pre_tokenizer"] or {}).get("pretokenizers", []):
+        if "(?=" in str(step):
+            content["pre_tokenizer"]["pretokenizers"].remove(step)
+    text = json.dumps(content)
+    for name in names_of_marks(tokenizer):
+        text = text.replace(json.dumps(name), json.dumps(f"\ue000{name[1:-1]}\ue000"))
+    return Tokenizer.from_str(text)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_marks_that_are_typed_in_a_text_are_text(kind, lowercase, tmp_path):
+    """[SEP] and others, in our own tokenizers, alone and in pairs, learnt here or read from a file."""
+    rows = rows_of([*DEMO.texts, *["[ ] < / > A C D E K L M N P S U"] * 9])
+    learnt = train_tokenizer(rows, TokenizerConfig(kind=kind, vocab_size=700, lowercase=lowercase))
+    learnt.save(str(tmp_path / "tokenizer.json"))
+    for tokenizer in (learnt, load_tokenizer(tmp_path), copied(learnt)):
+        expected = [one.ids for one in unnamed(learnt).encode_batch(TYPED)]
+        tokens = encode(tokenizer, TYPED, None, None, 512)
+        assert [ids.tolist() for ids in tokens.ids_N.split(tokens.offsets.diff().tolist())] == expected
+        pair = encode(tokenizer, ["a [SEP] b"], ["[CLS][SEP]"], None, 512)
+        assert pair.ids_N.tolist() == unnamed(learnt).encode("a [SEP] b", "[CLS][SEP]").ids
+        assert pair.ids_N.tolist().count(SPECIAL.index("[SEP]")) == 2
+    assert load_tokenizer(tmp_path, reads_marks=True).encode("[SEP]").ids == [2, 3, 3]
+
+
+def of_roberta() -> Tokenizer:
+    vocab = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "\u0120a", "<mask>"]
+    tokenizer = Tokenizer(models.BPE({name: at for at, name in enumerate(vocab)}, [("\u0120", "a")], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer.add_special_tokens([*vocab[:4], AddedToken("<mask>", lstrip=True)])
+    return tokenizer
+
+
+def of_xlm_roberta() -> Tokenizer:
+    """The model has the marks as pieces of the highest score."""
+    vocab = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")]
+    vocab += [(piece, -float(at)) for at, piece in enumerate(["\u2581", *"abfhilmtexys<>/[]CLSEPMADUNK"], 2)]
+    tokenizer = Tokenizer(models.Unigram([*vocab, ("<mask>", 0.0)], unk_id=3))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True)])
+    return tokenizer
+
+
+def of_words() -> Tokenizer:
+    """Words between white space, whose file does not say what is a mark; [CLS] is added, but not as one."""
+    vocab = [*SPECIAL, "a", "b", "film"]
+    tokenizer = Tokenizer(models.WordLevel({name: at for at, name in enumerate(vocab)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.add_tokens(["[CLS]"])
+    return tokenizer
+
+
+def of_modernbert() -> Tokenizer:
+    """The model does not have the marks, and entries that are none come after them."""
+    vocab = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({name: at for at, name in enumerate(vocab)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", AddedToken("[MASK]", lstrip=True)])
+    tokenizer.add_tokens(["[unused0]"])
+    marks = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=marks
+    )
+    return tokenizer
+
+
+TOKENIZERS = {"roberta": of_roberta, "xlm-roberta": of_xlm_roberta, "words": of_words, "modernbert": of_modernbert}
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_marks_that_are_typed_in_a_text_are_text_to_the_tokenizers_of_weights(family, tmp_path):
+    given = TOKENIZERS[family]()
+    given.save(str(tmp_path / "tokenizer.json"))
+    for text in TYPED:
+        tokens = encode(load_tokenizer(tmp_path), [text], [text], None, 512)
+        expected = unnamed(given).encode(text, text).ids
+        if family == "words":  # they end where a mark is parted: both parts of it are unknown
+            special = [given.token_to_id(name) for name in names_of_marks(given) if name != "[UNK]"]
+            assert sum(at in special for at in tokens.ids_N.tolist()) == 3
+        else:
+            assert tokens.ids_N.tolist() == expected
+    before = load_tokenizer(tmp_path, reads_marks=True)
+    assert before.to_str() == given.to_str()
+    sep = names_of_marks(given)[1]
+    assert before.encode(sep).ids.count(given.token_to_id(sep)) == 2
+
+
+def test_a_mark_that_cannot_but_be_read_is_refused(tmp_path):
+    words = {"[UNK]": 0, "|": 1, "a": 2}
+    one = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    one.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    one.post_processor = processors.TemplateProcessing(single="| $A |", special_tokens=[("|", 1)])
+    one.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"reads '\|' that is typed in a text as its mark of that name: give another"):
+        load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -167,7 +167,7 @@ def test_of_a_calibrated_run_that_reads_long_texts_labels_are_given_as_before_it
 
 def test_the_folder_says_what_it_was_compared_on(exported):
     readme = (exported / "README.md").read_text()
-    assert "texts made of its vocabulary, as its data cannot be read, and 4 odd ones" in readme
+    assert "texts made of its vocabulary, as its data cannot be read, and 9 odd ones" in readme
     assert "more than 1e-04 would have been refused" in readme
     assert json.loads((exported / "labels.json").read_text()) == ["bad", "good", "so-so"]
 

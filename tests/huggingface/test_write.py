@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 
 from manyheads.cli.main import main
 from manyheads.config import (
@@ -22,11 +23,16 @@ from manyheads.config import (
     Positions,
     Segments,
 )
+from manyheads.data.tokens import load_tokenizer
 from manyheads.huggingface.families import Marks
+from manyheads.huggingface.graph import plain_tokenizer
 from manyheads.huggingface.shapes import describe, read_shape
 from manyheads.huggingface.weights import read_family
 from manyheads.huggingface.write import described_as, export, family_tensors, modules_of, write_family
+from manyheads.inference.folder import load, save
 from manyheads.linear.blend import Blend
+from manyheads.nn import assemble
+from tests.data.test_tokens import TOKENIZERS, TYPED
 
 transformers = pytest.importorskip("transformers")
 
@@ -122,6 +128,57 @@ def test_a_tokenizer_comes_along_with_the_same_ids(drawn, tmp_path):
         assert (its["input_ids"], its["token_type_ids"]) == (ours.ids, ours.type_ids)
     assert tokenizer.model_max_length == 16
     assert (tokenizer.pad_token, tokenizer.mask_token) == ("[PAD]", "[MASK]")
+
+
+def shipped(family: str, folder: Path, shape: ModelConfig, *, pairs: bool = False) -> Any:
+    """A model with the tokenizer of a family, its weights drawn at random."""
+    TOKENIZERS[family]().save(str(folder / "tokenizer.json"))
+    tokenizer = load_tokenizer(folder)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), "max_length": 48, "n_segments": 2 if pairs else 0}
+    torch.manual_seed(0)
+    network = assemble(shape, **sizes, n_classes=2)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    data, labels = DataConfig(max_length=48), ["a", "b"]
+    save(folder / "model", network, model=shape, data=data, tokenizer=tokenizer, pairs=pairs, labels=labels)
+    return load(folder / "model")
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_marks_that_are_typed_in_a_text_are_text_to_transformers_too(family, pairs, tmp_path):
+    model = shipped(family, tmp_path, replace(BERT, segments=Segments.never), pairs=pairs)
+    export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "theirs")))
+    seconds = TYPED[::-1] if pairs else None
+    torch.testing.assert_close(
+        answered(tmp_path / "theirs", TYPED, seconds), model.logits(TYPED, seconds), rtol=0, atol=5e-5
+    )
+    assert "such as [SEP] or </s> that is typed in a text is text.\ntransformers reads it so by `split_special" in (
+        (tmp_path / "theirs" / "README.md").read_text()
+    )
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_marks_are_text_to_whatever_opens_the_file_of_a_graph_but_where_ids_would_move_up(family, tmp_path):
+    TOKENIZERS[family]().save(str(tmp_path / "tokenizer.json"))
+    ours = load_tokenizer(tmp_path)
+    written, is_plain = plain_tokenizer(ours)
+    assert is_plain is (family != "modernbert")
+    read = Tokenizer.from_str(written.to_str())
+    read.encode_special_tokens = not is_plain
+    for text in (*TEXTS, *TYPED, "[unused0]"):
+        assert read.encode(text, text).ids == ours.encode(text, text).ids
+
+
+def test_a_model_that_was_trained_to_read_marks_is_exported_so(drawn, tmp_path):
+    drawn(BERT)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"reads_marks": True}))
+    export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "theirs")))
+    _, tokenizer = opened(tmp_path / "theirs")
+    assert tokenizer("good [SEP]")["input_ids"].count(tokenizer.sep_token_id) == 2
+    assert "typed in a text is that mark, as it was in training." in (tmp_path / "theirs" / "README.md").read_text()
 
 
 def test_what_was_written_is_read_again_by_init_from(drawn, tmp_path):
@@ -233,7 +290,7 @@ def test_the_folder_says_what_it_was_compared_on(drawn, tmp_path):
     drawn(BERT, pairs=True)
     export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "out")))
     said = (tmp_path / "out" / "README.md").read_text()
-    assert "10 pairs made of its vocabulary, as its data cannot be read, and 4 odd ones (empty, one word" in said
+    assert "10 pairs made of its vocabulary, as its data cannot be read, and 9 odd ones (empty, one word" in said
     assert "more than 5e-05 would have been refused" in said
 
 

@@ -18,7 +18,7 @@ import manyheads
 from manyheads.config import DataConfig, ModelConfig, PairKind, Pooling, Positions, Segments, Source
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.layout import Padded
+from manyheads.layout import Packed, Padded
 
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
 
@@ -42,6 +42,23 @@ def alone(model: TextClassifier, text: str, pair: str | None = None) -> torch.Te
     ids, segments = torch.tensor([encoded.ids]), torch.tensor([encoded.type_ids])
     with torch.inference_mode():
         return model.network(ids, Padded(torch.ones_like(ids, dtype=torch.bool)), segments if model.pairs else None)[0]
+
+
+def test_marks_in_texts_are_text_but_to_models_that_were_trained_before(ship_model, tmp_path):
+    """Text that reads as a mark is as unknown as any other; a folder without the key reads marks, as it did."""
+    path = ship_model(tmp_path / "model")
+    model = load(path)
+    torch.testing.assert_close(model.logits(["good [SEP] film"]), model.logits(["good (six) film"]))
+    config = json.loads((path / "config.json").read_text())
+    assert config.pop("reads_marks") is False
+    (path / "config.json").write_text(json.dumps(config))
+    before = load(path)
+    assert before.settings.reads_marks
+    ids = before.tokenizer.encode("good [SEP] film").ids
+    assert ids.count(before.tokenizer.token_to_id("[SEP]")) == 2
+    with torch.no_grad():
+        expected = before.network(torch.tensor(ids), Packed.of_lengths([len(ids)]))
+    torch.testing.assert_close(before.logits(["good [SEP] film"]), expected)
 
 
 def test_logits_are_those_of_each_text_alone_in_order(model: TextClassifier) -> None:

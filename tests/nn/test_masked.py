@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyheads.config import ModelConfig
-from manyheads.layout import Packed
+from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
 from manyheads.nn.language_models import assemble_masked
 
@@ -53,6 +53,20 @@ def test_the_head_is_that_of_bert():
         head.bias.copy_(theirs.bias)
     x = torch.randn(5, 16)
     torch.testing.assert_close(head(x, theirs.decoder.weight), theirs(x), rtol=1e-5, atol=1e-5)
+
+
+def test_words_that_are_hidden_in_both_texts_do_not_match():
+    """Were the masks ids of their own, no two would be the same."""
+    masked = built(small(matches=True), n_segments=2)
+    with torch.no_grad():
+        masked.embeddings.matches.weight.normal_()
+        masked.embeddings.words.weight[30:33] = masked.embeddings.words.weight[4]
+    ids, segments = torch.tensor([2, 4, 8, 3, 4, 8, 4, 3]), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    places, layout = torch.tensor([1, 4, 6]), Packed.of_lengths([8])
+    found = masked(ids, layout, segments, places)
+    torch.testing.assert_close(found, masked(ids.index_copy(0, places, torch.arange(30, 33)), layout, segments, places))
+    padded = masked(ids[None], Padded(torch.ones(1, 8, dtype=torch.bool)), segments[None], places)
+    torch.testing.assert_close(padded, found, rtol=1e-5, atol=1e-5)
 
 
 def test_the_head_sees_the_chosen_places_alone_and_they_see_their_text_alone():

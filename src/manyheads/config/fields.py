@@ -198,6 +198,21 @@ def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, values
 
 
+VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")  # of older tokenizers
+
+
+def make_tokenizer(folder: str | Path) -> str:
+    """The command that makes the tokenizer.json of a model of transformers whose tokenizer is in older files."""
+    made = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
+    return f'python -c "from transformers import AutoTokenizer; {made}"'
+
+
+def older_tokenizer(folder: Path) -> str:
+    """What to do where a folder has no tokenizer.json, but older files of a tokenizer; empty: it has none of these."""
+    older = next((name for name in VOCABULARIES if (folder / name).is_file()), "")
+    return older and f"make one of its {older} by {make_tokenizer(folder)}"
+
+
 def install_extra(name: str) -> str:
     """The command for the packages of an extra. No index has the package: it is installed from a clone."""
     return f"pip install -e '.[{name}]' in the clone of manyheads"

@@ -44,7 +44,7 @@ HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
 MOST_SEGMENT = 3  # as of `tokens.segments_of`
 AT_ONCE = 2**26  # bytes of tokens that are checked before their pages are let go
-FORMAT = f"3 tokenizers {tokenizers.__version__}"
+FORMAT = f"4 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
 
@@ -168,7 +168,7 @@ def cached_tokens(
 ) -> Tokens:
     """The tokens of `rows`, from the cache where the same texts met the same tokenizer and length before, or just now
     meet them: that is waited for, `patience` seconds at the most."""
-    settings = [FORMAT, tokenizer.to_str(), str(max_length)]
+    settings = [FORMAT, tokenizer.to_str(), str(tokenizer.encode_special_tokens), str(max_length)]
     if cutting.long is not Long.cut:
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
     path = folder / f"tokens-{_key(settings, rows)}.safetensors"

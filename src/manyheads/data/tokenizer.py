@@ -15,16 +15,13 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.config.fields import show
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import ROWS_AT_ONCE, SPECIAL, UNKNOWN, Tokens, reach
-
-MASKS = ("[MASK]", "<mask>")
-
+from manyheads.data.tokens import MARKS, ROWS_AT_ONCE, SPECIAL, UNKNOWN, Tokens, reach, read_as_text
 
 MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
 
@@ -45,7 +42,7 @@ def vocabulary(tokenizer: Tokenizer, *, pairs: bool) -> Vocabulary:
     Raises:
         ValueError: there is no token that could stand for a hidden one.
     """
-    mask = next((found for name in MASKS if (found := tokenizer.token_to_id(name)) is not None), None)
+    mask = next((found for name in MARKS["mask"] if (found := tokenizer.token_to_id(name)) is not None), None)
     if mask is None:
         raise ValueError(
             "tokenizer.path names a tokenizer without a token such as [MASK], which stands where a word is hidden: "
@@ -56,6 +53,18 @@ def vocabulary(tokenizer: Tokenizer, *, pairs: bool) -> Vocabulary:
     special_V = torch.ones(reach(tokenizer, pairs=pairs).ids, dtype=torch.bool)
     special_V[[at for at in entries.values() if at not in special]] = False
     return Vocabulary(mask, special_V, tokenizer.num_special_tokens_to_add(pairs))
+
+
+def reading_mask(tokenizer: Tokenizer, mask: str) -> Tokenizer:
+    """A copy for which `mask`, alone of all marks, is the mark where it is typed in a text."""
+    content = json.loads(tokenizer.to_str())
+    for one in content["added_tokens"]:
+        one["special"] &= one["content"] != mask
+    copy = Tokenizer.from_str(json.dumps(content))
+    copy.add_tokens([AddedToken(mask, normalized=False)])  # where the model has it, but nothing says that it is a mark
+    copy.encode_special_tokens = True
+    assert copy.token_to_id(mask) == tokenizer.token_to_id(mask)
+    return copy
 
 
 def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
@@ -71,6 +80,7 @@ def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")],
     )
+    assert not read_as_text(tokenizer)
     return tokenizer
 
 

@@ -7,6 +7,7 @@ import base64
 import json
 import mmap
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import Encoding, Tokenizer
+from tokenizers import AddedToken, Encoding, Regex, Tokenizer, pre_tokenizers
 from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
-from manyheads.config.fields import show
+from manyheads.config.fields import older_tokenizer, show
 from manyheads.distributed.ranks import n_cores
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
@@ -39,6 +40,14 @@ MOST_BYTES = 2**27  # of a tokenizer.json
 MOST_IDS = 1_000_000  # as of tokenizer.vocab_size; each takes the library and us some 400 bytes
 MOST_SIGNS = {b":": 1.25 * MOST_IDS, b"[": 1.25 * MOST_IDS, b",": 3.25 * MOST_IDS}  # of entries and merges, in any form
 MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
+MOST_SPLIT = 1000  # names of marks that are split where they are typed
+MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "unk": ("[UNK]", "<unk>"),
+}
 
 
 def texts_of_marks(tokenizer: "Tokenizer") -> list[int]:
@@ -229,23 +238,76 @@ def tokenizing(what: str) -> Iterator[None]:
         raise ValueError(f"{what} ({show(problem)})") from problem
 
 
-def load_tokenizer(path: str | Path, *, pairs: bool = False) -> Tokenizer:
+def read_as_text(tokenizer: Tokenizer) -> list[str]:
+    """From here on the name of a mark, such as [SEP], is text where it is typed in one. Returns the names that are read
+    as the marks all the same.
+
+    The library can leave marks unread, which tokenizer.json does not keep. Where the model itself has the name as a
+    piece, as Unigram has, its first letter is split off before, which the file does keep.
+    """
+    tokenizer.encode_special_tokens = True
+    if not (names := _read_as_marks(tokenizer)):
+        return []
+    plain = {one.content for one in tokenizer.get_added_tokens_decoder().values() if not one.special}
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names if name in plain])
+    if _read_as_marks(tokenizer):
+        names = names_of_marks(tokenizer)[:MOST_SPLIT]
+        first = "|".join(f"{re.escape(name[:1])}(?={re.escape(name[1:])})" for name in names)
+        split = pre_tokenizers.Split(Regex(first), "merged_with_previous")
+        before = tokenizer.pre_tokenizer
+        tokenizer.pre_tokenizer = split if before is None else pre_tokenizers.Sequence([before, split])
+    return _read_as_marks(tokenizer)
+
+
+def names_of_marks(tokenizer: Tokenizer) -> list[str]:
+    """Of those around a text, of all that are special, and of those that are called as such are."""
+    probe = tokenizer.encode(PROBE)
+    around = [name for name, text in zip(probe.tokens, probe.sequence_ids, strict=True) if text is None]
+    special = [one.content for one in tokenizer.get_added_tokens_decoder().values() if one.special]
+    called = [name for names in MARKS.values() for name in names if tokenizer.token_to_id(name) is not None]
+    return [name for name in dict.fromkeys([*around, *special, *called]) if name]
+
+
+def _read_as_marks(tokenizer: Tokenizer) -> list[str]:
+    """Names of marks that are the mark where they are typed, but for that of all without an entry."""
+    names, unknown = names_of_marks(tokenizer), tokenizer.encode(PROBE, add_special_tokens=False).ids
+    found = tokenizer.encode_batch_fast(names, add_special_tokens=False)
+    marks = zip(names, map(tokenizer.token_to_id, names), found, strict=True)
+    return [name for name, mark, of in marks if mark in of.ids and mark not in unknown]
+
+
+def copied(tokenizer: Tokenizer) -> Tokenizer:
+    """One of its own, without padding and truncation, which reads texts alike: the library's own copies do not."""
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.encode_special_tokens = tokenizer.encode_special_tokens
+    copy.no_padding()
+    copy.no_truncation()
+    return copy
+
+
+def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool = False) -> Tokenizer:
     """A tokenizer from a `tokenizer.json`, or from a folder that holds one; its padding and truncation are reset.
+
+    Args:
+        reads_marks: the name of a mark that is typed in a text is that mark, as models were trained before.
 
     Raises:
         ValueError: no such file, not a tokenizer, one that puts no marks such as [CLS] and [SEP] around a text,
-            fails on one, or gives more ids or, to `pairs`, segments than a model has.
+            fails on one, gives more ids or, to `pairs`, segments than a model has, or cannot but read marks.
     """
     file = Path(path).expanduser()
     file = file / "tokenizer.json" if file.is_dir() else file
+    older = older_tokenizer(file.parent)
     if not file.is_file():
-        raise ValueError(f"tokenizer.path={path} does not exist: name a tokenizer.json, or leave it empty to train one")
+        remedy = older or "name a tokenizer.json, or leave it empty to train one"
+        what = f"has no {file.name}" if file.parent.is_dir() and file != Path(path).expanduser() else "does not exist"
+        raise ValueError(f"tokenizer.path={path} {what}: {remedy}")
     if file.stat().st_size > MOST_BYTES:
         raise ValueError(f"tokenizer.path={path} is larger than {MOST_BYTES // 2**20} MiB: name a tokenizer.json")
     content = file.read_bytes()
     if any(content.count(sign) > most for sign, most in MOST_SIGNS.items()):
         raise ValueError(f"tokenizer.path={path} lists more than {MOST_IDS:,} entries: name another one, or train one")
-    with tokenizing(f"tokenizer.path={path} is not a tokenizer.json: name one, or train one"):
+    with tokenizing(f"tokenizer.path={path} is not a tokenizer.json: {older or 'name one, or train one'}"):
         if b"charsmap" in content or b"\\u" in content:  # spelt out or not
             _check_tables(json.loads(content))
         tokenizer = Tokenizer.from_buffer(content)
@@ -260,6 +322,14 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False) -> Tokenizer:
             "give one with a post-processor, or leave it empty to train one"
         )
     _check_reach(tokenizer, path, pairs=pairs)
+    if not reads_marks:
+        with tokenizing(f"tokenizer.path={path} fails on a text: give another one, or leave it empty to train one"):
+            names = read_as_text(tokenizer)
+        if names:
+            raise ValueError(
+                f"tokenizer.path={path} reads '{show(names[0])}' that is typed in a text as its mark of that name: "
+                "give another one, or leave it empty to train one"
+            )
     return tokenizer
 
 

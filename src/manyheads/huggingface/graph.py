@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Rounding, Terms
 from manyheads.config.fields import install_extra
-from manyheads.data.tokens import PROBE
+from manyheads.data.tokens import PROBE, copied, names_of_marks
 from manyheads.huggingface.parity import Answer, changed_by_rounding, hold_to_run, rows_to_compare
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.format import GRAPH, write_settings
+from manyheads.inference.format import GRAPH, TYPED, write_settings
 from manyheads.layout import Padded
 from manyheads.linear.blend import blended
 from manyheads.linear.model import LinearModel
@@ -54,15 +54,16 @@ INPUTS = {
     "of the tokenizer is the other one)",
     "terms": "`terms` (int64, three columns: the number of the text, the number of a term, how often it has it)",
 }
+TO_SET = "\nThe tokenizer reads it so once its `encode_special_tokens` is set, as predict.py does."
 README = """# A text classifier for {reader}
 
-`python predict.py {typed}` prints its label; in a program, `Classifier(folder).predict({asked})` and
+`python predict.py {example}` prints its label; in a program, `Classifier(folder).predict({asked})` and
 `.logits({asked})`. It needs {reader}, tokenizers and numpy.
 `{file}` takes {inputs}; those of tokens have the shape (texts, tokens).
 It gives `logits` (texts, {n_classes}){outputs}.{opened}
 
 {labelled}
-Texts are cut at their end after {max_length} tokens.
+Texts are cut at their end after {max_length} tokens. {typed}
 
 Exported by manyheads {version}, and compared with the run on {compared}.
 """
@@ -142,7 +143,7 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
         {"both": predictor.thresholds, **members} if both else {"both": members.get("network", predictor.thresholds)}
     )
     inputs = write_graph(part / FILES[kind], predictor, kind, both=both)
-    padding = Tokenizer.from_str(predictor.tokenizer.to_str())
+    padding, is_plain = plain_tokenizer(predictor.tokenizer)
     padding.enable_padding()
     padding.enable_truncation(predictor.max_length, strategy="longest_first")
     (part / "tokenizer.json").write_text(padding.to_str(pretty=True), encoding="utf-8")
@@ -152,7 +153,8 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
     for name, known in {"labels": predictor.labels, "thresholds": predictor.multi and thresholds}.items():
         if known:
             (part / f"{name}.json").write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
-    (part / "predict.py").write_text(script_for(predictor, kind, settings.terms), encoding="utf-8")
+    script = script_for(predictor, kind, settings.terms, is_plain=is_plain)
+    (part / "predict.py").write_text(script, encoding="utf-8")
     with answering(part) as exact:
         said = hold_to_run(predictor, exact, compared, kind, both=both)
         if config.precision is Rounding.int8:
@@ -164,21 +166,40 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
     if predictor.multi:
         labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."
     readme = README.format(
-        typed='"a text" "its pair"' if predictor.pairs else '"a text"',
+        example='"a text" "its pair"' if predictor.pairs else '"a text"',
         asked="texts, their pairs" if predictor.pairs else "texts",
         inputs=", ".join(INPUTS[one] for one in inputs),
         outputs=", and `network_logits` and `linear_logits`, those of either member alone" * both,
         n_classes=len(predictor.labels), max_length=predictor.max_length, file=FILES[kind], reader=READERS[kind],
         opened=OPENED[kind], version=__version__, labelled=labelled, compared=said,
+        typed=TYPED[predictor.tokenizer.encode_special_tokens] + TO_SET * (not is_plain),
     )  # fmt: skip
     (part / "README.md").write_text(readme, encoding="utf-8")
     return said
 
 
-def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None) -> str:
+def plain_tokenizer(tokenizer: Tokenizer) -> tuple[Tokenizer, bool]:
+    """A copy that takes [SEP] and other marks that are typed in a text as `tokenizer` does, and whether it does so
+    whoever opens it: where nothing is special in its file but what is put around texts, there is nothing to find in
+    them. That cannot be where the ids of other entries would move up."""
+    whole = copied(tokenizer)
+    if not tokenizer.encode_special_tokens:
+        return whole, True
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = [one for one in content["added_tokens"] if not one["special"]]
+    plain = Tokenizer.from_str(json.dumps(content))
+    same = all(plain.token_to_id(one["content"]) == one["id"] for one in content["added_tokens"])
+    typed = [PROBE, *names_of_marks(tokenizer)]
+    same = same and [one.ids for one in plain.encode_batch(typed)] == [one.ids for one in whole.encode_batch(typed)]
+    return (plain, True) if same else (whole, False)
+
+
+def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None, *, is_plain: bool = True) -> str:
     """predict.py: the lines of the script that this folder needs, which stand between `# if` one of these words and the
     next such line."""
     wanted = {kind.name, "any" if predictor.multi else "one", "pairs" if predictor.pairs else "single"}
+    if not is_plain:
+        wanted.add("special")
     if predictor.pairs and untold(predictor.tokenizer):
         wanted.add("untold")
     if terms is not None:

@@ -18,11 +18,12 @@ from manyheads.config import Format
 from manyheads.config.fields import show
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
-from manyheads.data.tokens import encode
+from manyheads.data.tokens import encode, names_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import run_folder
 
 COMPARED, JUDGED = 200, 2000  # rows of the validation split
+TYPED = 20  # most marks such as [SEP] that are typed in an odd text each
 TOGETHER = 16  # rows of a batch
 UNKNOWN = "\u17a3\u2603 \u03a9\u0436 \U0001f600"
 BOUNDS = {  # of a logit, fp32 on both sides: sums are rounded in another order, in a graph of tiny operations most
@@ -50,7 +51,10 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
     words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
     longest = " ".join(islice(cycle(words), 2 * predictor.max_length))
     odd, partners = ["", words[0], longest, UNKNOWN], [words[0], "", longest, words[-1]]
-    kind, named = "pairs" if predictor.pairs else "texts", "empty, one word, the longest, unknown letters"
+    for name in names_of_marks(predictor.tokenizer)[:TYPED]:
+        odd, partners = [*odd, f"{words[0]} {name} {words[-1]}"], [*partners, f"{words[-1]}{name}"]
+    kind = "pairs" if predictor.pairs else "texts"
+    named = "empty, one word, the longest, unknown letters, and with the marks of the tokenizer typed in"
     if rows is not None:
         texts, pairs = list(rows.texts[:COMPARED]), list((rows.pairs or [])[:COMPARED])
         said = f"{len(texts)} {kind} of its validation split"

@@ -33,6 +33,9 @@ class Classifier:
         self.thresholds = json.loads(Path(folder, "thresholds.json").read_text(encoding="utf-8"))["both"]
         # end
         self.tokenizer = Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
+        # if special
+        self.tokenizer.encode_special_tokens = True  # a mark that is typed in a text is text
+        # end
         # if onnx
         self.session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")))
         # if torch

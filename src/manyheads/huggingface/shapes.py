@@ -14,7 +14,7 @@ from typing import Any
 from manyheads.config import EncoderKind, ModelConfig, PairKind, Positions, RunConfig, Segments, Task
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
-from manyheads.config.fields import listed, one_of, show, to_plain
+from manyheads.config.fields import listed, make_tokenizer, older_tokenizer, one_of, show, to_plain
 from manyheads.huggingface.families import FAMILIES, Given, Marks, Shape, read_config, write_config
 from manyheads.inference.format import check_size, hub_folder, read_settings
 from manyheads.runs.folder import read_json
@@ -90,7 +90,11 @@ def find_origin(name: str) -> Origin:
         _refuse_missing(name, folder, missing)
         return _own(name, folder)
     shape = read_shape(folder)
-    _refuse_missing(name, folder, [one for one in missing if one == "tokenizer.json"])
+    remedy = older_tokenizer(folder) or REMEDY
+    if not os.path.isdir(os.path.expanduser(name)):  # of which older files are not fetched
+        local = f"hf download {name.partition('@')[0]} --local-dir FOLDER"
+        remedy = f"fetch all of it by {local}, make one there by {make_tokenizer('FOLDER')}, and name the folder"
+    _refuse_missing(name, folder, [one for one in missing if one == "tokenizer.json"], remedy)
     return Origin(folder, False, shape.model, shape.max_length, shape.vocab_size, shape)
 
 
@@ -132,9 +136,9 @@ def folder_of(name: str) -> Path:
     return folder
 
 
-def _refuse_missing(name: str, folder: Path, missing: list[str]) -> None:
+def _refuse_missing(name: str, folder: Path, missing: list[str], remedy: str = REMEDY) -> None:
     if missing:
-        raise ValueError(f"init_from={name} is no whole model, as {folder} has no {missing[0]}: {REMEDY}")
+        raise ValueError(f"init_from={name} is no whole model, as {folder} has no {missing[0]}: {remedy}")
 
 
 def _own(name: str, folder: Path) -> Origin:

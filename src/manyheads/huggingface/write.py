@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling, Task
 from manyheads.config.fields import install_extra, to_plain
-from manyheads.data.tokens import PROBE, segments_of, texts_of_marks
+from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
 from manyheads.huggingface.families import FAMILIES, Marks
 from manyheads.huggingface.graph import READERS, carries_linear, check_packages, export_graph, quietly
 from manyheads.huggingface.parity import Answer, hold_to_run, rows_to_compare
@@ -29,7 +29,7 @@ from manyheads.huggingface.shapes import Described, describe
 from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.format import CALIBRATION, OUTLIERS, home_of, open_folder, read_thresholds
+from manyheads.inference.format import CALIBRATION, OUTLIERS, TYPED, home_of, open_folder, read_thresholds
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
@@ -44,13 +44,6 @@ ACTIVATIONS = {
     Pooler.relu: "torch.nn.modules.activation.ReLU",
     Pooler.gelu: "torch.nn.modules.activation.GELU",
 }
-MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
-    "pad": ("[PAD]", "<pad>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
-    "unk": ("[UNK]", "<unk>"),
-}
 OWN = "ManyheadsForSequenceClassification"
 """The class of `manyheads.transformers` for shapes of no family."""
 EXPORTED = Results(
@@ -63,7 +56,11 @@ EXPORTED = Results(
         *("labels.json", "predict.py", "model.onnx", "model.pt2"),
     ),
 )
-README = "# A text classifier\n\n{opens}.\n\nCompared with the run on {said}.\n"
+README = "# A text classifier\n\n{opens}.\n\n{typed}\n\nCompared with the run on {said}.\n"
+TO_SET = (
+    "\ntransformers reads it so by `split_special_tokens` in tokenizer_config.json; what opens tokenizer.json alone "
+    "has to set `encode_special_tokens`."
+)
 OWN_POOLERS = ("bert", "roberta", "xlm-roberta")
 """Encoders to which transformers adds a layer that nothing here reads: without weights it would warn of random ones."""
 
@@ -138,7 +135,9 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
         write_family(part, predictor, described, modules)
         answer = (by_transformers if pooled else by_sentence_transformers)(part)
         said = hold_to_run(predictor, answer, rows_to_compare(predictor, model), config.format)
-        (part / "README.md").write_text(README.format(opens=opens, said=said), encoding="utf-8")
+        is_text = predictor.tokenizer.encode_special_tokens
+        readme = README.format(opens=opens, typed=TYPED[is_text] + TO_SET * is_text, said=said)
+        (part / "README.md").write_text(readme, encoding="utf-8")
         return said
 
     opens = f"transformers.{class_of(described)} opens it"
@@ -254,9 +253,7 @@ def write_family(
         described: what its family says of it; None: it is written as one of `manyheads.transformers`.
         modules: what follows the encoder, which is then written alone; none: it is a classifier of the family.
     """
-    plain = Tokenizer.from_str(predictor.tokenizer.to_str())
-    plain.no_padding()
-    plain.no_truncation()
+    plain = copied(predictor.tokenizer)
     pooled, labels, multi = not modules, predictor.labels, predictor.thresholds is not None
     config = {
         "architectures": [class_of(described, pooled=pooled)],
@@ -275,6 +272,7 @@ def write_family(
         "model_max_length": predictor.max_length,
         "model_input_names": ["input_ids", *segments, "attention_mask"],
         "clean_up_tokenization_spaces": False,
+        "split_special_tokens": plain.encode_special_tokens,  # so that marks that are typed in a text are text
         **{f"{mark}_token": name for mark, name in names_of(predictor.tokenizer).items()},
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Task
 from manyheads.config.fields import one_of
 from manyheads.data.tokenizer import marks, vocabulary
-from manyheads.data.tokens import load_tokenizer, reach
+from manyheads.data.tokens import copied, load_tokenizer, reach
 from manyheads.inference.classifier import GraphLinear, GraphNetwork, TextClassifier
 from manyheads.inference.format import (
     CALIBRATION,
@@ -92,9 +92,6 @@ def save(
     mask = str(tokenizer.id_to_token(vocabulary(tokenizer, pairs=pairs).mask)) if task is Task.pretrain else ""
     known: dict[str, Any] = {"labels": labels, "thresholds": tuned.thresholds, "figures": figures, "mask": mask}
     card = write_card(settings, n_parameters=count_parameters(network), **known)
-    uncut = Tokenizer.from_str(tokenizer.to_str())
-    uncut.no_padding()
-    uncut.no_truncation()
     thresholds = {"both": tuned.thresholds, **tuned.member_thresholds} if tuned.member_thresholds else tuned.thresholds
     with replace_folder(folder) as part:
         tensors = {name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}
@@ -102,7 +99,7 @@ def save(
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
         names = json.dumps(list(labels), indent=0, ensure_ascii=False)
         (part / "labels.json").write_text(f"{names}\n", encoding="utf-8")
-        (part / "tokenizer.json").write_text(uncut.to_str(pretty=True), encoding="utf-8")
+        (part / "tokenizer.json").write_text(copied(tokenizer).to_str(pretty=True), encoding="utf-8")
         (part / "README.md").write_text(card, encoding="utf-8")
         if tuned.thresholds is not None:
             (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
@@ -335,7 +332,7 @@ def _refuse_graph(predictor: AnyPredictor, setting: str) -> None:
 def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
     """The tokenizer, once it has shown that every id it can give has a row in the embedding."""
     try:
-        tokenizer = load_tokenizer(path)
+        tokenizer = load_tokenizer(path, reads_marks=settings.reads_marks)
         reached = reach(tokenizer, pairs=settings.pairs)
     except ValueError as error:
         raise ValueError(
@@ -372,6 +369,7 @@ def read_network(path: Path, settings: Settings) -> AnyNetwork:
             network = assemble_seq2seq(settings.model, **sizes)
         elif settings.task is Task.pretrain:
             network = assemble_masked(settings.model, **sizes, n_segments=n_segments)
+            network.masks_match = settings.reads_marks  # both as they were before
         else:
             network = assemble(settings.model, **sizes, n_classes=settings.n_classes, n_segments=n_segments)
     beside = f"{path} does not fit config.json beside it"

@@ -57,9 +57,14 @@ KINDS = {  # what is needed, and what is found in its place
     Task.seq2seq: ("a model of task=seq2seq", "answers by texts, not by classes"),
     Task.pretrain: ("a model of task=pretrain", "predicts hidden words, not classes"),
 }
+TYPED = {  # what the cards of a model say, by whether its tokenizer takes marks in texts as text
+    True: "A mark such as [SEP] or </s> that is typed in a text is text.",
+    False: "A mark such as [SEP] or </s> that is typed in a text is that mark, as it was in training.",
+}
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
-LATER = {"task", "long", "stride", "windows", "multi", "linear", "terms", "temperature"}  # keys older folders have not
+LATER = {"task", "long", "stride", "windows", "multi", "linear", "terms", "temperature", "reads_marks"}
+"""Keys older folders have not."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -98,6 +103,7 @@ class Settings:
     linear: float = setting(0.0, "share of a linear model in each answer", ge=0.0, le=1.0)
     terms: Terms | None = setting(None, "what the linear model counts in a text; null: there is no such model")
     temperature: float = setting(1.0, "what the network's logits are divided by beside it", ge=0.01, le=100.0)
+    reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
     columns: Columns = setting(Columns, "the columns it was trained on")
     model: ModelConfig = setting(ModelConfig, "the architecture")
 
@@ -158,7 +164,7 @@ def read_settings(path: Path) -> Settings:
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
     try:
-        return from_plain(Settings, content)
+        return from_plain(Settings, {"reads_marks": True, **content})  # as they were before there was the key
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

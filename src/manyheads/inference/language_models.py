@@ -4,18 +4,19 @@ n texts . B texts of a batch . N tokens of a batch . T most tokens of an answer 
 tokenizer knows . P masked places . M most masks of a text . K words for each mask
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import Task
 from manyheads.config.fields import show
 from manyheads.data.batches import ANSWER_TOKENS, WHOLE, Batch, in_pieces
-from manyheads.data.tokenizer import Vocabulary, decode, marks
+from manyheads.data.tokenizer import Vocabulary, decode, marks, reading_mask
 from manyheads.data.tokens import Tokens, encode
 from manyheads.inference.predictor import NONE, Predictor
 from manyheads.nn.language_models import Hidden, MaskedLM, Seq2Seq, greedy, hold_out
@@ -123,6 +124,7 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
 
     task: ClassVar[Task] = Task.pretrain
     vocabulary: Vocabulary
+    _reader: Tokenizer | None = field(default=None, repr=False)  # which takes a mask in a text as one
 
     @property
     def mask(self) -> str:
@@ -135,18 +137,26 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = ANSWER_TOKENS
     ) -> list[list[Guess]]:
         """For each text, or pair, the `n` likeliest words at each of its masks, in order; it is cut at `max_length`.
-        ValueError as of `check`, where there is no mask in a text, or there are no `n` words."""
+        ValueError as of `check`, where there is no mask in a text or one is cut off, or there are no `n` words."""
         self.check(texts, pairs)
         n_words = int((~self.vocabulary.special_V).sum())
         if not 1 <= n <= n_words:
             raise ValueError(f"n={n} words are asked for, but the vocabulary has 1 to {n_words:,} to choose from")
-        both = zip(texts, pairs or [""] * len(texts), strict=True)
-        bare = next((text for text, pair in both if self.mask not in text + pair), None)
-        if bare is not None:
-            raise ValueError(
-                f"the text '{show(bare)}' hides no word: write {self.mask} where the model should predict one"
-            )
-        encoded = encode(self.tokenizer, texts, pairs, None, self.max_length)
+        if self._reader is None:
+            reads = not self.tokenizer.encode_special_tokens  # as before marks in texts were text
+            self._reader = self.tokenizer if reads else reading_mask(self.tokenizer, self.mask)
+        encoded = encode(self._reader, texts, pairs, None, self.max_length)
+        whole = encode(self._reader, texts, pairs, None, WHOLE) if encoded.n_truncated else encoded
+        for text, n_read, n_all in zip(texts, self._masks(encoded), self._masks(whole), strict=True):
+            if not n_all:
+                raise ValueError(
+                    f"the text '{show(text)}' hides no word: write {self.mask} where the model should predict one"
+                )
+            if n_read < n_all:
+                raise ValueError(
+                    f"the text '{show(text)}' is cut to the {self.max_length} tokens that the model reads, and "
+                    f"{n_all - n_read} of its {n_all} {self.mask} with the rest: shorten it, or split it"
+                )
         found_nMK2 = self.run(encoded, tokens=tokens, n_words=n).values
         return [
             [
@@ -154,6 +164,12 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
                 for of_mask in of_text_MK2[of_text_MK2[:, 0, 0] != NONE].tolist()
             ]
             for of_text_MK2 in found_nMK2
+        ]
+
+    def _masks(self, encoded: Tokens) -> list[int]:
+        """How many each text has."""
+        return [
+            int((ids == self.vocabulary.mask).sum()) for ids in encoded.ids_N.split(encoded.offsets.diff().tolist())
         ]
 
     def pieces(self, texts: list[str], pairs: list[str] | None) -> Tokens:

@@ -34,7 +34,7 @@ from manyheads.nn.assemble import (
     state_attention,
 )
 from manyheads.nn.dropout import GOLDEN, Dropout, mixed
-from manyheads.nn.embeddings import Embeddings
+from manyheads.nn.embeddings import Embeddings, occurs_in_other
 from manyheads.nn.recurrent import Recurrent, RecurrentDecoder, RecurrentState
 from manyheads.nn.transformer import Decoder, DecoderLayer, DecoderState, Encoder, make_norm
 
@@ -98,14 +98,21 @@ class WordHead(nn.Module):
 class MaskedLM(nn.Module):
     """Embeddings and encoder as of a classifier, by the same names, and the words in place of its classes."""
 
+    masks_match = False  # two hidden words count as the same, as in models trained before
+
     def __init__(self, *, embeddings: Embeddings, encoder: Encoder | Recurrent, head: WordHead) -> None:
         super().__init__()
         self.embeddings, self.encoder = embeddings, encoder
         self.head = head
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None, places_P: Tensor) -> Tensor:
-        """Logits `(P, V)` of the words at `places_P`, counted in the flattened ids: the head sees these alone."""
-        x = self.encoder(self.embeddings(ids, layout, segments), layout)
+        """Logits `(P, V)` of the words at `places_P`, counted in the flattened ids: the head sees these alone. Hidden
+        as they are, they occur in no other text, although their mask may."""
+        matched = None
+        if self.embeddings.matches is not None and segments is not None and not self.masks_match:
+            matched = occurs_in_other(ids, layout, segments)
+            matched = matched.flatten().index_fill(0, places_P, 0).view_as(matched)
+        x = self.encoder(self.embeddings(ids, layout, segments, matched=matched), layout)
         return self.head(x.flatten(0, -2)[places_P], self.embeddings.words.weight)
 
 
