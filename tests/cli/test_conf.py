@@ -241,10 +241,14 @@ def is_same(value, other):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(conf_folder())))
 def test_a_preset_lists_what_differs_from_the_defaults_alone(file):
-    """Of a verb that reads it: demo differs from what evaluate reads. Or from what optim, which debug follows, says."""
+    """Of a verb that reads it: demo differs from what evaluate reads. Or from what optim, which debug follows, says, or
+    a preset that it builds on."""
     group = file.parent.name
     readers = [verb for verb, reads, name in READ if (reads, name) == (group, file.stem)]
     before = {name for one in FILES if (one.parent.name, group) == ("optim", "debug") for name, _ in listed(one)}
+    for chosen in (yaml.safe_load(file.read_text()) or {}).get("defaults", ()) if group == "experiment" else ():
+        ((word, name),) = chosen.items()
+        before |= {one for one, _ in listed(conf_folder() / word.removeprefix("override /") / f"{name}.yaml")}
     for name, value in listed(file):
         differs = not all(is_same(value, default(verb, name)) for verb in readers)
         assert differs or name in before, f"{name}={value} is the default"

@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 
 from manyheads.cli.compose import compose, run_hydra
-from manyheads.config import Pooling
+from manyheads.config import Long, Pooler, Pooling
 from manyheads.data.tokens import load_tokenizer
 from manyheads.runs.config_file import read_run, save_run
+from tests.conftest import word_tokenizer
 
 
 def train(folder, *words):
@@ -97,6 +98,23 @@ def test_what_the_weights_fix_is_refused_in_a_sentence(model_folder, word, sente
 def test_what_is_not_there_is_said(name, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         train(name)
+
+
+def test_what_an_experiment_sets_stays_where_weights_leave_a_choice(tmp_path):
+    """MiniLM is pooled as its folder says, but by the preset that makes a class of transformers of it."""
+    transformers = pytest.importorskip("transformers")
+    small = transformers.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    folder = tmp_path / "sentences"
+    transformers.BertModel(small).save_pretrained(folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    word_tokenizer().save(str(folder / "tokenizer.json"))
+    assert train(folder).model.pooling is Pooling.mean
+    run = train(folder, "experiment=minilm")
+    facts = (run.model.pooling, run.model.pooler, run.model.matches, run.linear, run.data.long, run.optim.few)
+    assert facts == (Pooling.first, Pooler.tanh, False, False, Long.cut, compose("train", ["optim=finetune"]).optim.few)
+    assert run.model.d_model == 8, "the weights fix the shape"
+    assert train(folder, "experiment=minilm", "model.pooling=max").model.pooling is Pooling.max
 
 
 def test_folders_that_are_not_whole_are_refused(model_folder, tmp_path):

@@ -198,7 +198,7 @@ TYPED = [
     ),
     (
         "train -m experiment=paper,null",
-        "experiment=null is not a choice: choose dates, demo_no_positions, many_heads, one_head or paper",
+        "experiment=null is not a choice: choose dates, demo_no_positions, many_heads, minilm, one_head or paper",
     ),
     (
         "train -m optim.lr=interval(0.1,1)",

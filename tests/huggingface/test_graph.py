@@ -42,7 +42,7 @@ from manyheads.config import (
 )
 from manyheads.data.rows import Rows
 from manyheads.huggingface import graph as graphs
-from manyheads.huggingface.parity import changed_by_rounding
+from manyheads.huggingface.parity import Compared, changed_by_rounding
 from manyheads.huggingface.write import export
 from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
@@ -438,6 +438,19 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_p
         changed_by_rounding(run, before, after, None, 1.0, [])
     with pytest.raises(ValueError, match=r"^precision=int8 needs format=onnx, but format=transformers: set both"):
         ExportConfig(run="x", precision=Rounding.int8)
+
+
+def test_the_readme_of_8_bits_says_what_8_bits_differ_by(model, tmp_path, monkeypatch):
+    """Not what the graph before rounding did, nor its bound."""
+    rows = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7))
+    monkeypatch.setattr(graphs, "rows_to_compare", lambda *_: Compared(TEXTS, None, "5 texts", rows))
+    asked: dict[str, Any] = {"format": Format.onnx, "members": Members.network, "precision": Rounding.int8}
+    folder = export(ExportConfig(run=str(model), output=str(tmp_path / "int8"), **asked, max_changed=1.0))
+    said = " ".join((folder / "README.md").read_text().split())
+    apart = float((answered(folder, TEXTS) - load(model, TextClassifier).logits(TEXTS)).abs().max())
+    assert f"5 texts: logits in 8 bits differ by up to {apart:.1e}, which has no bound; int8 changes" in said
+    assert said.endswith("more than max_changed=1.0 of them would have been refused.")
+    assert said.count("would have been refused") == 1
 
 
 CARRIED = [

@@ -359,6 +359,20 @@ def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(words
     assert first.startswith(said) is not bool(words)
 
 
+@pytest.mark.parametrize("pooling", [Pooling.mean, Pooling.first])
+def test_a_shape_that_opens_with_manyheads_alone_is_named_first(pooling, ship_model, tmp_path, monkeypatch, capsys):
+    """As that of MiniLM, unless it pools by the first token as experiment=minilm does."""
+    shape = replace(BERT, pooling=pooling, pooler=Pooler.none if pooling is Pooling.mean else Pooler.tanh)
+    ship_model(tmp_path / "model", shape=shape)
+    monkeypatch.setattr("manyheads.huggingface.write.write_family", lambda *_: pytest.fail("it was not said before"))
+    with pytest.raises(BaseException, match="it was not said before"):
+        export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "theirs")))
+    first = (
+        "No class of transformers has the shape of the run, so that its export opens only where manyheads is installed:"
+    )
+    assert capsys.readouterr().out.startswith(f"{first} format=onnx opens without it") is (pooling is Pooling.mean)
+
+
 def test_the_verb_writes_an_encoder_for_vectors_and_says_how_it_opens(ship_model, tmp_path, capsys):
     ship_model(tmp_path / "run" / "model", data=DataConfig(max_length=12), shape=POOLED["mean"])
     pytest.importorskip("sentence_transformers")

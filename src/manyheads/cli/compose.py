@@ -98,7 +98,8 @@ def _base(
     values = preset_values(verb, groups, config_dir)
     merge_search(values, typed)
     name = groups.get("experiment")
-    return values, own_settings("experiment", name, config_dir) if name else {}, bring_weights
+    own = own_settings("experiment", name, config_dir) if name else {}
+    return values, own, partial(bring_weights, own=own)
 
 
 def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Each function changes `values`, the nested settings that presets have made, befo
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from manyheads.cli.overrides import Typed
@@ -51,9 +52,14 @@ def merge_search(values: dict[str, Any], typed: Typed) -> None:
         values["search"] = theirs
 
 
-def bring_weights(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+def bring_weights(
+    values: dict[str, Any], typed: dict[str, Any], own: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """Put into `values` what the weights of `init_from` fix: the shape, the tokenizer, and how long texts may be. Each
     value of a search counts as typed.
+
+    Args:
+        own: what the experiment itself sets, which stays where weights leave a choice.
 
     Returns:
         What was typed, but a folder of weights as the absolute path that counts for a run from anywhere.
@@ -67,7 +73,7 @@ def bring_weights(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, An
     name = str(folder_of(name)) if os.path.isdir(os.path.expanduser(name)) else name
     origin = find_origin(name)
     for tried in searched_settings(values):
-        _bring_shape(name, origin, values["model"], typed | tried)
+        _bring_shape(name, origin, values["model"], typed | tried, own)
         _bring_tokenizer(name, origin, values["tokenizer"], typed | tried)
         _bring_length(name, origin, values["data"], typed | tried)
     return typed | {"init_from": name}
@@ -84,11 +90,13 @@ def searched_settings(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [first, *(first | {name: value} for name, of in few.items() for value in of[1:])]
 
 
-def _bring_shape(name: str, origin: Origin, model: dict[str, Any], typed: Mapping[str, Any]) -> None:
+def _bring_shape(
+    name: str, origin: Origin, model: dict[str, Any], typed: Mapping[str, Any], own: Mapping[str, Any]
+) -> None:
     known = settings(RunConfig)
     for key, theirs in origin.model.items():
         one = known[f"model.{key}"]
-        if one.facts.null in typed or (one.name in typed and one.facts.weights != "fixed"):
+        if one.facts.null in typed or (one.name in {*typed, *own} and one.facts.weights != "fixed"):
             continue
         given = typed.get(one.name, theirs)
         if given is not theirs and convert(one.name, one.kind, given, one.default) != convert(

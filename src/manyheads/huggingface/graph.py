@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from manyheads.config import ExportConfig, Format, Long, Members, Rounding, Terms
 from manyheads.config.fields import install_extra
 from manyheads.data.tokens import PROBE, copied, names_of_marks
-from manyheads.huggingface.parity import Answer, changed_by_rounding, hold_to_run, rows_to_compare
+from manyheads.huggingface.parity import Answer, apart, changed_by_rounding, hold_to_run, rows_to_compare
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import GRAPH, TYPED, write_settings
 from manyheads.layout import Padded
@@ -156,12 +156,17 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
     script = script_for(predictor, kind, settings.terms, is_plain=is_plain)
     (part / "predict.py").write_text(script, encoding="utf-8")
     with answering(part) as exact:
-        said = hold_to_run(predictor, exact, compared, kind, both=both)
+        said = f"{compared.said}: {hold_to_run(predictor, exact, compared, kind, both=both)}"
         if config.precision is Rounding.int8:
             quantise(part)  # what was asked already has opened the graph as it was
             with answering(part) as rounded:
+                what, worst, _ = apart(predictor, rounded, compared, both=both)
                 least, most = thresholds["both"] or [], config.max_changed
-                said += "; " + changed_by_rounding(predictor, exact, rounded, compared.rows, most, least)
+                changed = changed_by_rounding(predictor, exact, rounded, compared.rows, most, least)
+                said = (
+                    f"{compared.said}: {what} in 8 bits differ by up to {worst:.1e}, which has no bound; {changed}; "
+                    f"more than max_changed={most} of them would have been refused"
+                )
     labelled = "A text has one label, that of the largest logit."
     if predictor.multi:
         labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."

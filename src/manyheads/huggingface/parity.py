@@ -78,36 +78,49 @@ def validation_rows(model: Path) -> Rows | None:
         return None
 
 
+class Apart(NamedTuple):
+    """Of `what` is answered the largest difference to the run, and the row that has it."""
+
+    what: str
+    worst: float
+    row: int
+
+
 def hold_to_run(
     predictor: TextClassifier, exported: Answer, compared: Compared, kind: Format, *, both: bool = False
 ) -> str:
-    """What was compared, by how much it differs, and the bound; `exported` gives logits `(n, C)`, of the network alone
-    or of `both` members, whose probabilities are compared.
+    """By how much what is exported differs, and the bound; `exported` gives logits `(n, C)`, of the network alone or of
+    `both` members, whose probabilities are compared.
 
     Raises:
         ValueError: the rest of a sentence about the run: a row is answered otherwise.
     """
+    what, worst, at = apart(predictor, exported, compared, both=both)
+    bound = BOUND_OF_BOTH if both else BOUNDS[kind]
+    if not worst <= bound:
+        texts, pairs = compared.texts, compared.pairs
+        pair = f" and {show(pairs[at][:60])}" if pairs else ""
+        raise ValueError(
+            f"answers otherwise by format={kind.name}: the {what} of {show(texts[at][:60])}{pair} differ by "
+            f"{worst:.1e}, more than {bound:.0e}: nothing is written; use another format, and report the shape"
+        )
+    return f"{what} differ by at most {worst:.1e}, and more than {bound:.0e} would have been refused"
+
+
+def apart(predictor: TextClassifier, exported: Answer, compared: Compared, *, both: bool) -> Apart:
+    """How far from the run `exported` is."""
     texts, pairs = compared.texts, compared.pairs
     encoded = encode(
         predictor.tokenizer, texts, pairs, None, predictor.max_length
     )  # cut at the end, as what is written
     ours_nC = predictor.run(encoded).values
     theirs_nC = in_batches(exported, texts, pairs)
-    what, bound = "logits", BOUNDS[kind]
     if both:
         ours_nC, theirs_nC = (
-            predictor.probabilities(one) for one in (predictor.logits(texts, pairs, network_nC=ours_nC), theirs_nC)
+            predictor.probabilities(one.double()) for one in (predictor.with_linear(ours_nC, texts, pairs), theirs_nC)
         )
-        what, bound = "probabilities", BOUND_OF_BOTH
     apart_n = (ours_nC - theirs_nC).abs().amax(1).nan_to_num(nan=torch.inf)
-    worst, at = float(apart_n.max()), int(apart_n.argmax())
-    if not worst <= bound:
-        pair = f" and {show(pairs[at][:60])}" if pairs else ""
-        raise ValueError(
-            f"answers otherwise by format={kind.name}: the {what} of {show(texts[at][:60])}{pair} differ by "
-            f"{worst:.1e}, more than {bound:.0e}: nothing is written; use another format, and report the shape"
-        )
-    return f"{compared.said}: {what} differ by at most {worst:.1e}, and more than {bound:.0e} would have been refused"
+    return Apart("probabilities" if both else "logits", float(apart_n.max()), int(apart_n.argmax()))
 
 
 def in_batches(answer: Answer, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:

@@ -134,7 +134,8 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
     def family(part: Path) -> str:
         write_family(part, predictor, described, modules)
         answer = (by_transformers if pooled else by_sentence_transformers)(part)
-        said = hold_to_run(predictor, answer, rows_to_compare(predictor, model), config.format)
+        compared = rows_to_compare(predictor, model)
+        said = f"{compared.said}: {hold_to_run(predictor, answer, compared, config.format)}"
         is_text = predictor.tokenizer.encode_special_tokens
         readme = README.format(opens=opens, typed=TYPED[is_text] + TO_SET * is_text, said=said)
         (part / "README.md").write_text(readme, encoding="utf-8")
@@ -142,6 +143,12 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
 
     opens = f"transformers.{class_of(described)} opens it"
     if described is None:
+        print(
+            "No class of transformers has the shape of the run, so that its export opens only where manyheads is "
+            "installed: format=onnx opens without it, and so does this format of a run from MiniLM or other weights of "
+            "BERT's family with experiment=minilm",
+            flush=True,
+        )
         opens = f"transformers opens it as {OWN} after `import manyheads.transformers`"
     elif modules:
         opens = (

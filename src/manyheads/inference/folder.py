@@ -1,8 +1,8 @@
 """A finished model as a folder: model.safetensors, config.json, tokenizer.json, labels.json and README.md; with a
 linear model beside the network linear.safetensors; and, where a text has any number of labels, thresholds.json.
 
-It opens with torch, safetensors and tokenizers alone. The tensors are checked against config.json before anything is
-allocated.
+Of all dependencies torch, safetensors and tokenizers are enough to open it. The tensors are checked against config.json
+before anything is allocated.
 """
 
 import json
@@ -142,6 +142,9 @@ def write_card(
             share = f"{settings.linear:.0%} of each probability are its own."
             what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
         of_labels = ["", *_labels(labels, thresholds)]
+    plain = " What\n`manyheads export format=onnx` writes of it opens without manyheads." * (
+        settings.task is Task.classify
+    )
     use = [
         "## Use",
         "",
@@ -151,7 +154,8 @@ def write_card(
         f"print({name}.{call})",
         "```",
         "",
-        "It opens with torch, safetensors and tokenizers alone. Nothing in the folder is code.",
+        f"It opens with manyheads, for which torch, safetensors and tokenizers have to be installed.{plain}",
+        "Nothing in the folder is code.",
     ]
     return "\n".join([f"# {title}", "", what, "", *_figures(figures or {}), *use, *of_labels]) + "\n"
 
