@@ -195,7 +195,9 @@ class CompareConfig:
     overwrite: bool = setting(False, OVERWRITE)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
     require: str = setting(
-        "", f"{HELP}; of the last of runs, and change.accuracy: its figure less that of the first", verbatim=True
+        "",
+        "figures that the last of runs must reach, as in evaluate, or change.accuracy: less the first's",
+        verbatim=True,
     )
     rows: int = setting(20, "most rows of each kind of change on the page", ge=0, le=10_000)
     data: DataConfig = setting(run_data, "texts and labels; default: those of the first run")

@@ -18,10 +18,7 @@ BOUNDS = (">", ">=", "<", "<=")
 ENDS = ("value", "low", "high")  # of a figure: itself, and the ends of its 95 % interval
 CHANGE = "change."  # of compare: the figure of the last run less that of the first
 EXAMPLE = "require=[accuracy.low>0.85,macro_f1>0.8]"
-HELP = (
-    "figures that must be reached, else exit code 3, such as [accuracy.low>0.85,macro_f1>0.8]; low, high: ends of the "
-)
-HELP += "95 % interval"
+HELP = "figures to reach, else exit code 3, such as [accuracy.low>0.85,macro_f1>0.8]; low, high: of the 95 % interval"
 
 # of a run, in summary.json, and all that evaluate measures
 SUMMARY_OF_CLASSES = ("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall")
