@@ -22,6 +22,7 @@ ANSWER = {  # the setting that names its column
 }
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
+MOST_TITLED = 100  # columns
 WORDS_OF_TEXT = 5  # names of columns seldom have so many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 
@@ -111,8 +112,9 @@ def _remedy(table: Table, key: str, typed: str) -> str:
 def _first_rows(table: Table) -> dict[Any, tuple[int, list[str]]]:
     """The number of each of the first rows, and the row, by its cells."""
     found = {}
+    columns = [table.column(name) for name in table.names[:MOST_TITLED]]  # a title above more is not looked for
     for at in reversed(range(min(MOST_ABOVE, len(table.numbers)))):
-        row = [str(table.column(name)[at]) for name in table.names]
+        row = [str(cells[at]) for cells in columns]
         found |= dict.fromkeys(row, (int(table.numbers[at]), row))
     return found
 
