@@ -23,6 +23,7 @@ from manyheads.data.column import Column
 from manyheads.data.delimited import (
     MOST_CELL,
     MOST_SIGNS,
+    SAMPLED,
     Cells,
     Header,
     Part,
@@ -109,7 +110,7 @@ class Delimited:
         csv.field_size_limit(MOST_CELL)
         self.path = path = source.path
         sample = [*beginning(refuse_wide(lines_of(head), str(path)))]
-        if not whole and sum(map(len, sample)) == len(head):
+        if not whole and sum(map(len, sample)) == len(head) <= SAMPLED:
             raise EOFError
 
         def has_quotes(n_lines: int) -> bool:
