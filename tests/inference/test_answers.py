@@ -296,7 +296,7 @@ def test_answers_are_replaced_and_nothing_else_is(
     old = output.read_bytes()
     with pytest.raises(ValueError, match="replace these answers by overwrite=true"):
         answer(model_folder, file, output)
-    interrupted(model_folder, file, output, "chunk:5", monkeypatch, overwrite=True, top_k=1)
+    interrupted(model_folder, file, output, "chunk:5:fail", monkeypatch, overwrite=True, top_k=1)
     assert output.read_bytes() == old
     assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
     assert answer(model_folder, file, output, overwrite=True, top_k=1) == len(ROWS)
@@ -315,7 +315,7 @@ def test_what_is_begun_is_not_resumed_by_overwrite(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, output = write_input(tmp_path, ".jsonl"), tmp_path / "out.jsonl"
-    interrupted(model_folder, file, output, "chunk:5", monkeypatch)
+    interrupted(model_folder, file, output, "chunk:5:fail", monkeypatch)
     assert (tmp_path / ".out.jsonl.part.json").is_file()
     assert answer(model_folder, file, output, overwrite=True) == len(ROWS)
     assert "goes on after" not in capsys.readouterr().err
