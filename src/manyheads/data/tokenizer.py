@@ -80,7 +80,8 @@ def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")],
     )
-    assert not read_as_text(tokenizer)
+    as_marks = read_as_text(tokenizer)
+    assert not as_marks
     return tokenizer
 
 
