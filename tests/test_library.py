@@ -10,6 +10,8 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from safetensors.torch import load_file
+from torch import nn
 
 import manyheads
 from manyheads import LitModule, TextData, compose, load, train
@@ -47,6 +49,7 @@ class Seen(Callback):
         self.count, self.stop_at = 0, stop_at
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        self.trainer = trainer
         self.count += 1
         self.batches.append(batch.rows_B.tolist())
         self.epochs.append(trainer.current_epoch)
@@ -190,11 +193,77 @@ def test_the_rate_ends_with_the_steps_that_a_trainer_is_limited_to(settings, lim
     assert trainer.optimizers[0].param_groups[0]["lr"] == 0.0
 
 
-def test_a_state_that_cannot_be_saved_is_said_in_a_sentence(settings):
+def test_a_state_that_cannot_be_saved_is_said_before_the_first_step(settings):
     callback = Seen()
     callback.state_dict = lambda: {"count": object()}
     with pytest.raises(ValueError, match="a checkpoint cannot hold the object in the state of a callback"):
         train(run_of(settings, "output=odd"), callbacks=[callback])
+    assert callback.trainer.global_step == 0
+
+
+class Surgeon(Callback):
+    """Changes the network in one of its hooks."""
+
+    def __init__(self, hook: str, change) -> None:
+        setattr(self, hook, self.operate)
+        self.change = change
+
+    def operate(self, trainer, pl_module, *_, **__):
+        self.trainer = trainer
+        self.change(pl_module.network)
+
+
+def block_of(network):
+    return network.encoder.layers[0].feed_forward
+
+
+def give_forward(network):
+    network.head.forward = lambda x: torch.zeros(len(x), 2, requires_grad=True)
+
+
+CHANGES = {
+    "another block": lambda network: setattr(block_of(network), "block", nn.Sequential(nn.Linear(16, 16))),
+    "another kind": lambda network: setattr(network.head, "__class__", type("Mine", (nn.Linear,), {})),
+    "another shape": lambda network: setattr(network, "head", nn.Linear(16, 5)),
+    "another type": lambda network: network.bfloat16(),
+    "a parameter": lambda network: setattr(network, "more", nn.Parameter(torch.zeros(2))),
+    "a buffer": lambda network: network.register_buffer("more", torch.zeros(2)),
+    "a parametrization": lambda network: nn.utils.parametrizations.weight_norm(network.head),
+    "a forward": give_forward,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_network_that_could_not_be_saved_is_refused_before_the_first_step(settings, change):
+    for hook in {"another block": ["setup", "on_train_start", "on_train_batch_start"]}.get(change, ["on_fit_start"]):
+        surgeon = Surgeon(hook, CHANGES[change])
+        with pytest.raises(ValueError, match=r"^a callback \(Surgeon\) has changed the network, .* where the settings"):
+            train(run_of(settings, f"output={hook}"), callbacks=[surgeon])
+        assert surgeon.trainer.global_step == 0
+
+
+def test_a_change_in_mid_training_is_said_as_well(settings):
+    surgeon = Surgeon("on_train_epoch_end", CHANGES["another block"])
+    with pytest.raises(ValueError, match=r"feed_forward\.block is Sequential of .* make FeedForward of"):
+        train(run_of(settings, "output=late", "trainer.max_epochs=2"), callbacks=[surgeon])
+
+
+def test_what_a_callback_freezes_and_watches_is_saved_and_resumed(settings):
+    def freeze(network):
+        network.embeddings.requires_grad_(False)
+        network.head.register_forward_hook(lambda *_: None)
+
+    run = ["trainer.max_epochs=3", "optim.average=20"]
+    train(run_of(settings, "output=whole", *run), callbacks=[Surgeon("on_fit_start", freeze)])
+    with pytest.raises(SystemExit):
+        train(run_of(settings, "output=parts", *run), callbacks=[Surgeon("on_fit_start", freeze), Seen(stop_at=9)])
+    train(run_of(settings, "output=parts", *run, "resume=auto"), callbacks=[Surgeon("on_fit_start", freeze)])
+    whole, parts = (load_file(Path(name, "model", "model.safetensors")) for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    begun = LitModule.from_run(run_of(settings), TextData.from_run(run_of(settings))).network.state_dict()
+    kept = {name for name in begun if torch.equal(begun[name], whole[name])}
+    assert {name for name in begun if name.startswith("embeddings.")} <= kept
+    assert "head.weight" not in kept
 
 
 def test_names_are_imported_when_they_are_used():

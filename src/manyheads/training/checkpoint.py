@@ -17,6 +17,7 @@ import json
 import logging
 import math
 import secrets
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from manyheads import __version__
 from manyheads.config import CheckpointConfig, Metric
@@ -104,6 +106,55 @@ class KeepBest(Callback):
                 "is written: start a new run in another folder"
             )
         return self.best
+
+
+class Unchanged(Callback):
+    """Refuses what a run could not save: a network that callbacks have made another than its settings describe, before
+    the first step, and at each epoch and validation; and a state of theirs that no checkpoint can hold. They may
+    freeze weights, change their values and watch. Comes after them.
+
+    Args:
+        module: before they have seen it.
+    """
+
+    def __init__(self, module: pl.LightningModule, callbacks: Sequence[Callback]) -> None:
+        self.callbacks = callbacks
+        self._made, self._has_begun = _described(module), False
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            for one in self.callbacks:
+                state.check_nest(one.state_dict())
+            self.on_train_epoch_start(trainer, pl_module)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        found = _described(pl_module)
+        for name in [*self._made, *found]:
+            before, now = (one.get(name, "nothing") for one in (self._made, found))
+            if before != now:
+                raise ValueError(
+                    f"a callback ({', '.join(type(one).__name__ for one in self.callbacks)}) has changed the network, "
+                    f"which could not be saved: {name} is {now} where the settings make {before}; remove the callback, "
+                    "or train such a network under a Trainer of your own"
+                )
+
+    on_validation_start = on_train_end = on_train_epoch_start
+
+
+def _described(module: pl.LightningModule) -> dict[str, str]:
+    """Kind of each block of the network, and shape and type of each tensor that is saved, by name."""
+    found: dict[str, str] = {}
+    for name, one in module.named_modules():
+        kind = next(kind for kind in type(one).__mro__ if not issubclass(kind, FSDPModule))
+        found[name] = f"{kind.__qualname__} of {kind.__module__}" + (
+            " with a forward of its own" * ("forward" in vars(one))
+        )
+    for name, tensor in module.state_dict().items():
+        found[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    return found
 
 
 class Patience(Callback):

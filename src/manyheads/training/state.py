@@ -76,6 +76,11 @@ def read_nest(path: Path) -> Any:
         raise ValueError(f"{path} is not a state that manyheads saved ({kind}: {first_line(problem)})") from problem
 
 
+def check_nest(nest: Any) -> None:
+    """Refuse what `write_nest` could not write."""
+    _apart(nest, [])
+
+
 def _apart(nest: Any, tensors: list[Tensor]) -> Any:
     """As JSON; tensors are added to `tensors`."""
     if isinstance(nest, Tensor) and nest.dtype in TYPES:

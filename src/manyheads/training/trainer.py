@@ -42,7 +42,7 @@ from manyheads.nn import Classifier
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.runs.resume import Start
-from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience
+from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience, Unchanged
 from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
 from manyheads.training.module import LitModule, Network, are_few, begin_head, make_task
@@ -330,12 +330,13 @@ def run_trainer(
     keep_freed_memory()
     averaging = [Average(run.optim.average)] if run.optim.average else []
     saving = [checkpoint] if checkpoint else []
-    trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving, *more], list(loggers))
+    module = LitModule(network, make_task(run, tokens["train"], labels), optim=run.optim)
+    unchanged = [Unchanged(module, more)] if more else []
+    trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving, *more, *unchanged], list(loggers))
     split = checkpoint.start.again.split if checkpoint else 1
     data = TextData(tokens, run.batch, run.seed, split=split)
     count_in_steps(trainer, run.batch.accumulate, data.per_step(trainer.world_size))
     speed_up(run, network, data, trainer, data.n_steps(trainer.max_epochs, trainer.max_steps))
-    module = LitModule(network, make_task(run, tokens["train"], labels), optim=run.optim)
     with without_tf32() if trainer.precision == "32-true" else nullcontext():
         if checkpoint:
             checkpoint.fit(trainer, module, data)
