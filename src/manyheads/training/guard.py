@@ -81,7 +81,7 @@ class Guard(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LitModule)
-        pl_module.left_out = frozenset(self.again.left_out)
+        pl_module.left_out, pl_module.is_guarded = frozenset(self.again.left_out), True
         if self.folder and trainer.is_global_zero and self.again == Again():
             (self.folder / NEXT).unlink(missing_ok=True)  # of a run with other settings
         if trainer.strategy.root_device.type == "cpu":

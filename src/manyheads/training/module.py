@@ -4,6 +4,7 @@ network with its first weights and the objective.
 B documents . n rows . D width of what the head sees . C classes
 """
 
+import logging
 import math
 from typing import Any, Self
 
@@ -34,6 +35,8 @@ from manyheads.training.optim import clip_gradients, freeze, make_optimizer, mak
 MOST_ROWS = 4096  # that a head is fitted to before training
 STRENGTH = 0.1  # of the rows against the pull to zero: a head that knows few rows by heart leaves nothing to learn
 
+log = logging.getLogger("manyheads")
+
 Network = Classifier | Seq2Seq | MaskedLM
 Lesson = Classify | Translate | Pretrain
 
@@ -47,7 +50,8 @@ class LitModule(pl.LightningModule):
 
     A loss that is no finite number makes a gradient that is none, and such a gradient changes nothing: the optimiser is
     told so on the device, so no step waits for it (guard.py). Nor do the steps `left_out`, from 1. Rows without a
-    finite loss are left out of the mean of the epoch. `norm` is that of the last gradient, before it was clipped, and
+    finite loss are left out of the mean of the epoch. Where no guard answers such steps (`is_guarded`), a warning says
+    at the end of the epoch how many there were. `norm` is that of the last gradient, before it was clipped, and
     `n_rows` the size of the batch under way.
 
     Args:
@@ -62,6 +66,8 @@ class LitModule(pl.LightningModule):
         self.optim = optim
         self._asked_steps, self.n_steps = n_steps, n_steps or 0
         self.left_out: frozenset[int] = frozenset()
+        self.is_guarded = False
+        self.n_unchanged = torch.zeros((), dtype=torch.int64)
         self.norm = torch.zeros(())
         self.n_rows = 0
         self.train_loss = Mean()
@@ -108,6 +114,12 @@ class LitModule(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         self._log_epoch("train_", self.task.train_metrics, self.train_loss)
+        n_unchanged, self.n_unchanged = int(self.n_unchanged), torch.zeros_like(self.n_unchanged)
+        if n_unchanged and not self.is_guarded:
+            log.warning(
+                "epoch %d: %d steps changed nothing, as a loss or gradient in them was not finite",
+                *(self.current_epoch + 1, n_unchanged),
+            )
 
     def validation_step(self, batch: Batch, index: int) -> None:
         if len(batch.rows_B):
@@ -133,7 +145,9 @@ class LitModule(pl.LightningModule):
         self.norm = clip_gradients(self.network, gradient_clip_val, gradient_clip_algorithm)
         if optimizer.defaults["fused"]:  # with fp16 it is not: there the scaler of the losses does it
             is_out = self.global_step + 1 in self.left_out
-            optimizer.found_inf = (torch.ones_like(self.norm) if is_out else ~self.norm.isfinite()).float()
+            unchanged = torch.ones_like(self.norm) if is_out else ~self.norm.isfinite()
+            self.n_unchanged = self.n_unchanged.to(self.norm.device) + unchanged.long()
+            optimizer.found_inf = unchanged.float()
 
     def _log_epoch(self, prefix: str, metrics: Metric | MetricCollection, loss: Metric) -> None:
         """Log the figures and start afresh. They are of all ranks, torchmetrics adds them up."""
