@@ -107,6 +107,10 @@ LINES = [
         "train optim.decay_share=0.5",
         f"optim.decay_share=0.5 {WITH} optim.schedule=linear: add optim.schedule=wsd, {OR}",
     ),
+    (
+        "tune optim.decay_share=0.1,0.5",
+        f"optim.decay_share=[0.1, 0.5] {WITH} optim.schedule=linear: add optim.schedule=wsd, {OR}",
+    ),
     ("train optim.few_epochs=9", f"optim.few_epochs=9 {WITH} optim.few=0: add optim.few=50, {OR}"),
     ("train guard.at_most=9", f"guard.at_most=9 {WITH} guard.nonfinite=raise: add guard.nonfinite=skip, {OR}"),
     (
@@ -147,6 +151,12 @@ def test_a_setting_that_does_nothing_is_one_sentence(line, sentence, capsys, tmp
     assert main(line.split()) == 2
     assert capsys.readouterr().err == f"{sentence}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_typed_as_it_is_anyway_is_not_refused():
+    words = ["optim.decay_share=0.2", "optim.few_epochs=0", "guard.at_most=5", "logger.project=manyheads"]
+    words += ["model.rotary_base=10000", "model.rotary_base_window=null", "model.norm=rms", "model.norm_bias=true"]
+    compose("train", [*words, "tokenizer.path=x.json", "tokenizer.kind=wordpiece"])
 
 
 @pytest.mark.parametrize(

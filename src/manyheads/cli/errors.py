@@ -151,8 +151,8 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
     known = settings(type(config))
     for name, value in typed.items():
         why = _why_unread(config, known[name], value) if name in known else ""
-        if not why and isinstance(config, RunConfig):
-            why = _why_unread_here(config, name, varied)
+        if not why and isinstance(config, RunConfig) and name in known:
+            why = _why_unread_here(config, known[name], value, varied)
         if why:
             raise ValueError(f"{name}={show(value)} does nothing {why}")
 
@@ -193,21 +193,24 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
         return f"with model.encoder={encoder.name}: remove it"
     if facts.needs == "pretraining" and task is not Task.pretrain:
         return f"with task={task.name}: use manyheads pretrain"
-    if one.name == "logger.project" and not {"mlflow", "wandb", "trackio"} & {*config.logger.trackers()}:
-        return "without a tracker that has projects: add logger=wandb, mlflow or trackio, or remove it"
     return ""
 
 
-def _why_unread_here(run: RunConfig, name: str, varied: Collection[str]) -> str:
-    """Why what another setting is makes this one useless, and what to do; empty where something reads it."""
-    if name not in READ_WHERE:
+def _why_unread_here(run: RunConfig, one: Setting, value: Any, varied: Collection[str]) -> str:
+    """Why what another setting is makes this one useless, and what to do; empty where something reads it, or where it
+    is typed as it is by default."""
+    if value in (one.default, getattr(one.default, "name", one.default)):
         return ""
-    other, is_read, wanted = READ_WHERE[name]
-    value = attrgetter(other)(run)
-    if is_read(value) or not {other, other.partition(".")[0], "experiment"}.isdisjoint(varied):
+    if one.name == "logger.project" and not {"mlflow", "wandb", "trackio"} & {*run.logger.trackers()}:
+        return "without a tracker that has projects: add logger=wandb, mlflow or trackio, or remove it"
+    if one.name not in READ_WHERE:
+        return ""
+    other, is_read, wanted = READ_WHERE[one.name]
+    found = attrgetter(other)(run)
+    if is_read(found) or not {other, other.partition(".")[0], "experiment"}.isdisjoint(varied):
         return ""
     remedy = f"add {other}={wanted}, or remove it" if wanted else "remove one of them"
-    return f"with {other}={show(value)}: {remedy}"
+    return f"with {other}={show(found)}: {remedy}"
 
 
 def refuse_secrets(values: Any) -> None:
