@@ -201,7 +201,8 @@ def test_a_pipeline_answers_in_a_process_of_its_own_without_code_of_the_folder(d
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     answers = json.loads(run.stdout)
-    for answer, own in zip(answers, model.predict(TEXTS), strict=True):
+    filled = [(text, answer) for text, answer in zip(TEXTS, answers, strict=True) if text]  # ours answers no empty text
+    for answer, own in zip([answer for _, answer in filled], model.predict([text for text, _ in filled]), strict=True):
         assert answer[0]["label"] == own.label
         assert {one["label"]: one["score"] for one in answer} == pytest.approx(own.probabilities, abs=1e-5)
 
@@ -211,7 +212,8 @@ def test_pairs_go_through_a_pipeline(drawn, tmp_path):
     folder = written(model, tmp_path / "theirs")
     classify = transformers.pipeline("text-classification", model=str(folder))
     found = classify([{"text": one, "text_pair": other} for one, other in zip(TEXTS, SECONDS, strict=True)])
-    assert [one["label"] for one in found] == [one.label for one in model.predict(TEXTS, SECONDS)]
+    ours_nC = model.logits(TEXTS, SECONDS)  # of pairs with an empty text, too, which predict does not answer
+    assert [one["label"] for one in found] == [model.labels[at] for at in ours_nC.argmax(1).tolist()]
 
 
 def test_losses_are_those_of_the_problem(drawn, tmp_path):
@@ -367,7 +369,7 @@ def test_the_verb_writes_a_shape_of_its_own_and_says_how_it_opens(ship_model, tm
     said = (
         f"{folder}: transformers opens it as ManyheadsForSequenceClassification after `import manyheads.transformers`"
     )
-    assert capsys.readouterr().out.startswith(f"{said}; compared with the run on 10 texts ")
+    assert f"\n{said}; compared with the run on 10 texts " in capsys.readouterr().out  # after what else it could be
     assert "would have been refused" in (folder / "README.md").read_text(encoding="utf-8")
     theirs, batch = opened(folder), given(folder)
     model = load(run)

@@ -100,7 +100,8 @@ def queue(tmp_path, monkeypatch):
 
 def test_the_words_arrive_as_they_were_typed(tmp_path, capsys, queue):
     words = ['data.path=it\'s; a $HOME "file".csv', "data.text=new\nline", "optim.lr=1e-3"]
-    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "own.yaml").write_text("n_layers: 1\n")
     folder = tmp_path / "run"
     script = written(capsys, "--config-dir", "mine", "output=run", *words, "resume=must")
     assert queue(script, 0) == (0, "")

@@ -40,7 +40,7 @@ from manyheads.linear.model import LinearBaseline, write_baseline
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]
-FILES = ["metrics.json", "predictions.csv", "reliability.png", "report.html", "f1.png"]
+FILES = ["metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"]
 
 
 @pytest.fixture

@@ -84,10 +84,12 @@ def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
 def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path) -> None:
     config = LookConfig(run=str(run / "model"), split="test", rows=5, hardware=CPU, output=str(tmp_path))
     first = study(config)
-    (tmp_path / "test" / "old.txt").write_text("of an earlier one")
     assert study(config) == first
     assert first["n_rows"] == 5
-    assert not (tmp_path / "test" / "old.txt").exists()
+    (tmp_path / "test" / "own.txt").write_text("of somebody else")
+    with pytest.raises(ValueError, match=r"own\.txt, which look split= does not write"):
+        study(config)
+    assert (tmp_path / "test" / "own.txt").exists()
 
 
 def test_some_rows_are_drawn_by_the_seed_in_their_order() -> None:

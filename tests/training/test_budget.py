@@ -200,7 +200,7 @@ def test_the_more_classes_the_more_steps(steps, per_class, n_classes, most):
 def test_rows_are_few_by_their_number_a_class(few, epochs, small):
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small("train", f"optim.few={few}", "optim.few_epochs=9")
+    run, network, tokens, labels = small("train", f"optim.few={few}", *["optim.few_epochs=9"] * bool(few))
     assert (len(tokens["train"]), len(labels)) == (64, 9)
     assert settle_budget(run, network, tokens, labels).trainer["max_epochs"] == epochs
 

@@ -59,13 +59,12 @@ class Classifier:
         # if terms
 
     def counted(self, row: int, text: str) -> list[tuple[int, int, int]]:
-        text, found = normalize("NFC", normalize("NFC", text).casefold()), []
+        text, found = " ".join(["", *normalize("NFC", normalize("NFC", text).casefold()).split(), ""]), []
         # if words
         seen = [c for c in text if c == "\u200b" or (category(c) != "Cf" and "VARIATION SEL" not in name(c, ""))]
         words = "".join(c if c.isalnum() or c == "_" or category(c)[0] == "M" else " " for c in seen).split()
         found += [*words, *(" ".join(words[at : at + 2]) for at in range(len(words) - 1))]
         # if runs
-        text = f" {' '.join(text.split())} "
         found += [f"\n{text[at : at + n]}" for n in (2, 3, 4) for at in range(len(text) - n + 1) if len(text) > 2]
         # if terms
         return [(row, *one) for one in Counter(crc32(of.encode("utf-8", "surrogatepass")) for of in found).items()]
