@@ -34,6 +34,16 @@ def test_a_part_of_the_validation_batches_judges_nothing(limit, said):
     )
 
 
+@pytest.mark.parametrize("interval", ["00:00:10:00", {"minutes": 10}])
+def test_validation_comes_by_steps(interval):
+    said = complaint(check_training, {"max_epochs": 3, "val_check_interval": interval})
+    assert said.endswith(
+        "is a time, but validation comes by steps: give a share of an epoch, such as 0.5, or a number of batches"
+    )
+    check_training({"max_epochs": 3, "val_check_interval": 0.5})
+    check_training({"max_epochs": 3, "val_check_interval": 20})
+
+
 @pytest.mark.parametrize("limit", [0, 0.0, 1.0, None])
 def test_all_of_them_or_none_are_as_good_as_before(limit):
     check_training({"max_epochs": 3, "limit_val_batches": limit})

@@ -308,13 +308,18 @@ def check_flags(config: Any) -> None:
 
 
 def check_training(trainer: dict[str, Any]) -> None:
-    """Training must end after some epochs or steps, since the learning rate falls towards that end; and validation must
-    read all of its rows or none."""
+    """Training must end after some epochs or steps, since the learning rate falls towards that end; validation must
+    read all of its rows or none, and come by steps: by the clock a resumed run would choose among other weights."""
     if all(trainer.get(limit) in (None, -1) for limit in ("max_epochs", "max_steps")):
         raise ValueError(
             "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
         )
-    limit = trainer.get("limit_val_batches")
+    limit, interval = trainer.get("limit_val_batches"), trainer.get("val_check_interval")
+    if isinstance(interval, str | dict):
+        raise ValueError(
+            f"trainer.val_check_interval={show(interval)} is a time, but validation comes by steps: give a share of an "
+            "epoch, such as 0.5, or a number of batches"
+        )
     if not reads_all_or_none(limit):
         raise ValueError(
             f"trainer.limit_val_batches={show(limit)} would judge epochs by the longest texts alone, which validation "
