@@ -355,10 +355,9 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 
 def called(answers: Coded, declared: Sequence[str], source: str, *, any_case: bool) -> tuple[dict[str, str], list[str]]:
-    """What the classes of a training split are called that have another name in its answers, or among those that a
-    dataset has `declared`, and notes on names
-    that may mean one class: whole numbers have no fraction where all names are whole numbers; in `any_case`, names that
-    differ by case only are one, as most rows spell it."""
+    """What classes of a training split are called instead, by the names in its answers and those that a dataset has
+    `declared`; and notes on names that may mean one class. Whole numbers have no fraction where all names are whole
+    numbers; in `any_case`, names that differ by case only are one, as most rows spell it."""
     import numpy as np
 
     n_of_value = np.bincount(answers.codes, minlength=len(answers.values)).tolist()
