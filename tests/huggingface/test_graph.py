@@ -43,7 +43,7 @@ from manyheads.config import (
 from manyheads.data.rows import Rows
 from manyheads.huggingface import graph as graphs
 from manyheads.huggingface.parity import Compared, changed_by_rounding
-from manyheads.huggingface.write import export
+from manyheads.huggingface.write import EXPORTED, export
 from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place, save
@@ -166,8 +166,10 @@ def test_of_a_calibrated_run_that_reads_long_texts_labels_are_given_as_before_it
 
 
 def test_the_folder_says_what_it_was_compared_on(exported):
+    """By which it is known as an export, and may be replaced by another."""
     readme = (exported / "README.md").read_text()
     assert "texts made of its vocabulary, as its data cannot be read, and 9 odd ones" in readme
+    assert all(word in readme for word in EXPORTED.words)
     assert "more than 1e-04 would have been refused" in readme
     assert json.loads((exported / "labels.json").read_text()) == ["bad", "good", "so-so"]
 

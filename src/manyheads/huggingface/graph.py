@@ -65,7 +65,9 @@ It gives `logits` (texts, {n_classes}){outputs}.{opened}
 {labelled}
 Texts are cut at their end after {max_length} tokens. {typed}
 
-Exported by manyheads {version}, and compared with the run on {compared}.
+Exported by manyheads {version}.
+
+Compared with the run on {compared}.
 """
 
 
