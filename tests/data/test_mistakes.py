@@ -68,6 +68,7 @@ def test_one_class_is_refused(tmp_path, write, complaint):
     [
         (("", "no"), "the text is empty"),
         (("  ", "no"), "the text is only white space"),
+        (("\u200b\u200d \x7f", "no"), "the text has only signs that cannot be seen"),
         (("hi", ""), "the label is empty"),
         (("hi",), "has 1 cells, but the header has 2: quote texts that hold the separator (,)"),
     ],

@@ -225,6 +225,8 @@ def test_rows_that_cannot_be_read_have_null_answers_where_they_are_dropped(
 def test_an_empty_text_is_refused_where_it_is_asked_alone(model_folder: Path) -> None:
     with pytest.raises(ValueError, match=r"^text: the text is only white space; type one$"):
         predict(config(model_folder, text=" "))
+    with pytest.raises(ValueError, match=r"^text: the text has only signs that cannot be seen; type one$"):
+        predict(config(model_folder, text="\u200b"))
     with pytest.raises(ValueError, match=r"^texts\[1\] is empty, and an empty text has no answer: leave it out$"):
         load(model_folder).predict(["good", ""])
 

@@ -17,6 +17,7 @@ from manyheads.config import (
     EncoderKind,
     InferenceHardware,
     LookConfig,
+    Member,
     ModelConfig,
     PairKind,
     Pooling,
@@ -146,6 +147,17 @@ def test_all_doors_give_one_answer(calibrated, tmp_path):
         for name, shares in (pages[at], of_page):
             assert name.startswith("no label") if not labels[at] else sorted(name.split(", ")) == sorted(labels[at])
             assert shares == pytest.approx({one: 100 * share for one, share in wanted.items()}, abs=0.06)
+
+
+@pytest.mark.parametrize("member", [Member.network, Member.linear])
+def test_a_member_that_answers_alone_has_its_own_name(calibrated, member):
+    folder, seconds = calibrated
+    hardware = InferenceHardware(accelerator=Accelerator.cpu, precision=Precision.fp32)
+    serve = ServeConfig(run=str(folder), hardware=hardware, members=member)
+    question = {"texts": TEXTS, "pairs": seconds, "thresholds": None, "top_k": 0, "members": True}
+    for row in predicted_by_server(opened(serve), question, serve, [])["predictions"]:
+        assert row["members"].keys() == {member.name}
+        assert row["members"][member.name] == pytest.approx(row["probabilities"], abs=1e-6)
 
 
 def test_what_is_explained_is_the_class_that_is_answered(calibrated, tmp_path):

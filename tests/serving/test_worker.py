@@ -41,7 +41,7 @@ def test_answers_are_those_of_load(model_folder, pair_folder, exact):
 
 
 @pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("empty", ["", " \n", "\u3000"])
+@pytest.mark.parametrize("empty", ["", " \n", "\u3000", "\u200b \u2060"])
 def test_an_empty_text_has_no_answer(model_folder, pair_folder, label_folder, exact, empty):
     good, bad = {"texts": ["good film"]}, {"texts": ["good film", empty, "bad"]}
     (_, alone), (status, said), _ = ask(model_folder, good, bad, good, exact=exact)

@@ -1,8 +1,8 @@
 """Presets and typed words in, the checked settings of a verb out.
 
 The presets of the package are read here, as values that lie over one another: Hydra, which composes the same, takes
-twice as long as all else until a mistake is told. It is asked for a person's own presets, for the jobs of a sweep, and
-about a file that is mistaken. What is typed never passes through it but for what a sweep varies.
+twice as long as all else before an error is reported. It is asked for a person's own presets, for the jobs of a sweep,
+and about a file that is mistaken. What is typed never passes through it but for what a sweep varies.
 """
 
 import copy

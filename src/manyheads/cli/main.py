@@ -226,8 +226,8 @@ def _unknown_flag(verb: str, word: str) -> str:
 
 def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
     """One job of a sweep; the `Score` of a run, if it made one. A mistake ends the whole sweep with its sentence, not
-    with Hydra's traceback; what ends a job that a launcher runs outside of the process `sweep` is told there. A figure
-    that is missed ends no sweep."""
+    with Hydra's traceback; what ends a job that a launcher runs outside of the process `sweep` is reported there.
+    A figure that is missed ends no sweep."""
     from manyheads.cli.sweeps import JobError, Score, refuse_many_devices
 
     is_here = os.getpid() == sweep

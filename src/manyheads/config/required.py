@@ -73,7 +73,7 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
     """The conditions in the setting `require`, of `known` figures.
 
     Raises:
-        ValueError: another figure, a sign that is no bound, or no number.
+        ValueError: another figure, a sign that is no bound, or a bound that is not a number.
     """
     bounds = list[Bound]()
     for name, sign, to in conditions_of(required, "require", EXAMPLE):

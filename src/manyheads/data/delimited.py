@@ -24,7 +24,7 @@ SEP = re.compile(r'"?sep=(?P<sign>[!#-/:-@[-`{-~\t])"?(?P=sign)*\s*', re.IGNOREC
 WORD = r"[\w(\[{]([\w./:()\[\]{}^~#|;-]{0,28}[\w)\]}-])?"
 NAME = re.compile(f"{WORD}( {WORD}){{0,3}}")
 NUMBER = re.compile(r"[\d.,:/ +-]*")  # or a date
-SAMPLE, SAMPLED = 100, 2**20  # lines, and characters, by which it is told how a file is read
+SAMPLE, SAMPLED = 100, 2**20  # lines, and characters, by which the dialect is chosen
 LONGEST_NAME = 60  # letters of a column's
 MOST_ABOVE = 10  # rows of a title above a header
 MOST_COLUMNS = 2**18
@@ -131,7 +131,7 @@ def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], nam
     separator, such spaces are no part of a cell, which may be quoted.
 
     Args:
-        has_quotes: as of `are_quotes`, of a table with tabs that begins after so many lines.
+        has_quotes: `are_quotes`, of a table with tabs that begins after that many lines.
         names: columns that are looked for, as far as they are known.
     """
     said = SEP.fullmatch(lines[0]) if lines else None

@@ -1,6 +1,6 @@
 """One local file to one `Table`: csv, tsv, json lines, lines of text (all also compressed) and parquet.
 
-A .txt file holds a text a line, or lines as of fastText. A file of another kind is refused by what can be
+A .txt file holds a text a line, or lines in the format of fastText. A file of another kind is refused by what can be
 done about it.
 """
 
@@ -84,7 +84,7 @@ def why_empty(folder: Path) -> str:
 
 def read_lines(path: Path, text: str, number: int, *, marked: bool) -> Cells:
     """One text a line, the first of which is line `number`, in the column `text`; lines of white space alone are none.
-    Where they are `marked` by `__label__`, as of fastText, the names in such marks are the column `labels`.
+    Where they are `marked` by `__label__`, the format of fastText, the names in such marks are the column `labels`.
 
     Raises:
         ValueError: the lines are TREC's.

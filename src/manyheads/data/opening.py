@@ -37,7 +37,7 @@ ROLES = {name: role for role, names in ALIASES.items() for name in names}
 
 def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list[str]]:
     """Role to the folder that holds those of its classes; `all`: there is just one. None where `folder` holds tables,
-    or texts of a split, beside them. And notes on those that are not read.
+    or texts of a split, next to them. And notes on those that are not read.
 
     Raises:
         ValueError: a typed name is that of no folder that holds folders of classes.
@@ -112,7 +112,7 @@ Tables = dict[str, Callable[[], Table]]  # by role: train, validation, test; or 
 
 def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[str]]:
     """The tables `data` names, by role; a file is read when its table is called for, but one that holds everything at
-    once, as it may say of each row which split it is of. And notes on what lies beside them and is not read.
+    once, as it may say of each row which split it is of. And notes on what lies next to them and is not read.
 
     Raises:
         ValueError: there is no such file, folder, dataset or split; or a name that must be `typed` right is not.

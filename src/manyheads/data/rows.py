@@ -31,6 +31,7 @@ WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")  # a number
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 MOST_MARKS = 1000  # on one letter
 SHOWN = 3  # classes that are noted together
+BLANK = {"Cc", "Cf", "Zl", "Zp", "Zs"}  # general categories of Unicode: controls, signs of no width, white space
 BARE = r"[^\x00-\x7f]"
 UNSEEN = re.compile(  # signs of no width; joiners have a meaning between letters of Persian or Hindi, and in emoji
     "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]"
@@ -182,9 +183,14 @@ def no_labels(like: Any) -> Any:
     return np.zeros(len(like), dtype=np.int32)
 
 
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text can be seen: it holds white space, controls and signs of no width alone, or nothing."""
+    return all(unicodedata.category(sign) in BLANK for sign in text)
+
+
 def text_faults(texts: Sequence[Any], what: str) -> dict[int, str]:
-    """By index, why a cell cannot be a text: null, not a string, empty, or not encodable."""
-    plain = {*map(type, texts)} <= {str} and all(texts) and not any(map(str.isspace, texts))
+    """By index, why a cell cannot be a text: null, not a string, blank, or not encodable."""
+    plain = {*map(type, texts)} <= {str} and not any(map(is_blank, texts))
     if plain and (all(map(str.isascii, texts)) or _is_encodable("".join(texts))):
         return {}
     faults: dict[int, str] = {}
@@ -195,6 +201,8 @@ def text_faults(texts: Sequence[Any], what: str) -> dict[int, str]:
             faults[index] = f"{what} is not a string but {_kind(text)}"
         elif text.isspace():
             faults[index] = f"{what} is only white space"
+        elif is_blank(text):
+            faults[index] = f"{what} has only signs that cannot be seen"
         elif not text.isascii() and not _is_encodable(text):
             faults[index] = f"{what} {HALF}"
     return faults

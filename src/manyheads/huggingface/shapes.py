@@ -228,8 +228,8 @@ def file_digests(run: RunConfig) -> dict[str, str]:
     named: dict[str, list[Path]] = {}
     if run.init_from:
         folder = find_origin(run.init_from).folder
-        beside = [folder / name for name in ("config.json", "tokenizer.json", "1_Pooling/config.json")]
-        named["init_from"] = [*beside, *weight_files(folder)]
+        files = [folder / name for name in ("config.json", "tokenizer.json", "1_Pooling/config.json")]
+        named["init_from"] = [*files, *weight_files(folder)]
     elif run.tokenizer.path:
         path = Path(run.tokenizer.path).expanduser()
         named["tokenizer.path"] = [path / "tokenizer.json" if path.is_dir() else path]

@@ -199,7 +199,7 @@ class TextClassifier(Predictor[Classifier]):
         network_nC: Tensor | None = None,
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
-        as of `logits`, and a ValueError where a text is empty or the numbers of an answer are not finite."""
+        those of `logits`, and a ValueError where a text is empty or the numbers of an answer are not finite."""
         self.check(texts, pairs, filled=True)
         probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC))
         if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
@@ -249,7 +249,7 @@ class TextClassifier(Predictor[Classifier]):
     ) -> dict[str, Tensor]:
         """Logits `(n, C)` in fp32 on the CPU by who answers: `"network"` alone, and where the folder holds a linear
         model, whatever its share, `"linear"` alone and `"both"`, which are those of `logits`, as are the network's
-        where it answers alone. The network runs once. Arguments and errors as of `logits`."""
+        where it answers alone. The network runs once. Arguments and errors are those of `logits`."""
         network_nC = self.network_logits(texts, pairs, tokens=tokens) if network_nC is None else network_nC
         if self.blend is None:
             return {"network": self.calibrated(network_nC)}

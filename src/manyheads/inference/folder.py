@@ -179,7 +179,7 @@ def calibrated_card(
     after it, and labels have the probabilities from which on they are given now.
 
     Args:
-        figures: of the model before it, as of `judged_card`; None: those of the card, which an earlier calibration has
+        figures: of the model before it, as in `judged_card`; None: those of the card, which an earlier calibration has
             taken some of.
     """
     changed = moved_by(fitted["method"], multi=thresholds is not None)
@@ -198,7 +198,7 @@ def calibrated_card(
         label = _plain(label)
         line = rf"^(- {re.escape(label)}, from )[\d.]+ on$"
         rest = re.sub(line, rf"\g<1>{threshold:.3f} on", rest, flags=re.MULTILINE)
-    earlier = "; how it does beside other models was measured before that" if changed("accuracy") else ""
+    earlier = "; how it compares with other models was measured before that" if changed("accuracy") else ""
     said = (
         f"{CALIBRATED} {fitted['method']} on {fitted['rows']:,} rows of {_plain(fitted['source'])}{earlier}. Figures "
         f"{AFTER} are of five folds of these rows, each mapped by what the others fitted."

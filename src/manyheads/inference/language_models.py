@@ -49,7 +49,7 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
             tokens: most source tokens of a batch. Answers do not depend on it.
 
         Raises:
-            ValueError: as of `check`, a text is empty, or `max_length` is more than the model has positions for.
+            ValueError: that of `check`, a text is empty, or `max_length` is more than the model has positions for.
         """
         self.check(texts, filled=True)
         if max_length > self.max_length:
@@ -137,7 +137,7 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = ANSWER_TOKENS
     ) -> list[list[Guess]]:
         """For each text, or pair, the `n` likeliest words at each of its masks, in order; it is cut at `max_length`.
-        ValueError as of `check`, where there is no mask in a text or one is cut off, or there are no `n` words."""
+        ValueError of `check`, where there is no mask in a text or one is cut off, or there are no `n` words."""
         self.check(texts, pairs)
         n_words = int((~self.vocabulary.special_V).sum())
         if not 1 <= n <= n_words:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ModelConfig, Task
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, laid_out, plan_evaluation
+from manyheads.data.rows import is_blank
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.distributed.collectives import from_first, gathered, leave
 from manyheads.distributed.heartbeat import Lost
@@ -178,7 +179,7 @@ class Predictor(ABC, Generic[Network]):
                 if not isinstance(one, str):
                     rule = "but each text is a str: leave it out, or convert it"
                     raise ValueError(f"{name}[{at}] is of type {type(one).__name__}, {rule}")
-                if filled and (not one or one.isspace()):
+                if filled and is_blank(one):
                     raise ValueError(f"{name}[{at}] is empty, and an empty text has no answer: leave it out")
         if (pairs is not None) != self.settings.pairs:
             single, missing = "single texts, but pairs are given", "pairs of texts, but second texts are missing"

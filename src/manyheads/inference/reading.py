@@ -34,7 +34,7 @@ from manyheads.data.delimited import (
     width_rule,
 )
 from manyheads.data.files import LONGEST, OPENERS, OTHERS, is_marked, taken_apart
-from manyheads.data.rows import text_faults
+from manyheads.data.rows import is_blank, text_faults
 
 if TYPE_CHECKING:
     from manyheads.inference.predictor import Predictor
@@ -83,7 +83,7 @@ def read_lines(
     on_bad_row: OnBadText = OnBadText.empty,
 ) -> Iterator[Chunk]:
     """One row a line, also where the line is empty; with `pairs` a tab divides the two texts, and where lines are
-    `marked`, as of fastText, their labels are no part of them. A mistake is a ValueError that names the line.
+    `marked`, the format of fastText, their labels are no part of them. A mistake is a ValueError that names the line.
 
     Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows with it,
     so a pipe and a file would differ. `at_once`, for a person who types: each line is a chunk.
@@ -111,7 +111,7 @@ def filled(items: Iterable[T], length: Callable[[T], int], *, most: int = CHUNK)
 
 
 def as_row(text: str, place: str, name: str, *, pairs: bool, marked: bool = False) -> Row:
-    """A text as a row, as of `read_lines`; an empty line has no tab."""
+    """A text as a row, as `read_lines` gives it; an empty line has no tab."""
     more = {}
     if marked:
         text, more["labels"] = taken_apart(text)
@@ -129,7 +129,7 @@ def as_row(text: str, place: str, name: str, *, pairs: bool, marked: bool = Fals
 def as_chunks(
     rows: Iterator[Row], name: str, first: str, second: str | None, on_bad_row: OnBadText, *, most: int = CHUNK
 ) -> Iterator[Chunk]:
-    """Rows in chunks, by their columns of the text and of the second one. What is no text is told as in training. A
+    """Rows in chunks, by their columns of the text and of the second one. What is no text is reported as in training. A
     row whose text is empty has no answer or, under `raise`, is refused; one that cannot be read, or whose text is of
     another type, is refused, or has no answer under `drop`.
 
@@ -150,7 +150,7 @@ def as_chunks(
         for what, column in columns.items():
             cells = [row.cells.get(column) for row in part]
             found = {at: f": {why}" for at, why in text_faults(cells, what).items() if at not in faults}
-            refused += [at for at in found if cells[at] is not None and str(cells[at]).strip()]
+            refused += [at for at in found if cells[at] is not None and not is_blank(str(cells[at]))]
             faults |= found
             texts.append([cell if isinstance(cell, str) else "" for cell in cells])
         if on_bad_row is OnBadText["raise"]:
@@ -205,7 +205,7 @@ def read_table(
         text, text_pair: columns that may hold the text and the second one, of which the first there is counts; no
             `text_pair` for a model of single texts.
         remedy: how to say which column it is.
-        on_bad_row: as of `as_chunks`.
+        on_bad_row: see `as_chunks`.
     """
     csv.field_size_limit(MOST_LINE)
 

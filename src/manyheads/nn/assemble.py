@@ -316,7 +316,7 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
 
     Args:
         second: how many of the tokens are of the second text of a pair; None: half of those but [CLS].
-        pooled: as of `mean_flops`.
+        pooled: see `mean_flops`.
     """
     each = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
     if pooled and model.pooling is PoolingKind.attention:

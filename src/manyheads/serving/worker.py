@@ -162,6 +162,8 @@ def predicted(predictor: TextClassifier, question: Question, config: ServeConfig
         rows.append({**said, "probabilities": dict(shown)})
         if question["members"]:
             of = predictor.member_logits([texts[at]], None if pairs is None else [pairs[at]])
+            if config.members is not Member.all:  # that one alone answers
+                of = {config.members.name: of.get("both", of["network"])}
             rows[-1]["members"] = {
                 name: dict(zip(predictor.labels, predictor.probabilities(logits_1C)[0].tolist(), strict=True))
                 for name, logits_1C in of.items()

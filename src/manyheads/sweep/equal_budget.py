@@ -55,7 +55,7 @@ log = logging.getLogger("manyheads.ablate")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the data decides about a model's size and costs; `texts` are those of training, as of `Tokens.sizes`."""
+    """What the data decides about a model's size and costs; `texts` are those of training, see `Tokens.sizes`."""
 
     vocab_size: int
     n_classes: int

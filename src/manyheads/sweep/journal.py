@@ -270,7 +270,7 @@ def folder_of(output: Path, number: int, seed: int) -> Path:
 
 
 def progress_of(folder: Path) -> dict[str, int]:
-    """The epochs and steps that a run has gone through to their end: as of its newest checkpoint, or of metrics.csv,
+    """The epochs and steps that a run has gone through to their end: by its newest checkpoint, or metrics.csv,
     whose rows count both from 0 and may end earlier, or later."""
     checkpoint, curves = newest(folder / "checkpoints"), read_curves(folder / "metrics.csv")
     saved = read_progress(checkpoint) if checkpoint else {"epoch": 0, "step": 0}
