@@ -428,7 +428,21 @@ def encode(
         parts = [read(0, len(texts))] if len(texts) <= ROWS_AT_ONCE else _by_threads(read, len(texts))
     finally:
         tokenizer.no_truncation()
-    return _joined(parts, labels if labels is not None else [0] * len(texts), paired=pairs is not None)
+    ids, segments, bounds, firsts = array("i"), bytearray(), array("q", [0]), array("q", [0])
+    for part in parts:
+        firsts.extend(at + len(bounds) - 1 for at in part.firsts[1:])
+        bounds.extend(at + len(ids) for at in part.bounds[1:])
+        ids += part.ids
+        segments += part.segments
+    bounds_, firsts_ = (torch.frombuffer(one, dtype=torch.int64) for one in (bounds, firsts))
+    return Tokens(
+        ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
+        offsets=bounds_[firsts_],
+        segments_N=None if pairs is None else torch.tensor(segments, dtype=torch.uint8),
+        labels=torch.as_tensor([0] * len(texts) if labels is None else labels, dtype=torch.int32),
+        n_truncated=sum(part.n_truncated for part in parts),
+        windows=Windows(bounds_, firsts_) if len(bounds_) > len(firsts_) else None,
+    )
 
 
 def _by_threads(read: Callable[[int, int], "_Part"], n_rows: int) -> list["_Part"]:
@@ -453,22 +467,3 @@ class _Part:
     bounds: list[int] = field(default_factory=lambda: [0])
     firsts: list[int] = field(default_factory=lambda: [0])
     n_truncated: int = 0
-
-
-def _joined(parts: list[_Part], labels: list[int], *, paired: bool) -> Tokens:
-    """The rows of `parts`, one after another, which have `labels`."""
-    ids, segments, bounds, firsts = array("i"), bytearray(), array("q", [0]), array("q", [0])
-    for part in parts:
-        firsts.extend(at + len(bounds) - 1 for at in part.firsts[1:])
-        bounds.extend(at + len(ids) for at in part.bounds[1:])
-        ids += part.ids
-        segments += part.segments
-    bounds_, firsts_ = (torch.frombuffer(one, dtype=torch.int64) for one in (bounds, firsts))
-    return Tokens(
-        ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
-        offsets=bounds_[firsts_],
-        segments_N=torch.tensor(segments, dtype=torch.uint8) if paired else None,
-        labels=torch.as_tensor(labels, dtype=torch.int32),
-        n_truncated=sum(part.n_truncated for part in parts),
-        windows=Windows(bounds_, firsts_) if len(bounds_) > len(firsts_) else None,
-    )
