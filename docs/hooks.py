@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 
 from mkdocs.structure.files import File, Files
 
-from manyheads.cli.verbs import VERBS, choices
+from manyheads.cli.verbs import VERBS, choices, settings_of
 from manyheads.config.facts import Setting
 from manyheads.config.fields import KIND_WORDS, show, unwrap
 
@@ -63,7 +63,7 @@ def settings_page() -> str:
     lines += ["", "Made from the fields in `src/manyheads/config/`.", ""]
     known: dict[str, Setting] = {}
     for verb, about in VERBS.items():
-        new = {name: one for name, one in about.settings().items() if name not in known or differs(one, known[name])}
+        new = {name: one for name, one in settings_of(verb).items() if name not in known or differs(one, known[name])}
         if not new:
             continue
         known |= new

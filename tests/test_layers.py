@@ -1,6 +1,7 @@
 """Who may import whom, and what no file may contain: the plan of the house, read from the syntax trees."""
 
 import ast
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,8 @@ PACKAGE = ROOT / "src" / "manyheads"
 FILES = sorted(PACKAGE.rglob("*.py"))
 TREES = {str(file.relative_to(PACKAGE)): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 LAYERS = (  # a room imports itself and what stands above it, not even inside a function anything below
+    ("plugins",),  # the table of them; what is in its folders may import all of core
+    ("plugin",),
     ("config",),
     ("layout", "runs", "distributed", "terminal"),
     ("nn", "data"),
@@ -22,6 +25,7 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("training_run",),
     ("interpret", "sweep", "explain"),
     ("serving",),
+    ("builtin",),
 )
 TOGETHER = {"runs", "distributed", "terminal"}  # of one layer, and may import each other
 LIGHT = set(sys.stdlib_module_names)
@@ -98,23 +102,57 @@ def room_of(file: str) -> str:
     return file.split("/")[0].removesuffix(".py")
 
 
+def plugin_of(file: str) -> str:
+    """The plugin of the package that a file is of; empty where it is of core."""
+    room, _, rest = file.partition("/")
+    return rest.partition("/")[0] if room == "plugins" and "/" in rest else ""
+
+
 def layer_of(room: str) -> int:
     (layer,) = [at for at, rooms in enumerate(LAYERS) if room in rooms]
     return layer
 
 
 def test_data_flows_one_way():
-    against = []
+    against, rooms = [], [room for layer in LAYERS for room in layer]
     for file in TREES.keys() - {"__init__.py", "__main__.py"}:
+        if plugin_of(file):
+            continue
         room = room_of(file)
         for name in imports(TREES[file]):
             if not within(name, "manyheads") or name == "manyheads.__version__":
                 continue
             other = name.split(".")[1]
+            assert other in rooms, f"{file} imports {name}"
             peers = {room, other} <= TOGETHER
             if other != room and not peers and layer_of(other) >= layer_of(room):
                 against.append(f"{file} imports {name}")
     assert not against, "\n".join(sorted(against))
+
+
+def named(file: str) -> set[str]:
+    """The modules of the package that a file imports, also within functions, or names in a text as "module:name"."""
+    texts = [node.value for node in ast.walk(TREES[file]) if isinstance(node, ast.Constant)]
+    modules = [one for one in texts if isinstance(one, str) and re.fullmatch(r"manyheads(\.\w+)+(:\w+)?", one)]
+    found = {*imports(TREES[file]), *(one.replace(":", ".") for one in modules)}
+    return {one for name in found if within(name, "manyheads") for one in files_of(name)} - {file}
+
+
+def test_core_knows_no_plugin_and_a_plugin_no_other():
+    known = [
+        f"{file} names {other}"
+        for file in TREES
+        for other in named(file)
+        if plugin_of(other) and plugin_of(other) != plugin_of(file) and file != "plugins/__init__.py"
+    ]
+    assert not known, "\n".join(known)
+
+
+def test_listing_plugins_imports_nothing_of_them():
+    for file in TREES:
+        if plugin_of(file) and file.count("/") == 2 and file.endswith("/__init__.py"):
+            names = {name.rpartition(".")[0] for name in imports(TREES[file])}
+            assert names <= {"manyheads.plugin"} | LIGHT, file
 
 
 def test_no_module_imports_itself_in_a_circle():
@@ -169,7 +207,7 @@ def test_the_house_stays_small():
     rooms = {file.split("/")[0] for file in TREES if "/" in file}
     loose = [file for file in TREES if "/" not in file]
     assert len(rooms) <= 16
-    assert len(loose) <= 6
+    assert len(loose) <= 8
     for room in rooms:
         assert len([file for file in TREES if file.startswith(f"{room}/")]) <= 20, room
 

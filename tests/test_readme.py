@@ -22,7 +22,7 @@ import yaml
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.main import top_help
-from manyheads.cli.verbs import VERBS
+from manyheads.cli.verbs import VERBS, settings_of
 from manyheads.config import Accelerator, Resume, RunConfig, Source
 
 ROOT = Path(__file__).parents[1]
@@ -414,9 +414,9 @@ SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*=[^\s<]+")
 def test_settings_in_the_text_compose(setting, reader):
     """By the first verb that has it, of a choice with this name."""
     name, _, value = setting.partition("=")
-    verbs = [verb for verb, about in VERBS.items() if name in about.groups or known(name, about.settings())]
+    verbs = [verb for verb, about in VERBS.items() if name in about.groups or known(name, settings_of(verb))]
     assert verbs, f"{name} is no setting"
-    kinds = {verb: getattr(VERBS[verb].settings().get(name), "kind", None) for verb in verbs}
+    kinds = {verb: getattr(settings_of(verb).get(name), "kind", None) for verb in verbs}
     verbs = [verb for verb in verbs if value in getattr(kinds[verb], "__members__", [value])] or verbs
     one = VERBS[verbs[0]].settings().get(name)
     more = ["data.folds=5"] if one and one.facts.needs == "folds" else []

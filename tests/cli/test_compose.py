@@ -169,7 +169,6 @@ def test_names_in_presets_and_in_a_file_of_a_run(preset, content, mine, tmp_path
     shutil.copytree(verbs.conf_folder(), folder)
     (folder / preset / "mine.yaml").write_text(content, encoding="utf-8")
     if not mine:
-        monkeypatch.setattr(in_compose, "conf_folder", lambda: folder)
         monkeypatch.setattr("manyheads.cli.verbs.conf_folder", lambda: folder)
         in_compose._stock_values.cache_clear()
     run = compose("train", [f"{preset}=mine"], config_dir=str(folder) if mine else None)

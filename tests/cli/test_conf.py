@@ -12,13 +12,14 @@ import yaml
 
 from manyheads.cli import compose as in_compose
 from manyheads.cli import hydra as in_hydra
+from manyheads.cli import verbs as in_verbs
 from manyheads.cli.compose import compose, laid_over
 from manyheads.cli.hydra import composed, values_of
-from manyheads.cli.verbs import VERBS, choices, conf_folder
+from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset_folders, schema_of, settings_of
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.facts import having, settings
 
-FILES = sorted(conf_folder().rglob("*.yaml"))
+FILES = sorted(file for folder in preset_folders() for file in folder.rglob("*.yaml"))
 NEEDED = {
     "compare": ["runs=[x,y]"],
     "calibrate": ["run=x"],
@@ -55,7 +56,7 @@ def test_every_preset_composes(verb, group, name):
     more = MORE.get((group, name), [])
     if verb in ("train", "tune") and (group, name) == ("data", "dates"):
         more = ["task=seq2seq"]
-    assert type(compose(verb, [f"{group}={name}", *NEEDED[verb], *more])) is VERBS[verb].config
+    assert type(compose(verb, [f"{group}={name}", *NEEDED[verb], *more])) is schema_of(verb)
 
 
 def several(verb):
@@ -93,7 +94,7 @@ def test_presets_are_laid_over_one_another_as_hydra_composes_them(verb, groups):
 def test_what_is_no_list_of_values_is_left_to_hydra(content, sentence, tmp_path, monkeypatch):
     shutil.copytree(conf_folder(), tmp_path / "conf")
     (tmp_path / "conf" / "model" / "mini.yaml").write_text(content)
-    for module in (in_compose, in_hydra):
+    for module in (in_verbs, in_hydra):
         monkeypatch.setattr(module, "conf_folder", lambda: tmp_path / "conf")
     in_compose._stock_values.cache_clear()
     with pytest.raises(ValueError, match=re.escape(sentence)) if sentence else nullcontext():
@@ -103,20 +104,20 @@ def test_what_is_no_list_of_values_is_left_to_hydra(content, sentence, tmp_path,
 
 
 def test_every_file_is_a_root_or_in_a_group_of_a_verb():
-    roots = {conf_folder() / f"{verb}.yaml" for verb in VERBS}
-    read = {conf_folder() / group / f"{name}.yaml" for _, group, name in READ}
+    roots = {preset_file("", verb) for verb in VERBS}
+    read = {preset_file(group, name) for _, group, name in READ}
     assert set(FILES) == roots | read
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_roots_list_the_schema_first_and_the_defaults_that_help_shows(verb):
-    defaults = yaml.safe_load((conf_folder() / f"{verb}.yaml").read_text())["defaults"]
+    defaults = yaml.safe_load(preset_file("", verb).read_text())["defaults"]
     assert defaults[0] == f"{verb}_schema"
     chosen = {key: value for one in defaults if isinstance(one, dict) for key, value in one.items()}
     assert chosen == VERBS[verb].groups
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(conf_folder())))
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_values_only(file):
     text = file.read_text(encoding="utf-8")
     assert "_target_" not in text
@@ -179,7 +180,7 @@ def test_every_setting_can_be_reached(verb, left_out):
     of_other_tasks = ("data.folds",) if verb == "tune" else of_other_tasks  # which have one seed, and no limit
     of_other_tasks = ("require",) if verb == "compare" else of_other_tasks  # which measures no loss
     left_out = {"split", "vary", "again", *left_out, *of_other_tasks}
-    known = {name: one for name, one in VERBS[verb].settings().items() if name not in left_out}
+    known = {name: one for name, one in settings_of(verb).items() if name not in left_out}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
     made = compose(verb, [*NEEDED[verb], *(f"{name}={value}" for name, value in typed.items() if value is not None)])
     for name, value in typed.items():
@@ -226,7 +227,7 @@ def leaves(section, name=""):
 
 def default(verb, name):
     section, _, flag = name.partition(".")
-    known = settings(VERBS[verb].config)
+    known = settings(schema_of(verb))
     value = known["trainer"].default.get(flag) if section == "trainer" else known[name].default
     return getattr(value, "name", value)
 
@@ -240,7 +241,7 @@ def is_same(value, other):
     return value == other
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(conf_folder())))
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_a_preset_lists_what_differs_from_the_defaults_alone(file):
     """Of a verb that reads it: demo differs from what evaluate reads. Or from what optim, which debug follows, says, or
     a preset that it builds on."""
@@ -249,7 +250,7 @@ def test_a_preset_lists_what_differs_from_the_defaults_alone(file):
     before = {name for one in FILES if (one.parent.name, group) == ("optim", "debug") for name, _ in listed(one)}
     for chosen in (yaml.safe_load(file.read_text()) or {}).get("defaults", ()) if group == "experiment" else ():
         ((word, name),) = chosen.items()
-        before |= {one for one, _ in listed(conf_folder() / word.removeprefix("override /") / f"{name}.yaml")}
+        before |= {one for one, _ in listed(preset_file(word.removeprefix("override /"), name))}
     for name, value in listed(file):
         differs = not all(is_same(value, default(verb, name)) for verb in readers)
         assert differs or name in before, f"{name}={value} is the default"
@@ -263,7 +264,7 @@ def listed(file):
 
 
 def test_every_setting_says_what_it_is_for():
-    todo = [verb.config for verb in VERBS.values()]
+    todo = [schema_of(verb) for verb in VERBS]
     while todo:
         schema = todo.pop()
         for one in fields(schema):

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from manyheads.cli.overrides import read_overrides
-from manyheads.cli.verbs import VERBS, choices
+from manyheads.cli.verbs import VERBS, choices, schema_of
 from manyheads.config import Pooling, RunConfig
 from manyheads.config.facts import having
 
@@ -64,7 +64,7 @@ def test_tune_is_not_told_to_add_what_it_refuses():
 
 
 def test_what_is_taken_as_it_is_typed():
-    taken = {name for verb in VERBS.values() for name in having(verb.config, verbatim=True)}
+    taken = {name for verb in VERBS for name in having(schema_of(verb), verbatim=True)}
     assert taken == {
         "text",
         "again",

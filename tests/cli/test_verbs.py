@@ -8,52 +8,13 @@ from manyheads.cli import main as cli
 from manyheads.cli import verbs as presets
 from manyheads.cli.compose import compose
 from manyheads.cli.main import top_help, verb_help
-from manyheads.cli.verbs import VERBS, choices, conf_folder, presets_folder
-from manyheads.config import (
-    AblateConfig,
-    AuditConfig,
-    CalibrateConfig,
-    CompareConfig,
-    CurveConfig,
-    EvaluateConfig,
-    ExplainConfig,
-    ExportConfig,
-    LookConfig,
-    PredictConfig,
-    ProbeConfig,
-    PushConfig,
-    ReportConfig,
-    RunConfig,
-    RunsConfig,
-    ServeConfig,
-    TuneConfig,
-)
+from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_folders, presets_folder, schema_of, settings_of
 from manyheads.config.facts import settings
 
 
 def test_entries_are_modules_of_the_package():
-    assert {name: verb.config for name, verb in VERBS.items()} == {
-        "train": RunConfig,
-        "pretrain": RunConfig,
-        "evaluate": EvaluateConfig,
-        "compare": CompareConfig,
-        "calibrate": CalibrateConfig,
-        "probe": ProbeConfig,
-        "predict": PredictConfig,
-        "look": LookConfig,
-        "serve": ServeConfig,
-        "runs": RunsConfig,
-        "report": ReportConfig,
-        "export": ExportConfig,
-        "audit": AuditConfig,
-        "push": PushConfig,
-        "ablate": AblateConfig,
-        "tune": TuneConfig,
-        "curve": CurveConfig,
-        "explain": ExplainConfig,
-    }
     for verb in VERBS.values():
-        module, _, function = verb.entry.partition(":")
+        module, _, function = verb.run.partition(":")
         assert module.startswith("manyheads.")
         assert function.isidentifier()
 
@@ -61,10 +22,14 @@ def test_entries_are_modules_of_the_package():
 @pytest.mark.parametrize("name", VERBS)
 def test_what_a_verb_names_exists(name):
     verb = VERBS[name]
-    assert is_dataclass(verb.config)
-    assert all((conf_folder() / group).is_dir() for group in verb.groups)
-    assert verb.unread.keys() <= settings(verb.config).keys()
-    assert verb.settings().keys() == settings(verb.config).keys() - verb.unread.keys() - verb.groups.keys()
+    assert is_dataclass(schema_of(name))
+    assert all(any((folder / group).is_dir() for folder in preset_folders()) for group in verb.groups)
+    assert verb.unread.keys() <= settings(schema_of(name)).keys()
+    unread = {
+        one for one, its in settings(schema_of(name)).items() if verb.task and not its.facts.is_read_in(verb.task)
+    }
+    read = settings(schema_of(name)).keys() - verb.unread.keys() - verb.groups.keys() - unread
+    assert settings_of(name).keys() == read
     assert all(example.startswith(f"manyheads {name}") for example in verb.examples)
 
 
@@ -135,7 +100,7 @@ def test_help_of_a_verb_lists_every_setting_group_and_choice(verb, capsys):
     assert cli.main([verb, "--help"]) == 0
     said = capsys.readouterr().out
     assert said == verb_help(verb) + "\n"
-    for name, one in VERBS[verb].settings().items():
+    for name, one in settings_of(verb).items():
         assert f"  {name}{'.' if one.default and isinstance(one.default, dict) else '='}" in said
     for name in VERBS[verb].unread:
         assert f"  {name}=" not in said

@@ -5,7 +5,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from manyheads.cli.verbs import VERBS
+from manyheads.cli.verbs import VERBS, schema_of
 from manyheads.config import RunConfig, Task
 from manyheads.config.facts import Facts, having, setting, settings
 
@@ -14,7 +14,7 @@ NEEDS = {None, "", "attention", "folds", "heads", "hub", "pretraining", "slurm",
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_facts_are_of_the_words_there_are(verb):
-    schema = VERBS[verb].config
+    schema = schema_of(verb)
     words = {name: {None, *get_args(get_args(get_type_hints(Facts)[name])[0])} for name in ("resume", "weights")}
     for name, one in settings(schema).items():
         assert one.facts.needs in NEEDS, name

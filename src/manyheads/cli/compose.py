@@ -16,6 +16,7 @@ from typing import Any, Literal, overload
 
 from yaml import YAMLError
 
+from manyheads import plugin
 from manyheads.cli.errors import refuse_secrets, refuse_unused
 from manyheads.cli.implied import (
     PRESETS,
@@ -39,7 +40,7 @@ from manyheads.cli.sweeps import (
     say_split,
     sentence_of_launcher,
 )
-from manyheads.cli.verbs import VERBS, Config, conf_folder, own_settings
+from manyheads.cli.verbs import Config, own_settings, preset_file, schema_of
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, Task
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
@@ -106,7 +107,7 @@ def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir
     """The settings of the run in `folder`, which is trained once more, under the presets that were typed with it."""
     if not os.path.isfile(os.path.join(os.path.expanduser(folder), "config.yaml")):
         raise ValueError(f"again={folder} is not the folder of a run with its config.yaml")
-    run, schema = read_run(os.path.expanduser(folder)), VERBS[verb].config
+    run, schema = read_run(os.path.expanduser(folder)), schema_of(verb)
     if verb == "pretrain" and run.task is not Task.pretrain:
         raise ValueError(f"again={folder} is a run of train: write manyheads train again={folder}")
     usual = preset_values(verb, {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {})
@@ -144,7 +145,7 @@ def _resolved(
         bring: puts what trained weights fix into the values, and returns what was typed, with their place.
         varied: settings and groups of presets that differ among the jobs of `-m`.
     """
-    schema = VERBS[verb].config
+    schema = schema_of(verb)
     refuse_code(values, verbatim=having(schema, verbatim=True))
     typed = bring(values, typed)  # what presets say gives way to trained weights,
     for name, value in typed.items():  # both to what is typed
@@ -244,7 +245,7 @@ def _one_job(
 
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
-    own = of_one_job(by_name(VERBS[verb].config, values_of(config)), typed)
+    own = of_one_job(by_name(schema_of(verb), values_of(config)), typed)
     values, of_experiment, bring = _base(verb, replace(typed, values=own), groups, config_dir)
     keep_split(values, typed)
     return task(lambda: placed(_resolved(verb, values, of_experiment, bring, own, _varied(typed)), folder))
@@ -274,11 +275,11 @@ def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> 
         from manyheads.cli.hydra import composed, values_of
 
         return values_of(composed(verb, groups, [], config_dir))
-    return copy.deepcopy(_stock_values(verb, tuple(groups.items())))
+    return copy.deepcopy(_stock_values(verb, tuple(groups.items()), plugin.changes()))
 
 
 @lru_cache(maxsize=64)
-def _stock_values(verb: str, groups: tuple[tuple[str, str | None], ...]) -> dict[str, Any]:
+def _stock_values(verb: str, groups: tuple[tuple[str, str | None], ...], changes: int) -> dict[str, Any]:
     """What the presets of the package say: those of `groups`, and of all others the usual ones."""
     try:
         return laid_over(verb, dict(groups))
@@ -294,7 +295,7 @@ def laid_over(verb: str, groups: Choices) -> dict[str, Any]:
     Raises:
         ValueError, LookupError, OSError, YAMLError: a file holds more than that, or what a setting cannot be.
     """
-    (root,), schema = _read_preset(verb, "", verb), VERBS[verb].config
+    (root,), schema = _read_preset(verb, "", verb), schema_of(verb)
     if [*root] != ["defaults"]:
         raise LookupError(verb)
     fixed = {group: name for group, name in groups.items() if name}
@@ -322,9 +323,11 @@ def _read_preset(verb: str, group: str, names: str) -> list[dict[str, Any]]:
     """What files of a group say, by section."""
     found = []
     for name in filter(None, names.strip("[]").split(",")):
-        text = (conf_folder() / group / f"{name}.yaml").read_text(encoding="utf-8")
+        if (file := preset_file(group, name)) is None:
+            raise LookupError(name)
+        text = file.read_text(encoding="utf-8")
         package = PACKAGE.search(text)
-        content = plain_yaml(text, VERBS[verb].config, "" if package or not group else f"{group}.") or {}
+        content = plain_yaml(text, schema_of(verb), "" if package or not group else f"{group}.") or {}
         if not isinstance(content, dict) or (package and package[1] != "_global_"):
             raise LookupError(name)
         defaults = {"defaults": content.pop("defaults")} if "defaults" in content else {}

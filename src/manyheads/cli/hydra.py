@@ -14,6 +14,7 @@ from typing import Any
 import hydra
 import yaml
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -22,6 +23,7 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, QuotedS
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -30,7 +32,7 @@ from manyheads.cli.errors import composition_sentence, hydra_sentence
 from manyheads.cli.grammar import Parsed, quote
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import every_choice, first_difference
-from manyheads.cli.verbs import VERBS, conf_folder, presets_folder
+from manyheads.cli.verbs import conf_folder, preset_folders, presets_folder, schema_of
 from manyheads.runs.config_file import preset_yaml
 
 SCHEME = "presets"  # of the address of a person's own folder of presets
@@ -51,8 +53,16 @@ class OwnPresets(FileConfigSource):
         file, group = Path(self.path, self._normalize_file_name(config_path)), config_path.rpartition("/")[0]
         header = self._get_header_dict(file.read_text(encoding="utf-8", errors="replace"))
         package = (header.get("package") or "_group_").replace("_group_", group.replace("/", "."))
-        content = preset_yaml(file, VERBS[self.verb].config, "" if package == "_global_" else f"{package}.")
+        content = preset_yaml(file, schema_of(self.verb), "" if package == "_global_" else f"{package}.")
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(content), header)
+
+
+class PluginPresets(SearchPathPlugin):
+    """The folders of plugins' presets, after that of the package."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in preset_folders()[1:]:
+            search_path.append("manyheads", str(folder))
 
 
 Choices = Mapping[str, str | None]  # the preset of each group that was typed
@@ -80,7 +90,7 @@ def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | N
         try:
             return hydra.compose(verb, [*chosen, *own, *_search(verb, config_dir)], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-            raise ValueError(composition_sentence(error, chosen, VERBS[verb].config)) from error
+            raise ValueError(composition_sentence(error, chosen, schema_of(verb))) from error
 
 
 def values_of(config: DictConfig) -> dict[str, Any]:
@@ -169,8 +179,11 @@ def _hydra_settings(config: DictConfig, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _register_schema(verb: str, flags: Sequence[str] = ()) -> None:
-    """Make the settings of a verb known to Hydra, with these flags of the Trainer, which has many more."""
-    schema = OmegaConf.structured(VERBS[verb].config)
+    """Make the settings of a verb known to Hydra, with these flags of the Trainer, which has many more; and the presets
+    of plugins."""
+    if PluginPresets not in Plugins.instance().discover(SearchPathPlugin):
+        Plugins.instance().register(PluginPresets)
+    schema = OmegaConf.structured(schema_of(verb))
     for flag in flags:
         schema.trainer[flag] = None
     ConfigStore.instance().store(name=f"{verb}_schema", node=schema)

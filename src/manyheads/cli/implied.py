@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from manyheads.cli.overrides import Typed
-from manyheads.cli.verbs import VERBS, conf_folder
+from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.config.axes import make_axis
 from manyheads.config.facts import having, settings
@@ -33,7 +33,7 @@ def imply_finetuning(verb: str, typed: Typed) -> None:
     if not name:
         return
     preset = typed.groups.get("model")
-    if preset not in (None, PRESETS["model"]) and (conf_folder() / "model" / f"{preset}.yaml").is_file():
+    if preset not in (None, PRESETS["model"]) and preset_file("model", preset):
         raise ValueError(
             f"model={preset} is a shape of its own, but init_from={name} brings the one of its weights: "
             "remove one of them"
@@ -173,8 +173,8 @@ def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping
 
 def settle_paths(verb: str, values: dict[str, Any]) -> None:
     """Make the paths in settings absolute, so that they mean the same from anywhere."""
-    of_hub = having(VERBS[verb].config, hub=True)
-    for name in having(VERBS[verb].config, path=True):
+    of_hub = having(schema_of(verb), hub=True)
+    for name in having(schema_of(verb), path=True):
         section, key = held(values, name)
         found, may_be = section[key], name in of_hub
         section[key] = (

@@ -7,7 +7,6 @@ Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one se
 138 SIGUSR1, 141 output closed, 143 SIGTERM.
 """
 
-import importlib
 import io
 import json
 import logging
@@ -22,9 +21,9 @@ from enum import EnumType
 from functools import partial
 from typing import Any, NamedTuple, get_args, get_origin
 
-from manyheads import __version__
+from manyheads import __version__, plugin
 from manyheads.cli.errors import user_sentence
-from manyheads.cli.verbs import VERBS, Config, choices
+from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config import AblateConfig, RunConfig, TuneConfig
 from manyheads.config.facts import Setting, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
@@ -113,8 +112,7 @@ def _reader_left() -> int:
 
 def call(verb: str, config: Config) -> Any:
     """Import the function of a verb and call it on its settings."""
-    module, _, name = VERBS[verb].entry.partition(":")
-    return getattr(importlib.import_module(module), name)(config)
+    return plugin.resolve(VERBS[verb].run)(config)
 
 
 class _Asked(NamedTuple):
@@ -205,11 +203,8 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
     if flags and len(doing) != 1:
         remedy = "give one of them" if doing else "add --cfg job"
         raise ValueError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
-    alone = dict.fromkeys(("tune", "curve"), "runs one training after another itself") | {
-        "serve": "runs until it is ended"
-    }
-    if verb in alone and "-m" in flags:
-        raise ValueError(f"-m does nothing in {verb}, which {alone[verb]}: remove it")
+    if VERBS[verb].no_multirun and "-m" in flags:
+        raise ValueError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
     return _Asked(overrides, flags, config_dir)
 
 
@@ -218,7 +213,7 @@ def _unknown_flag(verb: str, word: str) -> str:
     known = nearest(flag, [*ALONE, *VALUES, *SHORT, *COMPLETION, "--help", "--version"], at_least=0.75)
     if known:
         return f"{word} is not a flag: did you mean {known}?"
-    schema = VERBS[verb].config
+    schema = schema_of(verb)
     name = flag.lstrip("-")
     name = name if name in settings(schema) else nearest_setting(name, schema) or name
     return f"{word} is not a flag: settings are typed without dashes, such as {name}={value if equals else 'VALUE'}"
@@ -312,7 +307,7 @@ def verb_help(name: str) -> str:
     """What `manyheads VERB --help` prints: presets, then every setting with default, meaning and limits."""
     verb = VERBS[name]
     groups = "\n".join(_group(name, group, default) for group, default in verb.groups.items())
-    lines = "\n".join(_setting(one) for one in verb.settings().values())
+    lines = "\n".join(_setting(one) for one in settings_of(name).values())
     examples = "\n".join(f"  {example}" for example in verb.examples)
     return (
         f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
@@ -388,7 +383,7 @@ def _launched(words: Sequence[str]) -> int:
     leave_with(source, *map(float, words[3:]))
 
     def work() -> int:
-        call(verb, from_plain(VERBS[verb].config, json.loads(config)))
+        call(verb, from_plain(schema_of(verb), json.loads(config)))
         return 0
 
     def report(sentence: str, code: int) -> int:

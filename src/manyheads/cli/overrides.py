@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from manyheads.cli import grammar
 from manyheads.cli.grammar import Parsed
-from manyheads.cli.verbs import VERBS, choices, reads
+from manyheads.cli.verbs import VERBS, choices, reads, schema_of, settings_of, why_unread
 from manyheads.config import RunConfig
 from manyheads.config.axes import is_range
 from manyheads.config.data import KINDS
@@ -78,7 +78,7 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
     Raises:
         ValueError: one sentence on the first word that is mistaken.
     """
-    typed, known = Typed(), VERBS[verb].settings()
+    typed, known = Typed(), settings_of(verb)
     for word in _named_runs(verb, words):
         key, value = _split(verb, word, words)
         if key.startswith(("hydra.", "hydra/")):
@@ -102,7 +102,7 @@ def _named_runs(verb: str, words: Sequence[str]) -> list[str]:
     """`runs compare A B` as `runs runs=[A,B]`."""
     if verb != "runs" or list(words[:1]) != ["compare"]:
         return list(words)
-    known = settings(VERBS[verb].config)
+    known = settings(schema_of(verb))
     named = [word for word in words[1:] if word.partition("=")[0] not in known]
     if len(named) < 2:
         raise ValueError("runs compare is of two runs or more: write manyheads runs compare outputs/a outputs/b")
@@ -127,7 +127,7 @@ def _split(verb: str, word: str, words: Sequence[str]) -> tuple[str, str]:
     bare = word.lstrip("+~")
     key, equals, value = bare.partition("=")
     key = key.strip()
-    as_typed = key in having(VERBS[verb].config, verbatim=True)
+    as_typed = key in having(schema_of(verb), verbatim=True)
     if "_target_" in key or ("_target_" in value and not as_typed):
         raise ValueError(f"{word} names code to call, which a setting never may: remove it")
     if bare != word:
@@ -143,7 +143,7 @@ def _split(verb: str, word: str, words: Sequence[str]) -> tuple[str, str]:
 
 def _instead(verb: str, key: str, value: str) -> str:
     """What there is instead of a setting that is added or deleted."""
-    known, groups = VERBS[verb].settings(), VERBS[verb].groups
+    known, groups = settings_of(verb), VERBS[verb].groups
     if key not in known and key not in groups and not (key.startswith("trainer.") and "trainer" in known):
         return f", and {_unknown(verb, key, value, list(known))}".replace(f"{key}= ", f"{key} ", 1)
     if value:
@@ -156,7 +156,7 @@ def _instead(verb: str, key: str, value: str) -> str:
 
 def _for_word(verb: str, word: str, words: Sequence[str]) -> str:
     """What to type in place of a word without a value, one of the `words`."""
-    known, groups = VERBS[verb].settings(), VERBS[verb].groups
+    known, groups = settings_of(verb), VERBS[verb].groups
     is_there, is_file, near = os.path.exists(word), os.path.isfile(word), _nearest_key(verb, word)
     if word in groups and not is_there:
         return f"write {word}=NAME, and choose {one_of(choices(verb, word))}"
@@ -201,7 +201,7 @@ def _is_path(word: str) -> bool:
 
 def _cut_text(verb: str, word: str, words: Sequence[str], *, path: bool) -> str:
     """The remedy where `word` is a part of a text, or path, before it that the shell has cut at a space."""
-    known, at = VERBS[verb].settings(), words.index(word) if word in words else 0
+    known, at = settings_of(verb), words.index(word) if word in words else 0
     start = next((i for i in range(at, -1, -1) if words[i].partition("=")[0] in known), at)
     one = known.get(words[start].partition("=")[0])
     if one is None or one.kind is not str or one.facts.among or one.facts.path is not path:
@@ -245,7 +245,7 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
 
 def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) -> None:
     """Take the value of a setting or of a flag of Lightning, or each of several."""
-    one = settings(VERBS[verb].config).get(key)
+    one = settings(schema_of(verb)).get(key)
     if one is not None and not one.facts.may_be_empty and not value:
         raise ValueError(f"{key}= is empty: write {key}=VALUE, or remove it")
     is_text = one is not None and one.kind is str
@@ -341,14 +341,14 @@ def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -
     if key in sections:
         inside = [name for name in known if name.startswith(f"{key}.")] or ["trainer.max_epochs"]
         return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
-    if key in VERBS[verb].unread:
-        return f"{typed} does nothing in {verb}, where {VERBS[verb].unread[key]}: remove it"
-    if verb == "explain" and key in settings(VERBS["look"].config):
+    if why := why_unread(verb, key):
+        return f"{typed} does nothing in {verb}, where {why}: remove it"
+    if verb == "explain" and key in settings(schema_of("look")):
         run = "" if key == "run" else "run=RUN "
         look = f"manyheads look {run}{shlex.quote(f'{key}={value}')}"
         return f"{typed}: explain measures attention on made-up texts: for a trained model write {look}"
     for other, its in VERBS.items():
-        if other != verb and (key in settings(its.config) or key in its.groups or key.startswith("trainer.")):
+        if other != verb and (key in settings(schema_of(other)) or key in its.groups or key.startswith("trainer.")):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
     near = _nearest_key(verb, key)
     if cut and not near:
@@ -359,7 +359,7 @@ def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -
 
 def _nearest_key(verb: str, key: str) -> str | None:
     """The setting, flag or group that `key` was probably meant to be."""
-    known = VERBS[verb].settings()
+    known = settings_of(verb)
     flags = ["trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val"] if "trainer" in known else []
     names = [name for name in known if name != "trainer"] + flags + list(VERBS[verb].groups)
     usual = ELSEWHERE.get(key.rsplit(".", 1)[-1].lower())

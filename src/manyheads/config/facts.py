@@ -13,6 +13,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
+from manyheads import plugin
+
 Schema = TypeVar("Schema")
 BOUNDS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
 BOUNDS |= {"le": ("at most", operator.le), "lt": ("below", operator.lt)}
@@ -171,21 +173,31 @@ def check_ranges(section: Any, name: str) -> None:
 
 
 @dataclass_transform(kw_only_default=True)
-def section(where: str = "") -> Callable[[type[Schema]], type[Schema]]:
+def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type[Schema]]:
     """Declare a section of settings: a dataclass with keywords alone, whose values are checked against their facts, and
     then by its own `__post_init__`.
 
     Args:
         where: its name in front of those of its settings, for instance "model."
+        opening: the name by which plugins add sections to it; empty: they cannot.
     """
 
-    def declare(schema: type[Schema]) -> type[Schema]:
-        rules = getattr(schema, "__post_init__", None)  # also of the section that it widens
+    def declare(schema: Any) -> Any:
+        rules = getattr(schema, "__post_init__", lambda self: None)  # also of the section that it widens
+        schema.rules, schema.opening = rules, opening
+        known = getattr(schema, "__dataclass_fields__", {})
+        schema.__annotations__ = dict(schema.__dict__.get("__annotations__", {}))  # noqa: RUF063 - inspect takes long to import
+        for one in plugin.sections(opening) if opening else ():
+            if one.name not in known:
+                schema.__annotations__[one.name] = plugin.resolve(one.config)
+                setattr(schema, one.name, setting(schema.__annotations__[one.name], one.help, **one.facts))
 
-        def check(self: Schema) -> None:
+        def check(self: Any) -> None:
             check_ranges(self, where)
-            if rules is not None:
-                rules(self)
+            rules(self)
+            for one in plugin.sections(opening) if opening else ():
+                if one.check is not None:
+                    plugin.resolve(one.check)(self)
 
         # `dataclass` compiles these anew for each section, which is half of the time until `--help` is shown
         methods = {"__init__": _init, "__repr__": _repr, "__eq__": _equal, "__hash__": None, "__post_init__": check}
@@ -194,6 +206,20 @@ def section(where: str = "") -> Callable[[type[Schema]], type[Schema]]:
         return dataclass(kw_only=True, slots=True, init=False, repr=False, eq=False)(schema)
 
     return declare
+
+
+def widened(schema: Any) -> Any:
+    """A schema with the sections of plugins that were registered after it was declared: a class below it, or itself."""
+    return _widened(schema, plugin.changes()) if getattr(schema, "opening", "") else schema
+
+
+@cache
+def _widened(schema: Any, changes: int) -> Any:
+    known = {one.name for one in fields(schema)}
+    if all(one.name in known for one in plugin.sections(schema.opening)):
+        return schema
+    body = {"__module__": schema.__module__, "__doc__": schema.__doc__, "__post_init__": schema.rules}
+    return section(opening=schema.opening)(type(schema.__name__, (schema,), body))
 
 
 def _init(self: Any, **given: Any) -> None:

@@ -1,0 +1,258 @@
+"""What core itself adds to the registry: names of its code alone, which is imported on first use."""
+
+from manyheads.plugin import (
+    FINISHED,
+    LONG,
+    OF_RUN,
+    OF_TRAINING,
+    ONE_DEVICE,
+    TRAINING,
+    UNREAD_IN_JUDGING,
+    Plugin,
+    Verb,
+)
+
+VERBS = (
+    Verb(
+        "train",
+        "manyheads.config.run:RunConfig",
+        "manyheads.training_run:train",
+        "train a model, judge it, and leave a run folder",
+        TRAINING | {"debug": None},
+        (
+            "manyheads train",
+            "manyheads train data.path=reviews.csv data.text=review data.label=stars",
+            "manyheads train data.path=reviews.csv data.folds=5 data.group=author",
+            "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
+            "manyheads train task=seq2seq data.path=phrases.csv",
+        ),
+        FINISHED,
+    ),
+    Verb(
+        "pretrain",
+        "manyheads.config.run:RunConfig",
+        "manyheads.training_run:train",
+        "learn from texts without labels, for training to start from",
+        TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
+        (
+            "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
+            "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
+            "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
+        ),
+        FINISHED | dict.fromkeys(("classify", "seq2seq"), "what train does"),
+        dict.fromkeys(LONG, "all of a long text is read, in pieces"),
+        task="pretrain",
+        why_task="only hidden words are predicted",
+    ),
+    Verb(
+        "evaluate",
+        "manyheads.config.inference:EvaluateConfig",
+        "manyheads.evaluation.evaluate:evaluate",
+        "judge a trained model on its own or other data",
+        OF_RUN,
+        ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
+        OF_TRAINING,
+        UNREAD_IN_JUDGING,
+    ),
+    Verb(
+        "compare",
+        "manyheads.config.inference:CompareConfig",
+        "manyheads.evaluation.compare:compare",
+        "compare trained models, or anybody's predictions, on the same rows",
+        OF_RUN,
+        (
+            "manyheads compare runs=[outputs/a,outputs/b]",
+            "manyheads compare runs=[outputs/a,outputs/a/onnx,theirs.csv] data.path=new.csv",
+        ),
+        OF_TRAINING | {"ddp": "several devices, but compare uses one"},
+        UNREAD_IN_JUDGING | ONE_DEVICE,
+    ),
+    Verb(
+        "calibrate",
+        "manyheads.config.inference:CalibrateConfig",
+        "manyheads.evaluation.calibrate:calibrate",
+        "fit how far the probabilities of a trained classifier may be believed",
+        OF_RUN,
+        (
+            "manyheads calibrate run=outputs/reviews",
+            "manyheads calibrate run=outputs/reviews method=isotonic data.path=labelled.csv",
+        ),
+        OF_TRAINING | {"ddp": "several devices, but calibrate uses one"},
+        UNREAD_IN_JUDGING | ONE_DEVICE,
+    ),
+    Verb(
+        "probe",
+        "manyheads.config.inference:ProbeConfig",
+        "manyheads.evaluation.probe:probe",
+        "try how a trained classifier behaves: texts changed in small ways, and tests of your own",
+        OF_RUN,
+        (
+            "manyheads probe run=outputs/reviews",
+            "manyheads probe run=outputs/reviews tests=tests.yaml data.path=new.csv",
+        ),
+        OF_TRAINING | {"ddp": "several devices, but probe uses one"},
+        UNREAD_IN_JUDGING | ONE_DEVICE,
+    ),
+    Verb(
+        "predict",
+        "manyheads.config.inference:PredictConfig",
+        "manyheads.inference.predict:predict",
+        "answer texts with a trained model",
+        {"hardware": "auto"},
+        (
+            'manyheads predict run=outputs/eight-heads text="the best film of the year"',
+            "manyheads predict run=outputs/eight-heads input=texts.txt output=labels.jsonl",
+        ),
+        OF_TRAINING,
+    ),
+    Verb(
+        "look",
+        "manyheads.config.inference:LookConfig",
+        "manyheads.interpret.look:look",
+        "see what a trained model attends to",
+        {"hardware": "auto"},
+        (
+            'manyheads look run=outputs/eight-heads text="the best film of the year"',
+            "manyheads look run=outputs/eight-heads split=validation rows=500",
+        ),
+        dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one") | {"slurm": "a job of training"},
+        ONE_DEVICE,
+    ),
+    Verb(
+        "serve",
+        "manyheads.config.inference:ServeConfig",
+        "manyheads.serving.serve:serve",
+        "answer texts over HTTP, with a page to try the model",
+        {"hardware": "auto"},
+        (
+            "manyheads serve run=outputs/reviews",
+            "manyheads serve run=outputs/reviews port=8080 workers=2 hardware.threads=1 exact=false",
+        ),
+        dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one")
+        | {"slurm": "a job of training"},
+        {"hardware.devices": "each worker has one device"},
+        no_multirun="runs until it is ended",
+    ),
+    Verb(
+        "runs",
+        "manyheads.config.inference:RunsConfig",
+        "manyheads.runs.report:runs",
+        "list the runs of a folder, or compare the settings and figures of some",
+        {},
+        (
+            "manyheads runs",
+            "manyheads runs 'where=[data=reviews, accuracy>0.8]' sort=-accuracy",
+            "manyheads runs compare outputs/a outputs/b",
+        ),
+    ),
+    Verb(
+        "report",
+        "manyheads.config.inference:ReportConfig",
+        "manyheads.runs.report:report",
+        "what a finished run is worth, as Markdown, JSON or the page",
+        {},
+        (
+            "manyheads report run=outputs/reviews",
+            "manyheads report run=outputs/reviews format=json output=reviews.json",
+        ),
+    ),
+    Verb(
+        "export",
+        "manyheads.config.run:ExportConfig",
+        "manyheads.huggingface.write:export",
+        "write a trained model for transformers, sentence-transformers, onnxruntime or torch",
+        {},
+        (
+            "manyheads export run=outputs/reviews",
+            "manyheads export run=outputs/reviews format=onnx",
+        ),
+    ),
+    Verb(
+        "push",
+        "manyheads.config.run:PushConfig",
+        "manyheads.huggingface.push:push",
+        "upload a trained model to the Hugging Face hub",
+        {},
+        (
+            "manyheads push run=outputs/reviews repo=me/reviews dry=true",
+            "manyheads push run=outputs/reviews repo=me/reviews tag=v1",
+        ),
+    ),
+    Verb(
+        "audit",
+        "manyheads.config.run:AuditConfig",
+        "manyheads.evaluation.audit:audit",
+        "look at texts and labels before training on them",
+        {"data": "demo"},
+        (
+            "manyheads audit data.path=reviews.csv data.text=review data.label=stars",
+            "manyheads audit data.path=reviews.csv data.max_length=128 output=outputs/reviews-audit",
+        ),
+        FINISHED | {"dates": "texts for texts, which have no labels"},
+        {"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
+        | dict.fromkeys(("data.folds", "data.fold"), "its own setting is folds")
+        | dict.fromkeys(LONG, "texts are counted as they are"),
+    ),
+    Verb(
+        "ablate",
+        "manyheads.config.sweep:AblateConfig",
+        "manyheads.sweep.ablate:ablate",
+        "compare settings at an equal budget, over seeds and data, with a paired test",
+        {group: name for group, name in TRAINING.items() if group not in ("task", "logger")} | {"model": "tiny"},
+        (
+            "manyheads ablate experiment=ablate_scores",
+            "manyheads ablate vary=model.score values=[scaled_dot,cosine,additive] equal=flops sets=[demo]",
+            "manyheads ablate vary=[model.n_heads,model.d_k] values=[[4,32],[8,16]] data.path=reviews.csv",
+        ),
+        FINISHED
+        | dict.fromkeys(("ddp", "fsdp"), "several devices, but ablate compares runs of one device")
+        | {"dates": "a task of texts for texts, but ablate compares classifiers"},
+        {
+            **dict.fromkeys(("data.folds", "data.fold"), "validation rows are the same in all runs"),
+            "data.target": "classifiers are compared",
+            "hardware.devices": "runs of one device are compared, one after another",
+            "hardware.nodes": "runs of one machine are compared, one after another",
+        },
+        prefix={"experiment": "ablate_"},
+    ),
+    Verb(
+        "tune",
+        "manyheads.config.sweep:TuneConfig",
+        "manyheads.sweep.tune:tune",
+        "try settings, a process each, and rank them by validation",
+        TRAINING,
+        (
+            "manyheads tune optim.lr=3e-4,1e-3,3e-3 model.dropout=0,0.1 data.path=reviews.csv",
+            "manyheads tune optim.lr=log:1e-4..1e-2 model.n_layers=1..4 trials=20 seeds=3 output=outputs/search",
+            "manyheads tune optim.lr=log:1e-4..1e-2 model.dropout=0..0.3 method=tpe prune=median jobs=2 minutes=5",
+        ),
+        FINISHED,
+        {"hardware.nodes": "all runs are of this machine", "data.fold": "each of data.folds has its turn"},
+        no_multirun="runs one training after another itself",
+    ),
+    Verb(
+        "curve",
+        "manyheads.config.sweep:CurveConfig",
+        "manyheads.sweep.curve:curve",
+        "figures by the number of training rows, and what more of them would bring",
+        {group: name for group, name in TRAINING.items() if group != "task"},
+        (
+            "manyheads curve data.path=reviews.csv",
+            "manyheads curve data.path=reviews.csv shares=[0.1,0.2,0.5,1] seeds=3 output=outputs/curve",
+        ),
+        FINISHED | {"dates": "texts for texts, which have no classes", "slurm": "jobs of other verbs"},
+        {"data.target": "classifiers are trained", "hardware.nodes": "all runs are of this machine"}
+        | dict.fromkeys(("data.folds", "data.fold", "data.train_share"), "train rows vary by shares alone"),
+        no_multirun="runs one training after another itself",
+    ),
+    Verb(
+        "explain",
+        "manyheads.config.run:ExplainConfig",
+        "manyheads.explain.explain:explain",
+        "measure what is said of attention, with pictures",
+        {},
+        ("manyheads explain", "manyheads explain only=length longest=8192", "manyheads explain only=relations seed=1"),
+    ),
+)
+
+PLUGIN = Plugin("core", verbs=VERBS)

@@ -1,0 +1,247 @@
+"""What a plugin adds, and the registry that core asks: verbs, sections of settings, tasks, and parts by kind and name.
+
+A plugin is a module with a `PLUGIN`. It names its code as "module:name", which is imported on first use: to list what
+there is imports nothing heavy. Those of the package are in `manyheads.plugins`; users give their own by `plugins=` or
+`register`, and never is one imported because data names it. Standard library only.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from manyheads.plugins import PLUGINS
+
+Code = str | Callable[..., Any]  # "module:name", or the object itself
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Verb(NamedTuple):
+    """`manyheads NAME key=value ...`.
+
+    Attributes:
+        config: its settings, a section.
+        run: called with the checked settings.
+        groups: the groups of presets it reads, each with the one that is read unless another is typed.
+        examples: command lines for its help.
+        barred: presets of these groups that make no sense here, each with the reason.
+        unread: settings of `config` that it never reads, each with the reason.
+        prefix: by group, how the names of its own presets begin, which no other verb reads.
+        task: it trains for this task alone, and reads no setting that such a training does not read.
+        why_task: why it does not, for the sentence that refuses one.
+        no_multirun: what it does, and so why `-m` does nothing here; empty where `-m` runs several.
+    """
+
+    name: str
+    config: Code
+    run: Code
+    help: str
+    groups: Mapping[str, str | None] = NOTHING
+    examples: tuple[str, ...] = ()
+    barred: Mapping[str, str] = NOTHING
+    unread: Mapping[str, str] = NOTHING
+    prefix: Mapping[str, str] = NOTHING
+    task: str = ""
+    why_task: str = ""
+    no_multirun: str = ""
+
+
+class Section(NamedTuple):
+    """Settings `NAME.key`, which other plugins' verbs get beside their own where they are open to them.
+
+    Attributes:
+        config: the section.
+        help: what it is about.
+        into: what it widens: `run` a training, `search` verbs that do several, `judge` and `answer` those that judge
+            rows or answer texts; see `section(opening=...)`.
+        facts: as of `setting`, such as `resume="free"` or `tasks=("pretrain",)`.
+        check: `check(config)`, once all settings of a verb are made; raises ValueError for what does not go together.
+        unread: `unread(config, name)`: why nothing would read a setting that was typed, and what to do; or "".
+        launch: `launch(verb, config, words, config_dir)` before a verb runs; where it returns a text, such as the
+            command that submits a job, that is printed in place of running. In a call from Python `words` is None,
+            and under `-m`: it raises ValueError where it would have launched.
+        logger: `logger(run, folder)`: Lightning loggers of a training.
+    """
+
+    name: str
+    config: Code
+    help: str
+    into: tuple[str, ...] = ("run",)
+    facts: Mapping[str, Any] = NOTHING
+    check: Code | None = None
+    unread: Code | None = None
+    launch: Code | None = None
+    logger: Code | None = None
+
+
+class Part(NamedTuple):
+    """What `name` means where a setting of this kind chooses it, such as `model.score=cosine`.
+
+    Attributes:
+        make: what makes it; docs/extending.md has the signature of each kind.
+        options: the names and defaults of `model.<kind>_options`; None: those of the signature of `make`.
+        facts: what core must know of it before it is made, by kind.
+    """
+
+    kind: str
+    name: str
+    make: Code
+    options: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = NOTHING
+
+
+class Plugin(NamedTuple):
+    """All that one plugin adds.
+
+    Attributes:
+        presets: a folder of presets, composed as a further root after those of the package.
+    """
+
+    name: str
+    version: str = "0"
+    verbs: Sequence[Verb] = ()
+    sections: Sequence[Section] = ()
+    parts: Sequence[Part] = ()
+    presets: str | Path | None = None
+
+
+class _Registry:
+    given: dict[str, Plugin]  # by users
+    found: dict[str, Plugin] | None = None  # those and the package's
+    parts: dict[tuple[str, str], Part] | None = None
+    changes: int = 0
+
+
+_registry = _Registry()
+_registry.given = {}
+
+
+def register(plugin: Plugin) -> None:
+    """Add a plugin to this process. The same one may be registered again.
+
+    Raises:
+        ValueError: another plugin has its name, or adds what it adds.
+    """
+    if plugins().get(plugin.name, plugin) is not plugin and plugin.name not in _registry.given:
+        raise ValueError(f"plugin {plugin.name} has the name of one that comes with manyheads: choose another")
+    for one in plugin.parts:
+        other = next((it for it, its in _owners(one.kind, one.name) if it != plugin.name), None)
+        if other is not None:
+            raise ValueError(f"{one.kind} {one.name} of plugin {plugin.name} is that of {other}: choose another name")
+    taken = {verb.name: name for name, other in plugins().items() for verb in other.verbs if name != plugin.name}
+    for verb in plugin.verbs:
+        if verb.name in taken:
+            raise ValueError(f"verb {verb.name} of plugin {plugin.name} is that of {taken[verb.name]}: rename it")
+    _registry.given[plugin.name] = plugin
+    _forget()
+
+
+def unregister(name: str) -> None:
+    """Take a plugin that was registered out again."""
+    _registry.given.pop(name, None)
+    _forget()
+
+
+def _forget() -> None:
+    _registry.found = _registry.parts = None
+    _registry.changes += 1
+
+
+def changes() -> int:
+    """How often what is registered has changed: a cache of what depends on it has this in its key."""
+    return _registry.changes
+
+
+def given() -> dict[str, Plugin]:
+    """Plugins that were registered, by name."""
+    return dict(_registry.given)
+
+
+def plugins() -> dict[str, Plugin]:
+    """All plugins: the core's own parts first, then those of the package, then those that were registered."""
+    if _registry.found is None:
+        modules = ["manyheads.builtin", *PLUGINS.values()]
+        own = [resolve(f"{module}:PLUGIN") for module in modules]
+        _registry.found = {one.name: one for one in [*own, *_registry.given.values()]}
+    return _registry.found
+
+
+def verbs() -> dict[str, Verb]:
+    """All verbs by name."""
+    return {verb.name: verb for one in plugins().values() for verb in one.verbs}
+
+
+def sections(opening: str) -> list[Section]:
+    """The sections of settings that widen an opening."""
+    return [section for one in plugins().values() for section in one.sections if opening in section.into]
+
+
+def _owners(kind: str, name: str) -> Iterator[tuple[str, Part]]:
+    for owner, one in plugins().items():
+        yield from ((owner, part) for part in one.parts if (part.kind, part.name) == (kind, name))
+
+
+def parts(kind: str) -> dict[str, Part]:
+    """The parts of a kind by name, in the order in which they were registered."""
+    if _registry.parts is None:
+        _registry.parts = {(part.kind, part.name): part for one in plugins().values() for part in one.parts}
+    return {name: part for (its, name), part in _registry.parts.items() if its == kind}
+
+
+def names(kind: str) -> list[str]:
+    """The names of the parts of a kind."""
+    return list(parts(kind))
+
+
+def find(kind: str, name: str) -> Part:
+    """The part of a kind that has this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    known = parts(kind)
+    if name not in known:
+        raise ValueError(f"{kind} {name} is not known: choose {', '.join(known)}, or name its plugin by plugins=")
+    return known[name]
+
+
+def make(kind: str, name: str) -> Any:
+    """What makes the part of a kind that has this name."""
+    return resolve(find(kind, name).make)
+
+
+def owner(kind: str, name: str) -> Plugin:
+    """The plugin that a part comes from."""
+    return plugins()[next(owner for owner, _ in _owners(kind, name))]
+
+
+def resolve(code: Any) -> Any:
+    """The object that "module:name" names; any other object is returned as it is."""
+    if not isinstance(code, str):
+        return code
+    module, _, name = code.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+# What verbs of several plugins share: those that train, and those that judge a trained model on rows.
+TRAINING: dict[str, str | None] = {
+    "task": "classify",
+    "data": "demo",
+    "model": "tiny",
+    "optim": "scratch",
+    "hardware": "auto",
+    "logger": "csv",
+    "experiment": None,
+}  # the groups of whatever trains
+FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
+OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
+OF_RUN: dict[str, str | None] = {"data": "run", "hardware": "auto"}  # the groups of whatever judges
+LONG = ("data.long", "data.stride", "data.windows")
+ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"}
+UNREAD_IN_JUDGING: dict[str, str] = (
+    {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
+    | dict.fromkeys(LONG, "texts are read as the model was trained to")
+    | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out")
+    | dict.fromkeys(("data.folds", "data.fold", "data.group", "data.train_share"), "rows are judged as they are")
+)

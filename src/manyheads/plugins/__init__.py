@@ -1,0 +1,3 @@
+"""The plugins that come with the package, each a folder here. Core reads this table and names none of them."""
+
+PLUGINS: dict[str, str] = {}  # name -> module, whose PLUGIN says what it adds
