@@ -4,6 +4,7 @@ that are cut off are network namespaces of this one, which root can make."""
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -104,7 +105,7 @@ def test_another_number_of_devices_is_refused(start, home):
     said = finished(start(*words), code=1)  # the exit code of torchrun itself
     why = "hardware.devices=3, but torchrun started processes for 2: give the same number to both, or remove hardware."
     assert said.count(f"{why}devices\n") == 1, "each process finds it, and one says it"
-    assert "/manyheads/" not in said, "no traceback of ours"
+    assert not re.search(r'File "[^"]*/manyheads/\w', said), "no traceback of ours; the clone may have our name"
     assert not (home / "refused").exists()
 
 
@@ -169,7 +170,7 @@ def test_one_of_two_torchrun_is_killed_and_both_go_on(start, home, launched):
     assert time.monotonic() - since < 30, "seen at once, not after hardware.timeout"
     assert said.count("rank 1 died at step") == 1, said
     assert "the run ends, and resume=auto goes on from its newest checkpoint" in said
-    assert "/manyheads/" not in said, "no traceback of ours"
+    assert not re.search(r'File "[^"]*/manyheads/\w', said), "no traceback of ours; the clone may have our name"
     again = two_agents(start, "output=agents", "resume=auto")
     assert [finished(one).count("resumed at step") for one in again] == [1, 0]
     assert result(folder) == result(launched)
