@@ -25,7 +25,7 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("training_run",),
     ("interpret", "sweep", "explain"),
     ("serving",),
-    ("builtin",),
+    ("builtin", "api"),  # names of code, and what plugins of users import
 )
 TOGETHER = {"runs", "distributed", "terminal"}  # of one layer, and may import each other
 LIGHT = set(sys.stdlib_module_names)
@@ -207,7 +207,7 @@ def test_the_house_stays_small():
     rooms = {file.split("/")[0] for file in TREES if "/" in file}
     loose = [file for file in TREES if "/" not in file]
     assert len(rooms) <= 16
-    assert len(loose) <= 8
+    assert len(loose) <= 9
     for room in rooms:
         assert len([file for file in TREES if file.startswith(f"{room}/")]) <= 20, room
 

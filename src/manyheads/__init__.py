@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from manyheads.cli.compose import compose
     from manyheads.data.datamodule import TextData
     from manyheads.inference.folder import load_to_answer as load
+    from manyheads.plugin import register
     from manyheads.training.module import LitModule
     from manyheads.training_run import train
 
 __version__ = "0.1.0"
-__all__ = ["LitModule", "TextData", "__version__", "compose", "load", "train"]
+__all__ = ["LitModule", "TextData", "__version__", "compose", "load", "register", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,6 +35,10 @@ def __getattr__(name: str) -> Any:
             from manyheads.inference.folder import load_to_answer
 
             return load_to_answer
+        case "register":
+            from manyheads.plugin import register
+
+            return register
         case "train":
             from manyheads.training_run import train
 

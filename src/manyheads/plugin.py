@@ -217,11 +217,12 @@ def owner(kind: str, name: str) -> Plugin:
 
 
 def resolve(code: Any) -> Any:
-    """The object that "module:name" names; any other object is returned as it is."""
+    """The object that "module:name" names, or the module that "module:" does; any other object as it is."""
     if not isinstance(code, str):
         return code
     module, _, name = code.partition(":")
-    return getattr(importlib.import_module(module), name)
+    found = importlib.import_module(module)
+    return getattr(found, name) if name else found
 
 
 # What verbs of several plugins share: those that train, and those that judge a trained model on rows.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.fields import check_training, plain_settings, to_plain
+from manyheads.config.plugins import refuse_unnamed
 from manyheads.config.required import (
     OF_CLASSES,
     OF_LABELS,
@@ -88,6 +89,7 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     if run.data.folds and run.data.fold is None:
         return train_folds(run, callbacks)
     if n_local:
+        refuse_unnamed(n_local)
         return train_together(run, n_local)
     run = replace(run, hardware=settled_hardware(run.hardware))
     start = find_start(run)

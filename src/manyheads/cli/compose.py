@@ -40,10 +40,11 @@ from manyheads.cli.sweeps import (
     say_split,
     sentence_of_launcher,
 )
-from manyheads.cli.verbs import Config, own_settings, preset_file, schema_of
+from manyheads.cli.verbs import VERBS, Config, own_settings, preset_file, schema_of
 from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, Task
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
+from manyheads.config.plugins import recorded, take_plugins, use, use_of_parent
 from manyheads.runs.config_file import as_yaml, plain_yaml, read_run
 from manyheads.terminal import writes_unicode
 
@@ -56,27 +57,37 @@ Bring = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]  # trained we
 
 
 @overload
-def compose(verb: Training, overrides: Words = ..., *, config_dir: str | None = ...) -> RunConfig: ...
+def compose(
+    verb: Training, overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
+) -> RunConfig: ...
 @overload
-def compose(verb: Literal["evaluate"], overrides: Words = ..., *, config_dir: str | None = ...) -> EvaluateConfig: ...
+def compose(
+    verb: Literal["evaluate"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
+) -> EvaluateConfig: ...
 @overload
-def compose(verb: Literal["predict"], overrides: Words = ..., *, config_dir: str | None = ...) -> PredictConfig: ...
+def compose(
+    verb: Literal["predict"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
+) -> PredictConfig: ...
 @overload
-def compose(verb: Literal["ablate"], overrides: Words = ..., *, config_dir: str | None = ...) -> AblateConfig: ...
+def compose(
+    verb: Literal["ablate"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
+) -> AblateConfig: ...
 @overload
-def compose(verb: str, overrides: Words = ..., *, config_dir: str | None = ...) -> Config: ...
-def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None) -> Config:
+def compose(verb: str, overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...) -> Config: ...
+def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None, plugins: Words = ()) -> Config:
     """The settings of a verb: its presets, then the typed `key=value` words, checked.
 
     Works in a notebook, any number of times, also inside a running Hydra application.
 
     Args:
         config_dir: a folder of your own presets, searched after conf/.
+        plugins: your own: installed modules, or files such as `./my_parts.py`. They stay registered.
 
     Raises:
         ValueError: one sentence on the first mistake.
     """
-    words, folder = resumed_folder(verb, overrides)
+    use(plugins)
+    words, folder = resumed_folder(verb, take_plugins(overrides))
     typed = read_overrides(verb, words, more=config_dir)
     if folder:
         return _resumed(verb, folder, typed)
@@ -97,6 +108,7 @@ def _base(
     if folder := typed.values.get("again"):
         return _run_again(verb, folder, typed, groups, config_dir), {}, bring_other_weights
     values = preset_values(verb, groups, config_dir)
+    use(values.get("plugins", ()))  # of a person's own preset
     merge_search(values, typed)
     name = groups.get("experiment")
     own = own_settings("experiment", name, config_dir) if name else {}
@@ -151,6 +163,8 @@ def _resolved(
     for name, value in typed.items():  # both to what is typed
         section, key = held(values, name)
         section[key] = value
+    if "plugins" in values:
+        values["plugins"] = recorded()
     refuse_secrets(values)
     settle_limits(values, typed, own)  # of training: one takes the place of others
     settle_paths(verb, values)
@@ -243,6 +257,7 @@ def _one_job(
     """What the task makes of one job; all of it can be pickled for a launcher that runs it in another process."""
     from manyheads.cli.hydra import this_job, values_of
 
+    use_of_parent()  # in the process of a launcher
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
     own = of_one_job(by_name(schema_of(verb), values_of(config)), typed)
@@ -295,7 +310,9 @@ def laid_over(verb: str, groups: Choices) -> dict[str, Any]:
     Raises:
         ValueError, LookupError, OSError, YAMLError: a file holds more than that, or what a setting cannot be.
     """
-    (root,), schema = _read_preset(verb, "", verb), schema_of(verb)
+    schema, root = schema_of(verb), {"defaults": [VERBS[verb].groups]}
+    if preset_file("", verb) is not None:
+        (root,) = _read_preset(verb, "", verb)
     if [*root] != ["defaults"]:
         raise LookupError(verb)
     fixed = {group: name for group, name in groups.items() if name}

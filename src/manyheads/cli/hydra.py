@@ -32,7 +32,7 @@ from manyheads.cli.errors import composition_sentence, hydra_sentence
 from manyheads.cli.grammar import Parsed, quote
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import every_choice, first_difference
-from manyheads.cli.verbs import conf_folder, preset_folders, presets_folder, schema_of
+from manyheads.cli.verbs import VERBS, conf_folder, preset_file, preset_folders, presets_folder, schema_of
 from manyheads.runs.config_file import preset_yaml
 
 SCHEME = "presets"  # of the address of a person's own folder of presets
@@ -187,6 +187,9 @@ def _register_schema(verb: str, flags: Sequence[str] = ()) -> None:
     for flag in flags:
         schema.trainer[flag] = None
     ConfigStore.instance().store(name=f"{verb}_schema", node=schema)
+    if preset_file("", verb) is None:  # a plugin's verb without a file of its own
+        groups = [{group: name} for group, name in VERBS[verb].groups.items()]
+        ConfigStore.instance().store(name=verb, node={"defaults": [f"{verb}_schema", *groups, "_self_"]})
 
 
 @contextmanager

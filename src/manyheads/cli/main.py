@@ -27,6 +27,7 @@ from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config import AblateConfig, RunConfig, TuneConfig
 from manyheads.config.facts import Setting, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
+from manyheads.config.plugins import take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import leave_with
@@ -55,6 +56,7 @@ flags
   --cfg job                 print the composed settings, run nothing
   --info                    print where the settings come from (also: --info defaults-tree)
   --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
+  plugins=[NAME,./FILE.py]  your own parts: modules that are imported before all else
   --shell-completion install=bash     (or zsh, fish) print the script that completes words
   --help, --version"""
 
@@ -132,6 +134,7 @@ def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(top_help(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
+    words = take_plugins(words)
     verb = _verb(words)
     if "--help" in words or "-h" in words:
         print(verb_help(verb))
@@ -383,6 +386,7 @@ def _launched(words: Sequence[str]) -> int:
     leave_with(source, *map(float, words[3:]))
 
     def work() -> int:
+        use_of_parent()
         call(verb, from_plain(schema_of(verb), json.loads(config)))
         return 0
 

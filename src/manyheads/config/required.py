@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from manyheads import plugin
 from manyheads.config.facts import nearest, require
 from manyheads.config.fields import one_of, show
 from manyheads.config.model import Task
@@ -75,7 +76,7 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
     Raises:
         ValueError: another figure, a sign that is no bound, or a bound that is not a number.
     """
-    bounds = list[Bound]()
+    bounds, known = list[Bound](), [*known, *plugin.names("figure")]
     for name, sign, to in conditions_of(required, "require", EXAMPLE):
         typed = f"require={show(name + sign + to)}"
         figure, dot, end = name.rpartition(".")

@@ -43,7 +43,7 @@ MISSING = {  # settings that a run of a task, or of a recurrent model, does not 
 }
 
 
-@section()
+@section(opening="run")
 class RunConfig:
     """All settings of `manyheads train`."""
 
@@ -61,6 +61,7 @@ class RunConfig:
         may_be_empty=False,
         resume="refuse",
     )
+    plugins: list[str] = setting(list, "your own parts: typed as modules, kept as name, version, digest", resume="warn")
     linear: bool = setting(
         True,
         "average with a linear model, by a weight tuned on validation; false: that is a baseline alone",

@@ -6,11 +6,12 @@ n rows
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Encoding
 
+from manyheads import plugin
 from manyheads.config.required import SUMMARY_OF_CLASSES, SUMMARY_OF_LABELS
 from manyheads.data.rows import Rows, rows_of_class
 from manyheads.data.tokens import tokenizing
@@ -18,11 +19,12 @@ from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_group
 from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, risk_by_coverage
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
+from manyheads.evaluation.intervals import Floats, bootstrap
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
 from manyheads.evaluation.report import MOST_LETTERS, Example, Link, Picture, Section, Table, draw_reliability
 from manyheads.evaluation.slices import find_slices
 from manyheads.inference.classifier import TextClassifier
-from manyheads.runs.summary import LINEAR, Figures, beside, lead_words, linear_words, strongest, words_of
+from manyheads.runs.summary import LINEAR, Figures, Interval, beside, lead_words, linear_words, strongest, words_of
 
 MOST_CLASSES = 20  # of a square table
 MOST_CONFUSIONS = 20  # in a list of them, where there are more classes
@@ -85,6 +87,7 @@ def evaluate_classifier(
         for name, thresholds in stored.models.items()
     }
     own_name, worst, rivals = next(iter(tallies)), Worst(), dict[str, AnswerTally]()
+    judged: list[tuple[Any, Floats]] = []  # all answers, which own figures may need at once
     if setup.compare:
         rivals = {
             one: AnswerTally(n_classes) for one in (kind.most_frequent, *tallies) if one in (kind.most_frequent, LINEAR)
@@ -98,8 +101,11 @@ def evaluate_classifier(
             theirs = chunk[name].given_nC if name in chunk else np.tile(frequent_C, (len(own.rows), 1))
             tally.add(*(own.judged(one) for one in (own.marks_nC, theirs, own.given_nC)))
         worst.add(own)
+        if plugin.names("figure"):
+            judged.append((own.judged(own.marks_nC), own.probabilities_nC))
     every = {name: tally.scores(classifier.labels) for name, tally in tallies.items()}
     scores = every[own_name]
+    scores.figures |= own_figures(judged)
     baselines, leads, first = {}, {}, next(iter(scores.figures))
     for name, tally in rivals.items():
         baselines[name], leads[name] = ({one: of[one] for one in (first, "macro_f1")} for of in tally.figures())
@@ -136,6 +142,18 @@ def findings(stored: Stored, setup: Setup, calibration: Calibration) -> list[Fin
         found += [] if setup.rules is None else [promises_kept(stored, setup.rules)]
         found += [] if setup.costs_CC is None else [least_costs(stored, setup.costs_CC)]
         found.append(risk_by_coverage(calibration))
+    return found
+
+
+def own_figures(judged: Sequence[tuple[Any, Floats]]) -> Figures:
+    """Figures of plugins: `make(labels, probabilities_nC)` gives an `Interval`, or a number, whose interval is that of
+    `bootstrap`. Labels are class ids `(n,)`, or marks `(n, C)` where a row has any number of them."""
+    found = {}
+    for name in plugin.names("figure"):
+        labels, probabilities_nC = (np.concatenate(one) for one in zip(*judged, strict=True))
+        of = plugin.make("figure", name)
+        figure = of(labels, probabilities_nC)
+        found[name] = figure if isinstance(figure, Interval) else bootstrap(of, labels, probabilities_nC)
     return found
 
 

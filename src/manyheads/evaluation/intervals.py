@@ -244,6 +244,17 @@ def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, share: bool = False) 
     return mean_interval(total + moves_n, skewed=True)
 
 
+def bootstrap(of: Callable[..., float], *arrays: NDArray[Any], n_resamples: int = 1000) -> Interval:
+    """`of(*arrays)` with the percentile interval of rows that are drawn anew, each array by the same rows: Efron and
+    Tibshirani (1993), "An Introduction to the Bootstrap", chapter 13.
+
+    Args:
+        of: a figure of arrays whose first axis is rows, such as `of(labels, probabilities_nC)`.
+    """
+    counts = resamples(len(arrays[0]), n_resamples)
+    return interval(np.array([of(*(np.repeat(one, count, axis=0) for one in arrays)) for count in counts]))
+
+
 def interval(value_R: Floats) -> Interval:
     """Of a figure as it is, entry 0, and of its resamples."""
     value = float(value_R[0])

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Task
 from manyheads.config.fields import one_of
+from manyheads.config.plugins import use
 from manyheads.data.tokenizer import marks, vocabulary
 from manyheads.data.tokens import copied, load_tokenizer, reach
 from manyheads.inference.classifier import GraphLinear, GraphNetwork, TextClassifier
@@ -288,12 +289,13 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
     )
 
 
-def load_to_answer(folder: str | Path, precision: str = "auto") -> AnyPredictor:
+def load_to_answer(folder: str | Path, precision: str = "auto", *, plugins: Sequence[str] = ()) -> AnyPredictor:
     """`manyheads.load`: open a run folder or its model/ folder, wherever it was moved, on the CPU, ready to answer.
 
     Args:
         folder: or the name of a model of the Hugging Face hub, `name/model` or `name/model@revision`.
         precision: fp32, bf16, or auto: bf16 for a classifier where the processor multiplies in it, else fp32.
+        plugins: those that the model was made with: installed modules, or files such as `./my_parts.py`.
 
     Raises:
         ValueError: as of `load`, or `precision` is none of these.
@@ -301,6 +303,7 @@ def load_to_answer(folder: str | Path, precision: str = "auto") -> AnyPredictor:
     names = [one.name for one in (Precision.auto, Precision.fp32, Precision.bf16)]
     if precision not in names:
         raise ValueError(f"precision={precision} is not a choice: choose {one_of(names)}")
+    use(plugins)
     predictor, cpu = load(folder), torch.device("cpu")
     return predictor.on(cpu, _type(predictor, Precision[precision], cpu))
 

@@ -6,6 +6,7 @@ wrong is one sentence. The hub's own client fetches models into its cache.
 """
 
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from manyheads.config.data import HUB_MODEL, MOST_WINDOWS
 from manyheads.config.facts import check_ranges, require, setting
 from manyheads.config.fields import first_line, from_plain, show, to_plain
 from manyheads.config.model import MOST_TABLE
+from manyheads.config.plugins import changed_since, recorded, require_given
 from manyheads.runs.folder import read_json
 from manyheads.runs.summary import CALIBRATION
 
@@ -63,7 +65,8 @@ TYPED = {  # what the cards of a model say, by whether its tokenizer takes marks
 }
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
-LATER = {"task", "long", "stride", "windows", "multi", "linear", "terms", "temperature", "reads_marks"}
+log = logging.getLogger("manyheads")
+LATER = {"task", "long", "stride", "windows", "multi", "linear", "terms", "temperature", "reads_marks", "plugins"}
 """Keys older folders have not."""
 
 
@@ -104,6 +107,7 @@ class Settings:
     terms: Terms | None = setting(None, "what the linear model counts in a text; null: there is no such model")
     temperature: float = setting(1.0, "what the network's logits are divided by beside it", ge=0.01, le=100.0)
     reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
+    plugins: list[str] = setting(list, "plugins it was made with: name, version and digest of each")
     columns: Columns = setting(Columns, "the columns it was trained on")
     model: ModelConfig = setting(ModelConfig, "the architecture")
 
@@ -139,7 +143,7 @@ class Settings:
         of_data = {name: getattr(data, name) for name in lengths}
         names = (*COLUMNS, "merge_labels")
         columns = Columns(**{name: getattr(data, name) for name in names}, preset=data.source is Source.hub)
-        return cls(task=task, model=model, columns=columns, **of_data, **learned)
+        return cls(task=task, model=model, columns=columns, plugins=recorded(), **of_data, **learned)
 
     @property
     def cutting(self) -> Cutting:
@@ -149,7 +153,10 @@ class Settings:
 
 def write_settings(settings: Settings) -> str:
     """The text of config.json: every setting by name, enums by member name."""
-    return json.dumps(to_plain(settings), indent=2) + "\n"
+    plain = to_plain(settings)
+    if not settings.plugins:
+        del plain["plugins"]
+    return json.dumps(plain, indent=2) + "\n"
 
 
 def read_settings(path: Path) -> Settings:
@@ -163,8 +170,12 @@ def read_settings(path: Path) -> Settings:
     missing = [name for name in names if not isinstance(content, dict) or name not in content]
     if missing:
         raise ValueError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
+    require_given(content.get("plugins"), f"{path}: the model")
     try:
-        return from_plain(Settings, {"reads_marks": True, **content})  # as they were before there was the key
+        settings = from_plain(Settings, {"reads_marks": True, **content})  # as they were before there was the key
+        for note in changed_since(settings.plugins):
+            log.warning("%s: %s", path, note)
+        return settings
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from manyheads import __version__
 from manyheads.config import Member, OnBadRow, Precision, ServeConfig
 from manyheads.config.fields import from_plain
+from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
 from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier, likeliest_of
 from manyheads.inference.folder import load, place
@@ -40,6 +41,7 @@ def main() -> None:
         signal.signal(one, signal.SIG_IGN)
     config = from_plain(ServeConfig, read(questions))
     try:
+        use_of_parent()
         predictor = opened(config)
     except ValueError as mistake:
         write(answers, (422, str(mistake)))

@@ -1,0 +1,54 @@
+"""What plugins of users import: the hooks, and what parts of their own build on. Each name is imported on first use.
+
+These names, and those of `manyheads` itself, are kept from one version to the next; docs/extending.md shows them.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from manyheads.config.facts import section, setting
+    from manyheads.evaluation.intervals import bootstrap
+    from manyheads.layout import Packed, Padded
+    from manyheads.nn.attention import Score, attend
+    from manyheads.plugin import Part, Plugin, Section, Verb, register
+
+_HOME = {
+    "Packed": "manyheads.layout",
+    "Padded": "manyheads.layout",
+    "Part": "manyheads.plugin",
+    "Plugin": "manyheads.plugin",
+    "Score": "manyheads.nn.attention",
+    "Section": "manyheads.plugin",
+    "Verb": "manyheads.plugin",
+    "attend": "manyheads.nn.attention",
+    "bootstrap": "manyheads.evaluation.intervals",
+    "register": "manyheads.plugin",
+    "section": "manyheads.config.facts",
+    "setting": "manyheads.config.facts",
+}
+__all__ = [
+    "Packed",
+    "Padded",
+    "Part",
+    "Plugin",
+    "Score",
+    "Section",
+    "Verb",
+    "attend",
+    "bootstrap",
+    "register",
+    "section",
+    "setting",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'manyheads.api' has no attribute {name!r}")
+    from manyheads.plugin import resolve
+
+    return resolve(f"{_HOME[name]}:{name}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,205 @@
+"""Plugins of users: what is imported and what never is, what a run and a model record, and what is refused without."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from manyheads import plugin
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
+from manyheads.cli.verbs import VERBS, schema_of
+from manyheads.config import plugins as in_plugins
+from manyheads.config.facts import section, setting
+from manyheads.config.plugins import recorded, require_given, take_plugins, use
+from manyheads.evaluation.intervals import bootstrap
+from manyheads.plugin import Part, Plugin, Section, Verb, register
+from manyheads.runs.config_file import read_run, save_run
+
+MINE = """
+from manyheads.api import Part, Plugin, Verb, section, setting
+
+@section()
+class Greeting:
+    to: str = setting("you", "who is greeted")
+
+def greet(config):
+    print(f"hello {config.to}")
+
+def recall(labels, probabilities_nC):
+    given = probabilities_nC.argmax(1) if labels.ndim == 1 else probabilities_nC > 0.5
+    return float((given == labels).mean())
+
+PLUGIN = Plugin("mine", version="2", verbs=[Verb("greet", Greeting, greet, "say hello")],
+                parts=[Part("figure", "recall", recall)])
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv(in_plugins.VARIABLE, raising=False)
+    modules = {*sys.modules}
+    yield
+    for name in plugin.given():
+        plugin.unregister(name)
+    in_plugins._sources.clear()
+    for name in {*sys.modules} - modules:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine_parts.py"
+    file.write_text(MINE)
+    return file
+
+
+def test_a_file_adds_a_verb_with_help_and_settings(mine, capsys, tmp_path):
+    (tmp_path / "presets").mkdir()
+    assert main(["greet"]) == 2
+    assert "greet is not a verb" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert "greet" not in capsys.readouterr().out
+    assert main(["greet", "plugins=[./mine_parts.py]", "to=all of you"]) == 0
+    assert capsys.readouterr().out == "hello all of you\n"
+    assert main(["greet", "plugins=[./mine_parts.py]", "to"]) == 2
+    assert main(["greet", "--help"]) == 0
+    assert "who is greeted" in capsys.readouterr().out
+    assert VERBS["greet"].name == "greet"
+
+
+def test_a_run_records_its_plugins_and_is_refused_without_them(mine, tmp_path):
+    run = compose("train", ["plugins=[./mine_parts.py]"])
+    (record,) = run.plugins
+    name, version, digest = record.split()
+    assert (name, version) == ("mine", "2")
+    assert in_plugins._digest(mine).startswith(digest)
+    save_run(run, tmp_path / "config.yaml")
+    assert read_run(tmp_path) == run
+    plugin.unregister("mine")
+    with pytest.raises(ValueError, match=r"config.yaml: the run in it was made with the plugin mine 2, which was not"):
+        read_run(tmp_path)
+    with pytest.raises(ValueError, match=r"plugins=\[mine\]"):
+        compose("train", [f"resume={tmp_path}"])
+    assert compose("train", [f"resume={tmp_path}"], plugins=["./mine_parts.py"]).plugins == [record]
+
+
+def test_another_source_is_seen(mine):
+    use(["./mine_parts.py"])
+    (before,) = recorded()
+    assert in_plugins.changed_since([before]) == []
+    mine.write_text(f"{MINE}\n# changed\n")
+    use(["./mine_parts.py"])
+    assert recorded() != [before]
+    assert in_plugins.changed_since([before]) == [f"the plugin {recorded()[0]} is another than then ({before})"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("./json.py", MINE, "plugins=./json.py has the name of a module that is installed: rename the file"),
+        ("./torch.py", MINE, "plugins=./torch.py has the name of a module that is installed: rename the file"),
+        ("./nothing_here.py", None, "plugins=./nothing_here.py: there is no such file"),
+        ("./empty_parts.py", "", "plugins=./empty_parts.py has no PLUGIN: it must hold"),
+        ("not_installed", None, "plugins=not_installed is not an installed module: install it, or name a file"),
+        ("no.such.package", None, "plugins=no.such.package is not an installed module"),
+        ("here_parts", "", "plugins=here_parts is not an installed module: write plugins=[./here_parts.py] for the"),
+        ("../up/../x y.py", None, "is not a name of a module"),
+        ("a-b", None, "plugins=a-b is not a name of a module"),
+    ],
+)
+def test_what_is_no_plugin_is_refused(name, content, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path(name if name.endswith(".py") else f"{name}.py").write_text(content)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        use([name])
+    assert recorded() == []
+
+
+def test_a_file_hides_no_module_that_is_imported_later(mine):
+    (mine.parent / "colorsys.py").write_text("raise RuntimeError('not this one')")
+    use(["./mine_parts.py"])
+    import colorsys
+
+    assert colorsys.rgb_to_hsv(0, 0, 0) == (0.0, 0.0, 0)
+
+
+def test_data_imports_nothing(mine, tmp_path):
+    run = compose("train", [])
+    save_run(run, tmp_path / "config.yaml")
+    text = (tmp_path / "config.yaml").read_text()
+    for record in ("mine_parts", "./mine_parts.py", "os", f"{mine}"):
+        (tmp_path / "config.yaml").write_text(text.replace("plugins: []", f"plugins: ['{record}']"))
+        with pytest.raises(ValueError, match="which was not given"):
+            read_run(tmp_path)
+        assert "mine_parts" not in sys.modules
+    with pytest.raises(ValueError, match="another program"):
+        require_given(["../../etc; rm"], "it")
+
+
+@pytest.mark.parametrize("word", ["plugins=", "plugins", "plugins=[]", "plugins=[a,,b]"])
+def test_words_that_name_nothing(word):
+    with pytest.raises(ValueError, match="names no plugin"):
+        take_plugins([word])
+
+
+def test_what_is_taken_already_is_refused():
+    with pytest.raises(ValueError, match="verb train of plugin other is that of core: rename it"):
+        register(Plugin("other", verbs=[Verb("train", "", "", "")]))
+    with pytest.raises(ValueError, match="plugin core has the name of one that comes with manyheads"):
+        register(Plugin("core"))
+    register(Plugin("other", parts=[Part("figure", "f", len)]))
+    with pytest.raises(ValueError, match="figure f of plugin third is that of other: choose another name"):
+        register(Plugin("third", parts=[Part("figure", "f", len)]))
+    register(Plugin("other", parts=[Part("figure", "f", sum)]))  # a cell of a notebook that is run again
+    assert plugin.make("figure", "f") is sum
+
+
+def test_a_section_widens_a_run_and_its_rules_hold():
+    @section("lamp.")
+    class Lamp:
+        watts: int = setting(40, "brightness", ge=1)
+
+    def check(run):
+        if run.lamp.watts > run.model.n_layers * 100:
+            raise ValueError(f"lamp.watts={run.lamp.watts} is too bright: use less")
+
+    register(Plugin("lamps", sections=[Section("lamp", Lamp, "light", check=check, facts={"resume": "free"})]))
+    run = compose("train", ["lamp.watts=60"])
+    assert run.lamp.watts == 60
+    assert isinstance(run, schema_of("train"))
+    with pytest.raises(ValueError, match=r"lamp.watts=0 is out of range"):
+        compose("train", ["lamp.watts=0"])
+    with pytest.raises(ValueError, match="too bright"):
+        compose("train", ["lamp.watts=600"])
+    plugin.unregister("lamps")
+    with pytest.raises(ValueError, match=r"lamp.watts=60 is not a setting"):
+        compose("train", ["lamp.watts=60"])
+
+
+def test_a_process_that_is_started_has_what_its_parent_was_given(mine):
+    use(["./mine_parts.py"])
+    code = "from manyheads.config.plugins import *; use_of_parent(); print(recorded())"
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=os.sep, env={**os.environ}, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == str(recorded())
+    assert json.loads(os.environ[in_plugins.VARIABLE]) == [str(mine)]
+
+
+def test_the_bootstrap_of_a_share_is_near_its_exact_interval():
+    """Of 400 rows of which 300 are right, by the normal approximation .75 ± 1.96 √(.75 · .25 / 400)."""
+    right = np.arange(400) % 4 != 0
+    found = bootstrap(lambda one: float(one.mean()), right)
+    half = 1.96 * (0.75 * 0.25 / 400) ** 0.5
+    assert found.value == 0.75
+    assert abs(found.low - (0.75 - half)) < 0.006
+    assert abs(found.high - (0.75 + half)) < 0.006
