@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from manyheads.config import DataConfig, Source
-from manyheads.data.files import read_file
+from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split
 from manyheads.evaluation.intervals import Z, plain, share_interval
 from manyheads.inference.classifier import TextClassifier

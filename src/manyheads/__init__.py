@@ -5,6 +5,8 @@ The blocks are in `manyheads.nn`; the names below are imported on first use, so 
 
 from typing import TYPE_CHECKING, Any
 
+from manyheads.plugin import VERSION
+
 if TYPE_CHECKING:
     from manyheads.cli.compose import compose
     from manyheads.data.datamodule import TextData
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from manyheads.training.module import LitModule
     from manyheads.training_run import train
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["LitModule", "TextData", "__version__", "compose", "load", "register", "train"]
 
 

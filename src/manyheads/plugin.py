@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from manyheads.plugins import PLUGINS
 
+VERSION = "0.1.0"  # of manyheads, core and the plugins that come with it
 Code = str | Callable[..., Any]  # "module:name", or the object itself
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from manyheads.cli import grammar
 from manyheads.cli.compose import compose, shown
-from manyheads.cli.hydra import parse
+from manyheads.cli.grammar import parse
 from manyheads.config import ModelConfig, Pooling, RunConfig, Source
 from manyheads.runs.config_file import read_run, save_run
 

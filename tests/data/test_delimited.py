@@ -15,7 +15,7 @@ from manyheads.config import DataConfig
 from manyheads.data import blocks
 from manyheads.data.columns import find_columns
 from manyheads.data.delimited import lines_of, start_of
-from manyheads.data.files import read_file
+from manyheads.data.opening import read_file
 from manyheads.inference.format import Columns
 from manyheads.inference.reading import opened_texts, read_table
 

@@ -24,7 +24,7 @@ from manyheads.config.data import CUT
 from manyheads.data import blocks, cache, column, files
 from manyheads.data.cache import cached_tokens, prepare_tokens
 from manyheads.data.column import Column, chained, in_memory, repeats, shared
-from manyheads.data.files import read_file
+from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer

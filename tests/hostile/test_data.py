@@ -87,7 +87,7 @@ def test_a_hostile_file_is_one_sentence(name, victim, tmp_path):
 
 def test_any_damaged_parquet_is_read_or_refused(victim, tmp_path):
     """Bytes of the footer, which says where everything is, changed one after the other."""
-    from manyheads.data.files import read_file
+    from manyheads.data.opening import read_file
 
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)

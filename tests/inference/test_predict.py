@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
 from manyheads.config import Accelerator, InferenceHardware, OnBadText, Precision, PredictConfig, TextColumns
-from manyheads.data.files import read_file
+from manyheads.data.opening import read_file
 from manyheads.inference import reading as lines
 from manyheads.inference.answers import n_written
 from manyheads.inference.folder import load_to_answer as load

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.data.files import read_file
+from manyheads.data.opening import read_file
 from manyheads.inference import reading as lines
 from manyheads.inference import reading as records
 from manyheads.inference.reading import Chunk, read_objects, read_table

@@ -16,7 +16,7 @@ from typing import Any, Literal, overload
 
 from yaml import YAMLError
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.cli.errors import refuse_secrets, refuse_unused
 from manyheads.cli.implied import (
     PRESETS,

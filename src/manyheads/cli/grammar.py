@@ -120,9 +120,25 @@ def _plain(text: str) -> Parsed:
         return Parsed([float(text)])
     if NAME.fullmatch(text):
         return Parsed([CONSTANTS.get(text.lower(), text)])
-    from manyheads.cli.hydra import parse
-
     return parse(text)
+
+
+def parse(text: str) -> Parsed:
+    """A value in Hydra's grammar, as Hydra itself reads it."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, QuotedString, RangeSweep, ValueType
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(f"value={text}")
+    except (HydraException, ValueError, RecursionError) as error:
+        raise ValueError(f"{text} cannot be read") from error
+    if isinstance(override._value, ChoiceSweep | RangeSweep):
+        values = (one.text if isinstance(one, QuotedString) else one for one in override.sweep_iterator())
+        return Parsed(list(values), sweep=True)
+    if isinstance(override._value, IntervalSweep) or override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+        return Parsed([], sweep=True)
+    return Parsed([override.value()])
 
 
 def _unquoted(text: str) -> str:

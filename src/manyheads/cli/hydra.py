@@ -1,5 +1,5 @@
-"""Hydra: its grammar, presets as it composes them, and its own ways to run a task. The only file that imports hydra or
-omegaconf; no DictConfig leaves it but for `values_of`.
+"""Hydra: presets as it composes them, and its own ways to run a task. Of hydra and omegaconf all but the grammar, which
+grammar.py asks, is imported here alone; no DictConfig leaves this file but for `values_of`.
 
 Hydra imports and calls what its own settings name, so that those come from Hydra alone: see `refuse_settings`.
 """
@@ -18,8 +18,6 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, QuotedString, RangeSweep, ValueType
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult
@@ -29,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from manyheads.cli.errors import composition_sentence, hydra_sentence
-from manyheads.cli.grammar import Parsed, quote
+from manyheads.cli.grammar import quote
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import every_choice, first_difference
 from manyheads.cli.verbs import VERBS, conf_folder, preset_file, preset_folders, presets_folder, schema_of
@@ -66,20 +64,6 @@ class PluginPresets(SearchPathPlugin):
 
 
 Choices = Mapping[str, str | None]  # the preset of each group that was typed
-
-
-def parse(text: str) -> Parsed:
-    """A value in Hydra's grammar."""
-    try:
-        override = OverridesParser.create().parse_override(f"value={text}")
-    except (HydraException, ValueError, RecursionError) as error:
-        raise ValueError(f"{text} cannot be read") from error
-    if isinstance(override._value, ChoiceSweep | RangeSweep):
-        values = (one.text if isinstance(one, QuotedString) else one for one in override.sweep_iterator())
-        return Parsed(list(values), sweep=True)
-    if isinstance(override._value, IntervalSweep) or override.value_type is ValueType.GLOB_CHOICE_SWEEP:
-        return Parsed([], sweep=True)
-    return Parsed([override.value()])
 
 
 def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:

@@ -21,7 +21,7 @@ from enum import EnumType
 from functools import partial
 from typing import Any, NamedTuple, get_args, get_origin
 
-from manyheads import __version__, plugin
+import manyheads.plugin as plugin
 from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config import AblateConfig, RunConfig, TuneConfig
@@ -31,6 +31,7 @@ from manyheads.config.plugins import take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import leave_with
+from manyheads.plugin import VERSION
 from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
 
 MISTAKE = 2  # the exit code of a user's mistake
@@ -129,7 +130,7 @@ def _run(words: list[str]) -> int:
     if any(word in COMPLETION for word in words):
         return _complete([word for word in words if word.startswith(("install=", "uninstall=", "query="))])
     if "--version" in words:
-        print(f"manyheads {__version__}")
+        print(f"manyheads {VERSION}")
         return 0
     if not words or words[0] in ("-h", "--help", "help"):
         print(top_help(), file=sys.stdout if words else sys.stderr)
@@ -296,7 +297,7 @@ def top_help() -> str:
     """What `manyheads --help` prints."""
     verbs = "\n".join(f"  {name:<10}{verb.help}" for name, verb in VERBS.items())
     return (
-        f"manyheads {__version__}: train, judge and ship Transformer text classifiers from configuration\n\n"
+        f"manyheads {VERSION}: train, judge and ship Transformer text classifiers from configuration\n\n"
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
         f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
         "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"

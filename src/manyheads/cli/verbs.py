@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.config.facts import Setting, settings, widened
 from manyheads.plugin import Verb
 

@@ -40,6 +40,7 @@ class Long(Enum):
     windows = "windows"  # all of it is read, a window at a time
 
 
+AT_ONCE = 2**15  # rows that are made Python objects at once
 MOST_WINDOWS = 32
 
 

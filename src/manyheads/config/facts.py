@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 
 Schema = TypeVar("Schema")
 BOUNDS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.plugin import Plugin
 
 VARIABLE = "MANYHEADS_PLUGINS"  # what a process hands on to those that it starts: their list is that of the parent

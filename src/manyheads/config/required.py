@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.config.facts import nearest, require
 from manyheads.config.fields import one_of, show
 from manyheads.config.model import Task

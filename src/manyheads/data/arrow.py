@@ -15,12 +15,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from manyheads.config import DataConfig
+from manyheads.config.data import AT_ONCE
 from manyheads.config.fields import first_line, show
 from manyheads.data.columns import class_names, find_columns
 from manyheads.data.files import most_unpacked, require_unchanged
 from manyheads.data.rows import text_faults
 from manyheads.data.seen import cache_folder, fingerprint, remembered
-from manyheads.data.table import AT_ONCE, Coded, Table, coded
+from manyheads.data.table import Coded, Table, coded
 
 DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
 CELL = 8  # bytes of a list that each takes

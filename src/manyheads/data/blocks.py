@@ -341,7 +341,7 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None, *, large: bool) ->
     """The table of a csv, tsv, jsonl, json or txt.
 
     Raises:
-        ValueError: as of `files.read_file`.
+        ValueError: as of `opening.read_file`.
     """
     is_table, n_bytes = kind in (".csv", ".tsv"), BLOCK
     source = Source(path, is_table=is_table, large=large)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.data.table import AT_ONCE
+from manyheads.config.data import AT_ONCE
 
 KEPT = 2**25  # bytes of cells of a column that are kept once they were read
 

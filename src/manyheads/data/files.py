@@ -20,7 +20,6 @@ from typing import Any
 from manyheads.config.data import KINDS, PACKED_KINDS, TEXT_KINDS
 from manyheads.config.fields import listed, show
 from manyheads.data.delimited import Cells, Part
-from manyheads.data.table import Table
 
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
@@ -141,24 +140,6 @@ def is_large(paths: Iterable[Path]) -> bool:
         with reading(path):
             n_bytes += path.stat().st_size * (1 if path.suffix in TEXT_KINDS else PACKED)
     return n_bytes > LARGE
-
-
-def read_file(path: Path, *, large: bool | None = None, cache: Path | None = None) -> Table:
-    """Read a file whose `kind_of` is known. One that is not `large`, by default as `is_large` says, is held in memory;
-    of another, where its rows are is kept in the folder `cache`.
-
-    Raises:
-        ValueError: the file is unreadable, truncated, undecodable or has no header; names file and row.
-    """
-    kind = kind_of(path)
-    large = is_large([path]) if large is None else large
-    if kind == ".parquet":
-        from manyheads.data.arrow import read_parquet
-
-        return read_parquet(path, large=large)
-    from manyheads.data.blocks import read_in_blocks
-
-    return read_in_blocks(path, str(kind), cache, large=large)
 
 
 @contextmanager

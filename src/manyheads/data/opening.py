@@ -12,7 +12,7 @@ from manyheads.config import DataConfig, Source
 from manyheads.config.fields import listed, show
 from manyheads.data.arrow import Stream, is_saved, open_hub, open_saved, streamed, table_of
 from manyheads.data.demo import dates_splits, demo_splits
-from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, read_file, text_of, why_unread
+from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, text_of, why_unread
 from manyheads.data.rows import spelled
 from manyheads.data.seen import cache_folder, remembered
 from manyheads.data.splits import (
@@ -33,6 +33,24 @@ from manyheads.data.table import Coded, Table, coded, joined, taken
 NO_CLASS = "unsup"
 COLUMN = "split"
 ROLES = {name: role for role, names in ALIASES.items() for name in names}
+
+
+def read_file(path: Path, *, large: bool | None = None, cache: Path | None = None) -> Table:
+    """Read a file whose `kind_of` is known. One that is not `large`, by default as `is_large` says, is held in memory;
+    of another, where its rows are is kept in the folder `cache`.
+
+    Raises:
+        ValueError: the file is unreadable, truncated, undecodable or has no header; names file and row.
+    """
+    kind = kind_of(path)
+    large = is_large([path]) if large is None else large
+    if kind == ".parquet":
+        from manyheads.data.arrow import read_parquet
+
+        return read_parquet(path, large=large)
+    from manyheads.data.blocks import read_in_blocks
+
+    return read_in_blocks(path, str(kind), cache, large=large)
 
 
 def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list[str]]:

@@ -7,10 +7,10 @@ from itertools import accumulate, chain
 from operator import eq
 from typing import Any, TypeVar
 
+from manyheads.config.data import AT_ONCE
 from manyheads.config.fields import listed, show
 
 T = TypeVar("T")
-AT_ONCE = 2**15  # rows that are made Python objects at once
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Encoding
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.config.required import SUMMARY_OF_CLASSES, SUMMARY_OF_LABELS
 from manyheads.data.rows import Rows, rows_of_class
 from manyheads.data.tokens import tokenizing

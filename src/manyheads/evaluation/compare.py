@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, MergeLabels, Task
 from manyheads.config.fields import listed, show, to_plain
 from manyheads.config.required import CHANGE, OF_ANSWERS, OF_SETS, bounds_of, check_reached
-from manyheads.data.files import read_file
+from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
 from manyheads.data.table import Table, coded, require_whole, taken
 from manyheads.evaluation.evaluate import EvaluationData, find_data

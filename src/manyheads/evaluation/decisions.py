@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config.fields import listed, show
-from manyheads.data.files import read_file
+from manyheads.data.opening import read_file
 from manyheads.data.rows import Known
 from manyheads.data.table import require_whole
 from manyheads.evaluation.answered import Stored

@@ -2,15 +2,25 @@
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from manyheads.config import Claim, ExplainConfig
+from manyheads.plugin import resolve
 from manyheads.runs.folder import put, put_json
 
 JSON = "attention.json"
+EXPERIMENTS = {
+    Claim.formula: "manyheads.explain.formula:formula",
+    Claim.scale: "manyheads.explain.formula:scale",
+    Claim.order: "manyheads.explain.formula:order",
+    Claim.heads: "manyheads.explain.cost:heads",
+    Claim.length: "manyheads.explain.cost:length",
+    Claim.retrieval: "manyheads.explain.formula:retrieval",
+    Claim.senses: "manyheads.explain.words:senses",
+    Claim.relations: "manyheads.explain.words:relations",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +43,11 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
     folder = Path(config.output or f"outputs/explain-{config.seed}")
     figures = _figures_there(folder, config)
     folder.mkdir(parents=True, exist_ok=True)
-    # torch and matplotlib take seconds to import: only now are they needed
-    from manyheads.explain import cost, formula, words
-
-    experiments: dict[Claim, Callable[[ExplainConfig], Finding]] = {
-        Claim.formula: formula.formula,
-        Claim.scale: formula.scale,
-        Claim.order: formula.order,
-        Claim.heads: cost.heads,
-        Claim.length: cost.length,
-        Claim.retrieval: formula.retrieval,
-        Claim.senses: words.senses,
-        Claim.relations: words.relations,
-    }
-    for claim, experiment in experiments.items():
+    for claim, experiment in EXPERIMENTS.items():
         if config.only not in (Claim.all, claim):
             continue
         started = time.perf_counter()
-        finding = experiment(config)
+        finding = resolve(experiment)(config)  # torch and matplotlib take seconds to import: only now are they needed
         seconds = time.perf_counter() - started
         found = json.dumps({"seed": config.seed, "seconds": seconds, **finding.numbers})
         figures[claim.name] = json.loads(found, parse_float=lambda one: float(f"{float(one):.6g}"))  # more is noise

@@ -136,7 +136,7 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
     Raises:
         ValueError: the rest of a sentence about the run: the graph does not answer as it does.
     """
-    from manyheads import __version__
+    from manyheads.plugin import VERSION
 
     kind, both = config.format, carries_linear(predictor, config.members)
     compared = rows_to_compare(predictor, model)
@@ -178,7 +178,7 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
         inputs=", ".join(INPUTS[one] for one in inputs),
         outputs=", and `network_logits` and `linear_logits`, those of either member alone" * both,
         n_classes=len(predictor.labels), max_length=predictor.max_length, file=FILES[kind], reader=READERS[kind],
-        opened=OPENED[kind], version=__version__, labelled=labelled, compared=said,
+        opened=OPENED[kind], version=VERSION, labelled=labelled, compared=said,
         typed=TYPED[predictor.tokenizer.encode_special_tokens] + TO_SET * (not is_plain),
     )  # fmt: skip
     (part / "README.md").write_text(readme, encoding="utf-8")

@@ -31,10 +31,10 @@ from prometheus_client import (
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from manyheads import __version__
 from manyheads.config import ServeConfig
 from manyheads.config.fields import one_of, show
 from manyheads.interpret.look import digest, viewer
+from manyheads.plugin import VERSION
 from manyheads.serving.crew import Crew, TooManyError
 
 BODY_SECONDS = 10.0  # in which a body must have come
@@ -234,7 +234,7 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
     measured = figures(registry, crew)
     app = FastAPI(
         title=f"manyheads: {crew.about['name']}",
-        version=__version__,
+        version=VERSION,
         description="A text classifier. Mistakes are answered by a sentence in `detail`.",
         docs_url=None,  # these pages load their script from elsewhere: the schema is at /openapi.json
         redoc_url=None,

@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 
 from safetensors.torch import load_file
 
-from manyheads import __version__
 from manyheads.config import Member, OnBadRow, Precision, ServeConfig
 from manyheads.config.fields import from_plain
 from manyheads.config.plugins import use_of_parent
@@ -25,6 +24,7 @@ from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassif
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.nn.assemble import count_parameters
+from manyheads.plugin import VERSION
 from manyheads.terminal import escape_unwritable
 
 MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
@@ -90,7 +90,7 @@ def about(predictor: TextClassifier, config: ServeConfig) -> dict[str, Any]:
     kind = str(predictor.autocast or Precision.fp32.name).removeprefix("torch.")
     return {
         "name": (run.parent if run.name == "model" else run).name,
-        "version": __version__,
+        "version": VERSION,
         "labels": predictor.labels,
         "thresholds": dict(zip(predictor.labels, predictor.thresholds, strict=True)) if predictor.thresholds else None,
         "pairs": predictor.pairs,

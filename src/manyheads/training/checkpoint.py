@@ -33,7 +33,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from manyheads import __version__
 from manyheads.config import CheckpointConfig, Metric
 from manyheads.config.training import Background
 from manyheads.data.datamodule import TextData
@@ -41,6 +40,7 @@ from manyheads.distributed.collectives import Votes, from_first, gathered
 from manyheads.distributed.heartbeat import phase
 from manyheads.distributed.ranks import spare_memory
 from manyheads.distributed.signals import Stop, Stopped, ending, fault
+from manyheads.plugin import VERSION
 from manyheads.runs.checkpoints import Write, fitting, json_or_none, save, take_over
 from manyheads.runs.folder import replace_file
 from manyheads.runs.resume import Start
@@ -401,7 +401,7 @@ class Checkpoint(Callback):
         self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any], *, copied: bool
     ) -> dict[str, Write]:
         """What writes each file, on rank 0: all ranks give what they have. `copied`: training may go on meanwhile."""
-        facts = {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": __version__}
+        facts = {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": VERSION}
         weights, everyones = whole(module.state_dict(), copied=copied), state.of_all(trainer, copied=copied)
         own = io.BytesIO()
         write_nest(state.of_one(trainer, module), own)
