@@ -29,7 +29,7 @@ test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/pytest -m slow
 
 test-slurm: $(INSTALLED)  ## runs in a SLURM of their own: as root, with Debian's slurm-wlm and munge, else skipped
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/slurm -m slurm -rs
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/plugins/slurm -m slurm -rs
 
 check: $(INSTALLED) docs  ## format, lint, types, and the documentation
 	$(BIN)/ruff format --check .

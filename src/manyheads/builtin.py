@@ -115,7 +115,7 @@ VERBS = (
             'manyheads look run=outputs/eight-heads text="the best film of the year"',
             "manyheads look run=outputs/eight-heads split=validation rows=500",
         ),
-        dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one") | {"slurm": "a job of training"},
+        dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one"),
         ONE_DEVICE,
     ),
     Verb(
@@ -128,8 +128,7 @@ VERBS = (
             "manyheads serve run=outputs/reviews",
             "manyheads serve run=outputs/reviews port=8080 workers=2 hardware.threads=1 exact=false",
         ),
-        dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one")
-        | {"slurm": "a job of training"},
+        dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one"),
         {"hardware.devices": "each worker has one device"},
         no_multirun="runs until it is ended",
     ),
@@ -214,6 +213,7 @@ VERBS = (
             "hardware.nodes": "runs of one machine are compared, one after another",
         },
         prefix={"experiment": "ablate_"},
+        shared="manyheads.config.sweep:share_table",
     ),
     Verb(
         "tune",
@@ -229,6 +229,7 @@ VERBS = (
         FINISHED,
         {"hardware.nodes": "all runs are of this machine", "data.fold": "each of data.folds has its turn"},
         no_multirun="runs one training after another itself",
+        shared="manyheads.config.sweep:share_search",
     ),
     Verb(
         "curve",
@@ -240,7 +241,7 @@ VERBS = (
             "manyheads curve data.path=reviews.csv",
             "manyheads curve data.path=reviews.csv shares=[0.1,0.2,0.5,1] seeds=3 output=outputs/curve",
         ),
-        FINISHED | {"dates": "texts for texts, which have no classes", "slurm": "jobs of other verbs"},
+        FINISHED | {"dates": "texts for texts, which have no classes"},
         {"data.target": "classifiers are trained", "hardware.nodes": "all runs are of this machine"}
         | dict.fromkeys(("data.folds", "data.fold", "data.train_share"), "train rows vary by shares alone"),
         no_multirun="runs one training after another itself",

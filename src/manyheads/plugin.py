@@ -32,6 +32,7 @@ class Verb(NamedTuple):
         task: it trains for this task alone, and reads no setting that such a training does not read.
         why_task: why it does not, for the sentence that refuses one.
         no_multirun: what it does, and so why `-m` does nothing here; empty where `-m` runs several.
+        shared: `shared(config)`: how several jobs of one command share its work, a `Shared`; None: they cannot.
     """
 
     name: str
@@ -46,22 +47,44 @@ class Verb(NamedTuple):
     task: str = ""
     why_task: str = ""
     no_multirun: str = ""
+    shared: Code | None = None
+
+
+class Shared(NamedTuple):
+    """How jobs that were given the same command share its work.
+
+    Attributes:
+        target: what they find each other by: the folder or the file at `output`; None where that is not typed.
+        remedy: what to type then, such as "folder: add output=FOLDER".
+        is_folder: `target` is a folder; else the file beside which those of the jobs lie.
+        words: what each is given further.
+        processes: how many processes each job starts at once.
+    """
+
+    target: Path | None
+    remedy: str
+    is_folder: bool = True
+    words: tuple[str, ...] = ()
+    processes: int = 1
 
 
 class Section(NamedTuple):
-    """Settings `NAME.key`, which other plugins' verbs get beside their own where they are open to them.
+    """Settings `NAME.key`, which verbs of core and of other plugins have, too, where they are open to them.
 
     Attributes:
         config: the section.
         help: what it is about.
-        into: what it widens: `run` a training, `search` verbs that do several, `judge` and `answer` those that judge
-            rows or answer texts; see `section(opening=...)`.
+        into: what it widens: `run` a training, `search` and `table` verbs that do several, `judge` and `answer` those
+            that judge rows or answer texts; see `section(opening=...)`.
         facts: as of `setting`, such as `resume="free"` or `tasks=("pretrain",)`.
         check: `check(config)`, once all settings of a verb are made; raises ValueError for what does not go together.
         unread: `unread(config, name)`: why nothing would read a setting that was typed, and what to do; or "".
         launch: `launch(verb, config, words, config_dir)` before a verb runs; where it returns a text, such as the
-            command that submits a job, that is printed in place of running. In a call from Python `words` is None,
-            and under `-m`: it raises ValueError where it would have launched.
+            command that submits a job, that is printed in place of running. `words` are those after the verb.
+        refuse: `refuse(config, where)` in a call from "Python" and for each job of "-m", which never launch: raises
+            ValueError for what would have been.
+        files: names, or patterns of `fnmatch`, of what `launch` leaves in the folder of a run that has not begun.
+        barred: presets that make no sense in a verb without this section, each with the reason.
         logger: `logger(run, folder)`: Lightning loggers of a training.
     """
 
@@ -73,6 +96,9 @@ class Section(NamedTuple):
     check: Code | None = None
     unread: Code | None = None
     launch: Code | None = None
+    refuse: Code | None = None
+    files: tuple[str, ...] = ()
+    barred: Mapping[str, str] = NOTHING
     logger: Code | None = None
 
 
@@ -237,7 +263,7 @@ TRAINING: dict[str, str | None] = {
     "experiment": None,
 }  # the groups of whatever trains
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
-OF_TRAINING = {"fsdp": "a way to hold weights in training", "slurm": "a job of training"}
+OF_TRAINING = {"fsdp": "a way to hold weights in training"}
 OF_RUN: dict[str, str | None] = {"data": "run", "hardware": "auto"}  # the groups of whatever judges
 LONG = ("data.long", "data.stride", "data.windows")
 ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"}

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
+from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, plain_settings, to_plain
 from manyheads.config.plugins import refuse_unnamed
 from manyheads.config.required import (
@@ -29,7 +30,6 @@ from manyheads.data.texts import check_rows, check_size, read_rows
 from manyheads.distributed.heartbeat import watched
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
-from manyheads.distributed.slurm import holds_a_script_alone, refuse_unwritten
 from manyheads.huggingface.shapes import file_digests
 from manyheads.runs.checkpoints import StartAgain
 from manyheads.runs.config_file import read_run, save_run
@@ -37,6 +37,7 @@ from manyheads.runs.folder import (
     RANKS,
     held,
     is_first_process,
+    is_unbegun,
     named_folder,
     put,
     ranks_folder,
@@ -82,7 +83,8 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     started = perf_counter()
     check_training(run.trainer)
     run.logger.check_packages()
-    refuse_unwritten(run)
+    for refuse in hooks(run, "refuse"):
+        refuse(run, "Python")
     n_local = 0 if run.dry else n_to_start(run.hardware)
     if callbacks:
         check_callbacks(callbacks, run.hardware.devices, n_local)
@@ -128,7 +130,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
         if (folder / "config.yaml").is_file():
             for note in changes(read_run(folder), run, folder, 0):
                 log.warning("%s", note)
-        elif run.resume is Resume.must or not holds_a_script_alone(folder):
+        elif run.resume is Resume.must or not is_unbegun(folder):
             raise ValueError(f"output={folder} holds no run with folds to go on with: name another folder")
         else:
             save_run(run, folder / "config.yaml")

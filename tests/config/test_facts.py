@@ -9,7 +9,7 @@ from manyheads.cli.verbs import VERBS, schema_of
 from manyheads.config import RunConfig, Task
 from manyheads.config.facts import Facts, having, setting, settings
 
-NEEDS = {None, "", "attention", "folds", "heads", "hub", "pretraining", "slurm", "transformer", "windows"}
+NEEDS = {None, "", "attention", "folds", "heads", "hub", "pretraining", "transformer", "windows"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

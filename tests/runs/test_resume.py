@@ -39,7 +39,7 @@ def test_somebody_has_decided_on_every_setting():
 
 def test_what_a_change_means_for_a_run_that_is_resumed():
     """By the word of its own field, or of the section around it."""
-    assert {verdict(name) for name in ("output", "data.path", "trainer.max_time", "slurm.time")} == {"free"}
+    assert {verdict(name) for name in ("output", "data.path", "trainer.max_time")} == {"free"}
     assert {verdict(name) for name in ("hardware.devices", "optim.few_epochs", "trainer.max_steps")} == {"warn"}
     refused = (
         "seed",

@@ -22,7 +22,6 @@ from typing import Any
 
 from manyheads.cli.verbs import Config
 from manyheads.config import (
-    AblateConfig,
     CalibrateConfig,
     CompareConfig,
     DataConfig,
@@ -35,9 +34,8 @@ from manyheads.config import (
     Schedule,
     Source,
     Task,
-    TuneConfig,
 )
-from manyheads.config.facts import Setting, having, settings
+from manyheads.config.facts import Setting, having, hooks, settings
 from manyheads.config.fields import first_line, leaves, one_of, show, unknown_sentence
 from manyheads.terminal import one_line
 
@@ -182,8 +180,9 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
             )
         if facts.needs == "folds" and not data.folds:
             return "without folds: add data.folds=5, or remove it"
-    if facts.needs == "slurm" and isinstance(config, RunConfig | TuneConfig | AblateConfig) and not config.slurm.script:
-        return "without hardware=slurm: add that, or remove it"
+    for unread in hooks(config, "unread"):
+        if why := unread(config, one.name):
+            return why
     if not isinstance(config, RunConfig):
         return ""
     task, encoder = config.task, config.model.encoder

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 import manyheads.plugin as plugin
 from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
-from manyheads.config import AblateConfig, RunConfig, TuneConfig
-from manyheads.config.facts import Setting, nearest, nearest_setting, settings
+from manyheads.config import RunConfig
+from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
 from manyheads.config.plugins import take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
@@ -156,10 +156,9 @@ def _run(words: list[str]) -> int:
         missed = [score.missed for score in scores if score is not None and score.missed]
         return max((_say(one, RequirementError.exit_code) for one in missed), default=0)
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
-    from manyheads.distributed.slurm import is_for_the_queue, write_job
-
-    if isinstance(config, RunConfig | TuneConfig | AblateConfig) and is_for_the_queue(config):
-        print(write_job(config, asked.overrides, asked.config_dir))
+    launched = (launch(verb, config, asked.overrides, asked.config_dir) for launch in hooks(config, "launch"))
+    if line := next(filter(None, launched), ""):
+        print(line)
     else:
         call(verb, config)
     return 0

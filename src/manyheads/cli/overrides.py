@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from manyheads.cli import grammar
 from manyheads.cli.grammar import Parsed
-from manyheads.cli.verbs import VERBS, choices, reads, schema_of, settings_of, why_unread
+from manyheads.cli.verbs import VERBS, barred, choices, reads, schema_of, settings_of, why_unread
 from manyheads.config import RunConfig
 from manyheads.config.axes import is_range
 from manyheads.config.data import KINDS
@@ -230,9 +230,8 @@ def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed,
 
 
 def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
-    barred = VERBS[verb].barred.get(name)
-    if barred:
-        return f"{group}={name} is {barred}: choose {one_of(names)}"
+    if why := barred(verb).get(name):
+        return f"{group}={name} is {why}: choose {one_of(names)}"
     for other in VERBS if not reads(verb, group, name) else ():
         if name in choices(other, group):
             return f"{group}={name} is of {other}, not of {verb}: write manyheads {other} {group}={name}"

@@ -18,7 +18,7 @@ from typing import Any
 from manyheads.cli.overrides import Typed, hydra_value
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
-from manyheads.config.facts import having
+from manyheads.config.facts import having, hooks
 from manyheads.config.fields import first_line, install_extra, plain_settings, show
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
@@ -97,23 +97,24 @@ def refuse_missing_launcher(typed: Typed) -> None:
 
 
 def refuse_many_devices(config: Config) -> None:
-    """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over scripts."""
+    """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over what would
+    be launched."""
+    for refuse in hooks(config, "refuse"):
+        refuse(config, "-m")
     if isinstance(config, EvaluateConfig | PredictConfig) and config.hardware.devices != 1:
         devices = f"hardware.devices={config.hardware.devices}"
         raise ValueError(f"{devices} is refused under -m, which runs on one device: start each alone, or remove it")
     if not isinstance(config, RunConfig):
         return
     devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
+    each = "manyheads train model.n_heads=$n"
     refused = [
-        ("hardware=slurm", config.slurm.script, "which writes no script"),
-        (nodes, config.hardware.nodes != 1, "which runs on one device"),
-        (devices, config.hardware.devices != 1, "which runs on one device"),
+        (nodes, config.hardware.nodes, f"start each run alone, such as `for n in 2 4; do {each} {nodes}; done`"),
+        (devices, config.hardware.devices, f"use `manyheads tune model.n_heads=2,4 {devices}`"),
     ]
-    for word, holds, why in refused:
-        if holds:
-            alone = f"start each run alone, such as `for n in 2 4; do manyheads train model.n_heads=$n {word}; done`"
-            remedy = f"use `manyheads tune model.n_heads=2,4 {word}`" if word == devices else alone
-            raise ValueError(f"{word} is refused under -m, {why}: {remedy}")
+    for word, count, remedy in refused:
+        if count != 1:
+            raise ValueError(f"{word} is refused under -m, which runs on one device: {remedy}")
 
 
 def check_jobs(jobs: Iterable[Any], typed: Typed) -> None:

@@ -131,7 +131,14 @@ def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
     """
     folders = [*preset_folders(), *([Path(os.path.expanduser(more))] if more else [])]
     names = {file.stem for folder in folders for file in (folder / group).glob("*.yaml")}
-    return sorted(name for name in names - set(VERBS[verb].barred) if reads(verb, group, name))
+    return sorted(name for name in names - barred(verb).keys() if reads(verb, group, name))
+
+
+def barred(verb: str) -> dict[str, str]:
+    """Presets that make no sense in a verb, each with the reason."""
+    its = {name.partition(".")[0] for name in settings(schema_of(verb))}
+    others = (one for each in plugin.plugins().values() for one in each.sections if one.name not in its)
+    return {name: why for one in others for name, why in one.barred.items()} | {**VERBS[verb].barred}
 
 
 def reads(verb: str, group: str, name: str) -> bool:

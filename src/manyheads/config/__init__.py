@@ -1,76 +1,92 @@
-"""Every setting as a typed field of a dataclass, one file a section. Standard library only."""
+"""Every setting as a typed field of a dataclass, one file a section. Standard library only.
 
-from manyheads.config.data import Balance as Balance
-from manyheads.config.data import BatchConfig as BatchConfig
-from manyheads.config.data import Cutting as Cutting
-from manyheads.config.data import DataConfig as DataConfig
-from manyheads.config.data import Long as Long
-from manyheads.config.data import MergeLabels as MergeLabels
-from manyheads.config.data import OnBadRow as OnBadRow
-from manyheads.config.data import Source as Source
-from manyheads.config.data import TokenizerConfig as TokenizerConfig
-from manyheads.config.data import TokenizerKind as TokenizerKind
-from manyheads.config.inference import AbstainConfig as AbstainConfig
-from manyheads.config.inference import CalibrateConfig as CalibrateConfig
-from manyheads.config.inference import CalibrationMethod as CalibrationMethod
-from manyheads.config.inference import CompareConfig as CompareConfig
-from manyheads.config.inference import EvaluateConfig as EvaluateConfig
-from manyheads.config.inference import InferenceHardware as InferenceHardware
-from manyheads.config.inference import LookConfig as LookConfig
-from manyheads.config.inference import Member as Member
-from manyheads.config.inference import OnBadText as OnBadText
-from manyheads.config.inference import OutliersConfig as OutliersConfig
-from manyheads.config.inference import PredictConfig as PredictConfig
-from manyheads.config.inference import Predictions as Predictions
-from manyheads.config.inference import ProbeConfig as ProbeConfig
-from manyheads.config.inference import ReportConfig as ReportConfig
-from manyheads.config.inference import ReportFormat as ReportFormat
-from manyheads.config.inference import RunsConfig as RunsConfig
-from manyheads.config.inference import ServeConfig as ServeConfig
-from manyheads.config.inference import SetsConfig as SetsConfig
-from manyheads.config.inference import TextColumns as TextColumns
-from manyheads.config.inference import run_data as run_data
-from manyheads.config.model import Activation as Activation
-from manyheads.config.model import EncoderKind as EncoderKind
-from manyheads.config.model import GenerateConfig as GenerateConfig
-from manyheads.config.model import ModelConfig as ModelConfig
-from manyheads.config.model import Norm as Norm
-from manyheads.config.model import Normaliser as Normaliser
-from manyheads.config.model import PairKind as PairKind
-from manyheads.config.model import Placement as Placement
-from manyheads.config.model import Pooler as Pooler
-from manyheads.config.model import Pooling as Pooling
-from manyheads.config.model import Positions as Positions
-from manyheads.config.model import Score as Score
-from manyheads.config.model import Segments as Segments
-from manyheads.config.model import Task as Task
-from manyheads.config.model import Terms as Terms
-from manyheads.config.run import AuditConfig as AuditConfig
-from manyheads.config.run import Claim as Claim
-from manyheads.config.run import ExplainConfig as ExplainConfig
-from manyheads.config.run import ExportConfig as ExportConfig
-from manyheads.config.run import Format as Format
-from manyheads.config.run import Members as Members
-from manyheads.config.run import PushConfig as PushConfig
-from manyheads.config.run import Resume as Resume
-from manyheads.config.run import Rounding as Rounding
-from manyheads.config.run import RunConfig as RunConfig
-from manyheads.config.sweep import AblateConfig as AblateConfig
-from manyheads.config.sweep import CurveConfig as CurveConfig
-from manyheads.config.sweep import Equal as Equal
-from manyheads.config.sweep import Method as Method
-from manyheads.config.sweep import Prune as Prune
-from manyheads.config.sweep import TuneConfig as TuneConfig
-from manyheads.config.training import Accelerator as Accelerator
-from manyheads.config.training import CheckpointConfig as CheckpointConfig
-from manyheads.config.training import GuardConfig as GuardConfig
-from manyheads.config.training import HardwareConfig as HardwareConfig
-from manyheads.config.training import LoggerConfig as LoggerConfig
-from manyheads.config.training import Metric as Metric
-from manyheads.config.training import Nonfinite as Nonfinite
-from manyheads.config.training import OptimConfig as OptimConfig
-from manyheads.config.training import Precision as Precision
-from manyheads.config.training import PretrainConfig as PretrainConfig
-from manyheads.config.training import Schedule as Schedule
-from manyheads.config.training import SlurmConfig as SlurmConfig
-from manyheads.config.training import Strategy as Strategy
+The names below are imported on first use: the settings of a plugin import those of core that they widen, which ask for
+them in turn.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from manyheads.config.data import Balance as Balance
+    from manyheads.config.data import BatchConfig as BatchConfig
+    from manyheads.config.data import Cutting as Cutting
+    from manyheads.config.data import DataConfig as DataConfig
+    from manyheads.config.data import Long as Long
+    from manyheads.config.data import MergeLabels as MergeLabels
+    from manyheads.config.data import OnBadRow as OnBadRow
+    from manyheads.config.data import Source as Source
+    from manyheads.config.data import TokenizerConfig as TokenizerConfig
+    from manyheads.config.data import TokenizerKind as TokenizerKind
+    from manyheads.config.inference import AbstainConfig as AbstainConfig
+    from manyheads.config.inference import CalibrateConfig as CalibrateConfig
+    from manyheads.config.inference import CalibrationMethod as CalibrationMethod
+    from manyheads.config.inference import CompareConfig as CompareConfig
+    from manyheads.config.inference import EvaluateConfig as EvaluateConfig
+    from manyheads.config.inference import InferenceHardware as InferenceHardware
+    from manyheads.config.inference import LookConfig as LookConfig
+    from manyheads.config.inference import Member as Member
+    from manyheads.config.inference import OnBadText as OnBadText
+    from manyheads.config.inference import OutliersConfig as OutliersConfig
+    from manyheads.config.inference import PredictConfig as PredictConfig
+    from manyheads.config.inference import Predictions as Predictions
+    from manyheads.config.inference import ProbeConfig as ProbeConfig
+    from manyheads.config.inference import ReportConfig as ReportConfig
+    from manyheads.config.inference import ReportFormat as ReportFormat
+    from manyheads.config.inference import RunsConfig as RunsConfig
+    from manyheads.config.inference import ServeConfig as ServeConfig
+    from manyheads.config.inference import SetsConfig as SetsConfig
+    from manyheads.config.inference import TextColumns as TextColumns
+    from manyheads.config.model import Activation as Activation
+    from manyheads.config.model import EncoderKind as EncoderKind
+    from manyheads.config.model import GenerateConfig as GenerateConfig
+    from manyheads.config.model import ModelConfig as ModelConfig
+    from manyheads.config.model import Norm as Norm
+    from manyheads.config.model import Normaliser as Normaliser
+    from manyheads.config.model import PairKind as PairKind
+    from manyheads.config.model import Placement as Placement
+    from manyheads.config.model import Pooler as Pooler
+    from manyheads.config.model import Pooling as Pooling
+    from manyheads.config.model import Positions as Positions
+    from manyheads.config.model import Score as Score
+    from manyheads.config.model import Segments as Segments
+    from manyheads.config.model import Task as Task
+    from manyheads.config.model import Terms as Terms
+    from manyheads.config.run import AuditConfig as AuditConfig
+    from manyheads.config.run import Claim as Claim
+    from manyheads.config.run import ExplainConfig as ExplainConfig
+    from manyheads.config.run import ExportConfig as ExportConfig
+    from manyheads.config.run import Format as Format
+    from manyheads.config.run import Members as Members
+    from manyheads.config.run import PushConfig as PushConfig
+    from manyheads.config.run import Resume as Resume
+    from manyheads.config.run import Rounding as Rounding
+    from manyheads.config.run import RunConfig as RunConfig
+    from manyheads.config.sweep import AblateConfig as AblateConfig
+    from manyheads.config.sweep import CurveConfig as CurveConfig
+    from manyheads.config.sweep import Equal as Equal
+    from manyheads.config.sweep import Method as Method
+    from manyheads.config.sweep import Prune as Prune
+    from manyheads.config.sweep import TuneConfig as TuneConfig
+    from manyheads.config.training import Accelerator as Accelerator
+    from manyheads.config.training import CheckpointConfig as CheckpointConfig
+    from manyheads.config.training import GuardConfig as GuardConfig
+    from manyheads.config.training import HardwareConfig as HardwareConfig
+    from manyheads.config.training import LoggerConfig as LoggerConfig
+    from manyheads.config.training import Metric as Metric
+    from manyheads.config.training import Nonfinite as Nonfinite
+    from manyheads.config.training import OptimConfig as OptimConfig
+    from manyheads.config.training import Precision as Precision
+    from manyheads.config.training import PretrainConfig as PretrainConfig
+    from manyheads.config.training import Schedule as Schedule
+    from manyheads.config.training import Strategy as Strategy
+
+FILES = ("data", "model", "training", "inference", "run", "sweep")
+
+
+def __getattr__(name: str) -> Any:
+    for file in FILES if name[:1].isupper() else ():
+        module = import_module(f"manyheads.config.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module 'manyheads.config' has no attribute {name!r}")

@@ -195,9 +195,8 @@ def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type
         def check(self: Any) -> None:
             check_ranges(self, where)
             rules(self)
-            for one in plugin.sections(opening) if opening else ():
-                if one.check is not None:
-                    plugin.resolve(one.check)(self)
+            for rule in hooks(self, "check"):
+                rule(self)
 
         # `dataclass` compiles these anew for each section, which is half of the time until `--help` is shown
         methods = {"__init__": _init, "__repr__": _repr, "__eq__": _equal, "__hash__": None, "__post_init__": check}
@@ -206,6 +205,12 @@ def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type
         return dataclass(kw_only=True, slots=True, init=False, repr=False, eq=False)(schema)
 
     return declare
+
+
+def hooks(config: Any, name: str) -> Iterator[Callable[..., Any]]:
+    """What the sections of plugins that widen `config` have for a hook: a field of `Section`, such as `launch`."""
+    codes = (getattr(one, name) for one in plugin.sections(getattr(config, "opening", "")))
+    yield from (plugin.resolve(code) for code in codes if code is not None)
 
 
 def widened(schema: Any) -> Any:

@@ -20,7 +20,6 @@ from manyheads.config.training import (
     Metric,
     OptimConfig,
     PretrainConfig,
-    SlurmConfig,
     read_budget,
 )
 
@@ -110,7 +109,6 @@ class RunConfig:
     checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept")
     guard: GuardConfig = setting(GuardConfig, "steps that go wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors", resume="warn")
-    slurm: SlurmConfig = setting(SlurmConfig, "the job that hardware=slurm writes", resume="free", needs="slurm")
     logger: LoggerConfig = setting(LoggerConfig, "logged figures", resume="free")
     trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 

@@ -1,9 +1,10 @@
 """All settings of `tune`, `curve` and `ablate`: what varies, what is shared by all runs, and each run."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 from manyheads.config.axes import Axis, count_values, make_axis
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
@@ -12,7 +13,6 @@ from manyheads.config.fields import default_trainer, from_plain, held, show, sho
 from manyheads.config.model import ModelConfig, Task
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.training import (
-    ArrayConfig,
     CheckpointConfig,
     GuardConfig,
     HardwareConfig,
@@ -20,18 +20,20 @@ from manyheads.config.training import (
     OptimConfig,
     PretrainConfig,
 )
+from manyheads.plugin import Shared
 
 COMPARED = ("model.", "optim.", "batch.")  # what may vary in `ablate`: all rows of a table see the same tokens
 WIDTHS = ("model.d_ff", "model.d_model")  # what its solver may set
 USUAL = 20  # trials of a search without an end of its own
 MOST = 10_000
+STORAGE = "storage.journal"  # of the jobs of a search that names none
 EXAMPLE = "optim.lr=1e-4,3e-4,1e-3, or a range, such as optim.lr=log:1e-4..1e-2"
 Method = StrEnum("Method", "auto grid random tpe gp cmaes")
 Prune = StrEnum("Prune", "never median halving")
 OF_OPTUNA = (Method.tpe, Method.gp, Method.cmaes)
 
 
-@section()
+@section(opening="search")
 class TuneConfig:
     """All settings of `manyheads tune`. The sections are those of a training run, shared by all trials."""
 
@@ -69,7 +71,6 @@ class TuneConfig:
     checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept; its metric is what is compared")
     guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
-    slurm: ArrayConfig = setting(ArrayConfig, "the jobs that hardware=slurm writes", needs="slurm")
     logger: LoggerConfig = setting(LoggerConfig, "logged figures")
     trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
@@ -223,7 +224,7 @@ class Variant:
     changes: dict[str, Any]
 
 
-@section()
+@section(opening="table")
 class AblateConfig:
     """All settings of `manyheads ablate`. The sections are those of a training run, the same for all rows."""
 
@@ -246,7 +247,6 @@ class AblateConfig:
     model: ModelConfig = setting(ModelConfig, "the encoder classifier of all rows, but for what varies")
     optim: OptimConfig = setting(OptimConfig, "the optimiser")
     hardware: HardwareConfig = setting(HardwareConfig, "processor: one device")
-    slurm: ArrayConfig = setting(ArrayConfig, "the jobs that hardware=slurm writes", needs="slurm")
     trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
 
     def __post_init__(self) -> None:
@@ -324,6 +324,19 @@ class AblateConfig:
         return _run(self, variant.changes, seed, output="")
 
 
+def share_search(config: TuneConfig) -> Shared:
+    """Jobs of `tune` share a folder, and in it a storage unless one is named."""
+    folder = Path(config.output) if config.output else None
+    words = () if config.storage or folder is None else (f"storage={folder / STORAGE}",)
+    return Shared(folder, "folder: add output=FOLDER", words=words, processes=config.jobs)
+
+
+def share_table(config: AblateConfig) -> Shared:
+    """Jobs of `ablate` share a results file."""
+    file = Path(config.output.removesuffix(".json")) if config.output else None
+    return Shared(file, "results file: add output=FILE", is_folder=False)
+
+
 def _resumable(data: DataConfig, first: int, seed: int | None, output: str) -> dict[str, Any]:
     """What a run in a folder of its own has: carved-out rows, those of test too, are those of the first seed."""
     if seed not in (None, first) and data.split_seed is None:
@@ -336,8 +349,8 @@ def _run(
 ) -> RunConfig:
     """The run of the settings that `config` shares with it, of those it has of its own, and of changes by their dotted
     names. It reads no test split unless `own` says so."""
-    known = {one.name for one in fields(RunConfig)} - {"slurm"}
-    plain = {name: value for name, value in to_plain(config).items() if name in known}
+    kinds, of_run = get_type_hints(type(config)), get_type_hints(RunConfig)  # a section of another kind is the search's
+    plain = {name: value for name, value in to_plain(config).items() if kinds[name] == of_run.get(name)}
     plain |= {"seed": config.seed if seed is None else seed, "test": False} | own
     for name, value in changes.items():
         section, key = held(plain, name)

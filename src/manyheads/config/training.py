@@ -1,5 +1,5 @@
 """How a run trains: how long, by which optimiser, on what loss, which weights it keeps, what it does where a step goes
-wrong, on which hardware, and as which job of a SLURM queue.
+wrong, and on which hardware.
 """
 
 import math
@@ -19,19 +19,6 @@ LABELLED = ("classify", "seq2seq")  # tasks whose rows have answers
 BASE_STEPS = 600  # of steps_per_class
 LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 WRITTEN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join([*SECONDS, *TOKENS])})")
-OURS = {  # options of sbatch that the script of a job sets itself, and by which setting
-    "--nodes": "hardware.nodes",
-    "--ntasks": "hardware.devices",
-    "--ntasks-per-node": "hardware.devices",
-    "--time": "slurm.time",
-    "--partition": "slurm.partition",
-    "--account": "slurm.account",
-    "--output": "output",
-    "--array": "one line for each run",
-}
-TIME = re.compile(r"\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}", re.ASCII)
-NAME = re.compile(r"[\w.,-]*", re.ASCII)
-OPTION = re.compile(r"--[a-z][a-z-]*[a-z](=[\w.,:;/+*@%|&()\[\]=-]+)?", re.ASCII)
 
 
 class Budget(NamedTuple):
@@ -307,44 +294,3 @@ class LoggerConfig:
         for name in self.trackers():
             if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
                 raise ValueError(f"logger={name} needs a package that is not installed: {install_extra('track')}")
-
-
-@section("slurm.")
-class SlurmConfig:
-    """A script for `sbatch`. hardware.nodes and hardware.devices say how many machines, and tasks on each."""
-
-    script: bool = setting(
-        False, "write <output>/job.sbatch and stop there, unless within a job: hardware=slurm sets it", needs=""
-    )
-    time: str = setting("", "longest time of the job, such as 90 (minutes), 12:00:00 or 2-00; empty: the partition's")
-    partition: str = setting("", "partition, or several with commas; empty: the cluster's usual one")
-    account: str = setting("", "account that is charged; empty: the usual one")
-    options: str = setting("", 'other options of sbatch, spaces between them, such as "--gres=gpu:4 --mem=64G"')
-
-    def __post_init__(self) -> None:
-        require(
-            not self.time or TIME.fullmatch(self.time) is not None,
-            f"slurm.time={show(self.time)} is not a time of SLURM: write minutes, hours:minutes:seconds or days-hours, "
-            "such as slurm.time=12:00:00",
-        )
-        for name in ("partition", "account"):
-            value = getattr(self, name)
-            require(
-                NAME.fullmatch(value) is not None,
-                f"slurm.{name}={show(value)} is not a name: it may hold letters, digits and the signs . , _ and -",
-            )
-        for one in self.options.split(" "):
-            name = one.partition("=")[0]
-            require(
-                not one or OPTION.fullmatch(one) is not None,
-                f"slurm.options: {show(one)} is not an option of sbatch: write --name=value without quotes or spaces "
-                "in it, such as --gres=gpu:4",
-            )
-            require(name not in OURS, f"slurm.options: {one} is set by {OURS.get(name)}: use that and remove it")
-
-
-@section("slurm.")
-class ArrayConfig(SlurmConfig):
-    """The script of an array of jobs, one machine each, which share a search or a comparison."""
-
-    tasks: int = setting(4, "jobs of the array", ge=1, le=1000)

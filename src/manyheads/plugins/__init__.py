@@ -1,3 +1,5 @@
 """The plugins that come with the package, each a folder here. Core reads this table and names none of them."""
 
-PLUGINS: dict[str, str] = {}  # name -> module, whose PLUGIN says what it adds
+PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
+    "slurm": "manyheads.plugins.slurm",
+}

@@ -14,9 +14,11 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from manyheads import plugin
 from manyheads.distributed.ranks import job_name, this_process
 
 MOST_BYTES = 2**28  # of a JSON file
@@ -208,6 +210,12 @@ def named_folder(output: str) -> Path:
     if not name:
         raise ValueError("output is empty, but resume=auto and resume=must go on in a folder: name it by output=FOLDER")
     return Path(name).expanduser().absolute()
+
+
+def is_unbegun(folder: Path) -> bool:
+    """Whether a run may begin in the folder: it is empty but for what queued it."""
+    queued = [name for one in plugin.sections("run") for name in one.files]
+    return all(any(fnmatch(one.name, name) for name in queued) for one in folder.iterdir())
 
 
 def refuse_taken(output: str, *, by_training: bool = True) -> None:

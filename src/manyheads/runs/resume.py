@@ -8,10 +8,9 @@ from typing import Any
 from manyheads.config import Metric, Resume, RunConfig
 from manyheads.config.facts import settings
 from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, plain_settings, show
-from manyheads.distributed.slurm import holds_a_script_alone
 from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import held, is_first_process, named_folder, refuse_links, refuse_taken
+from manyheads.runs.folder import held, is_first_process, is_unbegun, named_folder, refuse_links, refuse_taken
 
 ENDS = (*END_FLAGS, "val_check_interval")  # what a budget is settled into
 
@@ -64,7 +63,7 @@ def find_start(run: RunConfig) -> Start:
     folder = named_folder(run.output)
     if not folder.is_dir():
         refuse_taken(str(folder))  # a file
-    if not folder.is_dir() or holds_a_script_alone(folder):
+    if not folder.is_dir() or is_unbegun(folder):
         _refuse_nothing(run, folder)
         return Start()
     if not (folder / "config.yaml").is_file():

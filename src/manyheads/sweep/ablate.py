@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import AblateConfig, Accelerator, DataConfig, HardwareConfig, RunConfig, Source
+from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import processor
-from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import put_json
 from manyheads.terminal import print_sheet, say, shown
@@ -49,7 +49,8 @@ def ablate(config: AblateConfig) -> "Record":
         ValueError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
             another comparison, or is in use. All are found before the first run.
     """
-    refuse_unwritten(config)
+    for refuse in hooks(config, "refuse"):
+        refuse(config, "Python")
     check_training(config.trainer)
     found, runs = read_sets(config), [config.run(variant) for variant in config.variants()]
     for one in found:

@@ -22,7 +22,7 @@ from manyheads.cli.errors import refuse_unused
 from manyheads.cli.grammar import write
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import CurveConfig, Method, RunConfig, Task, TuneConfig
-from manyheads.config.facts import having, settings
+from manyheads.config.facts import having, hooks, settings
 from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
 from manyheads.config.sweep import OF_OPTUNA
 from manyheads.data.rows import Splits
@@ -30,7 +30,6 @@ from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
-from manyheads.distributed.slurm import refuse_unwritten
 from manyheads.huggingface.shapes import file_digests
 from manyheads.runs.resume import verdict
 from manyheads.sweep.journal import Journal, State, Trial, open_journal
@@ -90,7 +89,8 @@ def check_search(config: TuneConfig) -> None:
     Raises:
         ValueError: one sentence.
     """
-    refuse_unwritten(config)
+    for refuse in hooks(config, "refuse"):
+        refuse(config, "Python")
     if config.needs_optuna and find_spec("optuna") is None:
         asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
         asked = f"storage={config.storage}" if config.storage else asked

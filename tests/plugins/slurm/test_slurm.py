@@ -1,9 +1,10 @@
 """hardware=slurm: the script that is written, what it does when it runs, and what it is never made of.
 
-The script is run here by bash with an srun of our own; tests/slurm/ hands it to a real SLURM.
+The script is run here by bash with an srun of our own; test_queue.py hands it to a real SLURM.
 """
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,9 +14,12 @@ import pytest
 
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
-from manyheads.config import Resume, RunConfig, SlurmConfig
-from manyheads.distributed.slurm import is_for_the_queue
-from manyheads.runs.resume import find_start
+from manyheads.cli.verbs import VERBS
+from manyheads.config import Resume, RunConfig
+from manyheads.config.facts import settings
+from manyheads.plugins.slurm.config import ArrayConfig, SlurmConfig
+from manyheads.plugins.slurm.script import is_for_the_queue
+from manyheads.runs.resume import find_start, verdict
 from manyheads.training_run import train
 
 FAKE_SRUN = """#!/bin/bash
@@ -127,6 +131,7 @@ def test_a_job_that_was_signalled_is_put_back_and_one_that_asks_begins_again(cap
     assert queue(script, *[75] * 20) == (75, ""), "it is not tried for ever"
 
 
+@pytest.mark.skipif("pretrain" not in VERBS, reason="needs the verb pretrain")
 def test_a_pretraining_is_begun_again_as_one(capsys):
     assert cli.main(["pretrain", "hardware=slurm", "budget=1Mtok"]) == 0
     _, script = shlex.split(capsys.readouterr().out)
@@ -182,6 +187,45 @@ def test_a_call_from_python_has_no_words_to_write_down(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_section_that_widens_another_has_its_rules():
+    with pytest.raises(ValueError, match=r"slurm\.time=soon is not a time of SLURM"):
+        ArrayConfig(time="soon")
+
+
+def test_another_job_is_free_for_a_run_that_is_resumed():
+    assert {verdict(name) for name in settings(RunConfig) if name.startswith("slurm.")} == {"free"}
+
+
+def test_under_multirun_nothing_is_written(tmp_path, capsys):
+    assert cli.main(["train", "-m", "seed=1,2", "hardware=slurm"]) == 2
+    assert capsys.readouterr().err == (
+        "hardware=slurm is refused under -m, which writes no script: start each run alone, such as "
+        "`for n in 2 4; do manyheads train model.n_heads=$n hardware=slurm; done`\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "slurm.md").read_text(encoding="utf-8")
+PROSE, FENCES = re.sub(r"(?ms)^```.*?^```\n", "", PAGE), re.findall(r"(?ms)^```(\w*)\n(.*?)^```\n", PAGE)
+COMMANDS = [line.strip() for line in re.findall(r"(?m)^ {4}\S.*$", PROSE)]
+SPANS = [one for one in re.findall(r"`([^`]+)`", PROSE) if re.match(r"[a-z_]+(\.[a-z_0-9]+)*=\S", one)]
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, *SPANS])
+def test_what_the_page_says_composes(words):
+    _, _, typed = words.rpartition("manyheads train ")
+    more = ["hardware=slurm"] if "slurm." in typed else []
+    assert isinstance(compose("train", [*shlex.split(typed), *more]), RunConfig)
+
+
+def test_the_script_is_the_one_that_is_written(tmp_path, capsys):
+    assert cli.main(shlex.split(COMMANDS[0])[1:]) == 0
+    (script,) = tmp_path.rglob("job.sbatch")
+    assert capsys.readouterr().out == f"sbatch {script}\n"
+    text = script.read_text().replace(sys.executable, "/home/you/work/.venv/bin/python")
+    assert [("bash", text.replace(str(tmp_path), "/home/you/work"))] == FENCES
+
+
 MISTAKES = [
     (
         "slurm.time=soon",
@@ -222,6 +266,7 @@ def test_settings_of_a_job_without_a_job_and_other_verbs_are_refused(capsys):
     assert capsys.readouterr().err.startswith("hardware=slurm is a job of training: choose ")
 
 
+@pytest.mark.skipif("tune" not in VERBS, reason="needs the verb tune")
 def test_a_search_is_an_array_of_the_same_words(tmp_path, capsys):
     """Its jobs share a folder and a storage, which is added unless one was named."""
     words = ["optim.lr=1e-3,3e-3", "slurm.tasks=3", "jobs=2", "hardware.accelerator=gpu", "hardware.threads=3"]
@@ -243,6 +288,7 @@ def test_a_search_is_an_array_of_the_same_words(tmp_path, capsys):
     assert "storage.journal" not in script.read_text()
 
 
+@pytest.mark.skipif("ablate" not in VERBS, reason="needs the verb ablate")
 def test_a_comparison_is_an_array_of_the_same_words(tmp_path, capsys):
     """Its jobs share a results file, beside which the script lies."""
     words = ["vary=model.score", "values=[dot,cosine]", "slurm.tasks=3", "hardware.threads=2", "slurm.time=60"]
@@ -271,6 +317,8 @@ def test_a_comparison_is_an_array_of_the_same_words(tmp_path, capsys):
     ],
 )
 def test_what_is_no_array_is_one_sentence(line, sentence, tmp_path, capsys):
+    if line.split()[0] not in VERBS or "ablate" not in VERBS:
+        pytest.skip("needs the verbs tune and ablate")
     assert cli.main(line.split()) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n"), sentence in said.err) == ("", 1, True), said.err

@@ -1,0 +1,24 @@
+"""hardware=slurm: a script for `sbatch` in place of a run, and an array of jobs in place of a search."""
+
+from pathlib import Path
+
+from manyheads.plugin import Plugin, Section
+
+HOOKS = {
+    "facts": {"resume": "free"},
+    "unread": "manyheads.plugins.slurm.script:unread",
+    "launch": "manyheads.plugins.slurm.script:launch",
+    "refuse": "manyheads.plugins.slurm.script:refuse",
+    "files": ("job.sbatch", "slurm-*.out"),
+    "barred": {"slurm": "a job of training"},
+}
+RUN = "manyheads.plugins.slurm.config:SlurmConfig"
+ARRAY = "manyheads.plugins.slurm.config:ArrayConfig"
+PLUGIN = Plugin(
+    "slurm",
+    sections=[
+        Section("slurm", RUN, "the job that hardware=slurm writes", ("run",), **HOOKS),
+        Section("slurm", ARRAY, "the jobs that hardware=slurm writes", ("search", "table"), **HOOKS),
+    ],
+    presets=Path(__file__).parent / "conf",
+)

@@ -1,0 +1,156 @@
+"""`hardware=slurm`: the script that starts these very words in a SLURM queue, and again until they are done.
+
+Standard library only. SLURM sends SIGUSR1 to every task 90 s before the time is up (`slurm.options=--signal=USR1@600`:
+ten minutes); the run saves its state and ends with 138, and the script puts its job back into the queue, where the same
+words continue by resume=auto. For a verb whose jobs can share its work it is an array of jobs, one machine each; where
+they share a file, the script lies next to that.
+"""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from manyheads import plugin
+from manyheads.config import Accelerator, Resume
+from manyheads.config.fields import show
+from manyheads.plugin import Shared
+from manyheads.runs.folder import refuse_unwritable, replace_file, start_folder
+
+SCRIPT, LOG = "job.sbatch", "slurm-{}.out"
+Config = Any  # the settings of a verb, with a section `slurm`
+_PATH = re.compile(r"[\w/.,:+=@~ -]+")  # no quote, and no % that SLURM would replace
+_BODY = """
+cd -- {here} || exit 2
+export SRUN_CPUS_PER_TASK="${{SLURM_CPUS_PER_TASK:-1}}"
+for start in {{1..20}}; do
+    srun {command}
+    code=$?
+    [ "$code" -eq 75 ] || break  # 75: the run asks to be started again, from its newest checkpoint
+done
+if [ "$code" -eq 138 ]; then  # SIGUSR1: the time is nearly up, the state is saved
+    scontrol requeue "{job}"
+fi
+exit "$code"
+"""
+
+
+def is_for_the_queue(config: Config) -> bool:
+    """Whether a command is to be written down for a queue, not begun: hardware=slurm outside of a job."""
+    return config.slurm.script and not getattr(config, "dry", False) and "SLURM_JOB_ID" not in os.environ
+
+
+def unread(config: Config, name: str) -> str:
+    """Why a setting of a script does nothing, and what to do; empty where there is a script."""
+    is_read = config.slurm.script or name == "slurm.script" or not name.startswith("slurm.")
+    return "" if is_read else "without hardware=slurm: add that, or remove it"
+
+
+def refuse(config: Config, where: str) -> None:
+    """Refuse hardware=slurm where nothing was typed that a script could say."""
+    if where == "-m" and config.slurm.script:
+        raise ValueError(
+            "hardware=slurm is refused under -m, which writes no script: start each run alone, such as "
+            "`for n in 2 4; do manyheads train model.n_heads=$n hardware=slurm; done`"
+        )
+    if is_for_the_queue(config):
+        raise ValueError(
+            "hardware=slurm writes down a command line, which a call from Python is not: type the command with "
+            "hardware=slurm and the other settings, or remove it"
+        )
+
+
+def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | None) -> str:
+    """Where hardware=slurm says so, write `job.sbatch` into the folder of the run, or `<output>.sbatch` next to a
+    results file, and return the line that submits it; else nothing.
+
+    Args:
+        words: what was typed after the verb.
+        config_dir: the user's own folder of presets.
+    """
+    if not is_for_the_queue(config):
+        return ""
+    shares = plugin.resolve(plugin.verbs()[verb].shared)
+    shared: Shared | None = shares(config) if shares else None
+    path = os.path.abspath(os.path.expanduser(config.output or "outputs"))
+    if config.hardware.devices == 0:
+        raise ValueError(
+            "hardware.devices=0 takes all GPUs of this machine, but a job runs on others: say how many each has, "
+            "such as hardware.devices=4"
+        )
+    if not _PATH.fullmatch(path):
+        raise ValueError(
+            f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
+            "/ . , : + = @ ~ _ - alone"
+        )
+    if shared and not shared.target:
+        raise ValueError(
+            f"hardware=slurm starts several jobs of {verb}, which find each other by their {shared.remedy}, on a disk "
+            "that all machines see"
+        )
+    log = LOG.format("%A_%a" if shared else "%j")
+    if shared and shared.target and not shared.is_folder:
+        target, script = shared.target, shared.target.with_name(f"{shared.target.name}.sbatch")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        log = f"{target}-{log}"
+    else:
+        target = start_folder(config.output, again=shared is not None or config.resume is not Resume.never)
+        script, log = target / SCRIPT, f"{target}/{log}"
+    lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in _options(config, shared, target.name, log))]
+    if shared:
+        kept = [word for word in words if not word.startswith("output=")]
+        more = [*kept, f"output={target}", *shared.words]
+    else:
+        more = _resumed(words, target)
+    with_presets = ["--config-dir", config_dir] if config_dir else []
+    command = shlex.join([sys.executable, "-m", "manyheads", verb, *with_presets, *more])
+    with refuse_unwritable(script.parent), replace_file(script) as part:
+        job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if shared else "$SLURM_JOB_ID"
+        body = _BODY.format(here=shlex.quote(os.getcwd()), command=command, job=job)
+        part.write_text("\n".join(lines) + "\n" + body, encoding="utf-8")
+    return f"sbatch {shlex.quote(str(script))}"
+
+
+def _options(config: Config, shared: Shared | None, name: str, log: str) -> list[str]:
+    """The options of sbatch for the job `name`, which writes into `log`."""
+    hardware, slurm = config.hardware, config.slurm
+    n_tasks, n_gpus, n_threads = hardware.devices, hardware.devices, hardware.threads
+    array = []
+    if shared:  # one process a job, which starts the others
+        n_tasks, n_gpus = 1, max(hardware.devices, shared.processes)
+        n_threads *= n_gpus  # those of all its processes
+        array = [f"--array=1-{slurm.tasks}"]
+    own = slurm.options.split()
+    if not any(one.startswith("--signal=") for one in own):
+        own.append("--signal=USR1@90")
+    if hardware.accelerator is Accelerator.gpu and not any(one.startswith(("--gres", "--gpus")) for one in own):
+        own.append(f"--gpus-per-node={n_gpus}")
+    given = {
+        "--time": slurm.time,
+        "--partition": slurm.partition,
+        "--account": slurm.account,
+        "--cpus-per-task": n_threads or "",
+    }
+    return [
+        *own,
+        f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', name)}",
+        f"--nodes={hardware.nodes}",
+        f"--ntasks-per-node={n_tasks}",
+        *array,
+        *(f"{name}={value}" for name, value in given.items() if value),
+        f'--output="{log}"',
+        "--open-mode=append",
+        "--requeue",
+    ]
+
+
+def _resumed(words: Sequence[str], target: Path) -> list[str]:
+    """The same words in the same folder, where `resume=auto` continues; a folder to resume says both itself."""
+    typed = {word.partition("=")[0].strip(): word.partition("=")[2] for word in words}
+    if typed.get("resume", "auto") not in Resume.__members__:
+        return list(words)
+    kept = [word for word in words if word.partition("=")[0].strip() not in ("output", "resume")]
+    return [*kept, f"output={target}", "resume=auto"]
