@@ -1,0 +1,84 @@
+"""The package without one of its plugins: help, the tests that are left, and one small run.
+
+In a copy the plugin's folder, its tests and its line in the table are deleted; small_runs.py uses it.
+"""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manyheads.plugins import PLUGINS
+
+ROOT = Path(__file__).parents[2]
+ROWS = "text,label\n" + "".join(
+    f"{'good' if at % 2 else 'bad'} film {at},{'pos' if at % 2 else 'neg'}\n" for at in range(80)
+)
+
+
+def without(names: list[str], copy: Path) -> Path:
+    """A copy of the package, its presets and its tests without these plugins."""
+    for folder in ("src", "conf", "tests"):  # with what Python has compiled, which takes long
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("*.egg-info"))
+    table = copy / "src" / "manyheads" / "plugins" / "__init__.py"
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    for name in names:
+        (at,) = [at for at, line in enumerate(lines) if line.strip().startswith(f'"{name}":')]
+        del lines[at]
+        shutil.rmtree(table.parent / name)
+        shutil.rmtree(copy / "tests" / "plugins" / name, ignore_errors=True)
+    table.write_text("".join(lines), encoding="utf-8")
+    (copy / "rows.csv").write_text(ROWS, encoding="utf-8")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory) -> dict[str, tuple[int, str]]:
+    """By plugin the exit code of its copy, and what that has said; `all`: none is left."""
+    home = tmp_path_factory.mktemp("copies")
+    copies = {name: without([name], home / name) for name in PLUGINS}
+    copies["all"] = without([*PLUGINS], home / "all")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", str(Path(__file__).with_name("small_runs.py")), *map(str, copies.values())]
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=True)
+    ended = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    return {name: (int(ended[str(copy)]), (copy / "said").read_text()) for name, copy in copies.items()}
+
+
+@pytest.mark.parametrize("name", [*PLUGINS, "all"])
+def test_the_rest_works_without(name, codes):
+    code, said = codes[name]
+    assert code == 0, said
+
+
+def test_no_test_of_core_or_of_another_plugin_needs_one():
+    """By the imports of each file, also within functions: what is left can be collected."""
+    needed = []
+    for file in (ROOT / "tests").rglob("*.py"):
+        parts = file.relative_to(ROOT / "tests").parts
+        own = parts[1] if parts[0] == "plugins" and len(parts) > 2 else ""
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for name in names:
+                of = name.split(".")
+                is_plugin = of[:2] in (["manyheads", "plugins"], ["tests", "plugins"]) and len(of) > 2
+                if is_plugin and of[2] in PLUGINS and of[2] != own:
+                    needed.append(f"{file.relative_to(ROOT)} imports {name}")
+    assert not needed, "\n".join(needed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLUGINS)
+def test_the_whole_suite_passes_without(name, tmp_path):
+    copy = without([name], tmp_path / "copy")
+    for file in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile", "docs", "benchmarks", "scripts"):
+        (copy / file).symlink_to(ROOT / file)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "auto", "--dist", "loadgroup"]
+    environment = os.environ | {"PYTHONPATH": f"{copy / 'src'}:{copy}"}
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:]
