@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from manyheads.config.inference import ServeConfig as ServeConfig
     from manyheads.config.inference import SetsConfig as SetsConfig
     from manyheads.config.inference import TextColumns as TextColumns
+    from manyheads.config.inference import run_data as run_data
     from manyheads.config.model import Activation as Activation
     from manyheads.config.model import EncoderKind as EncoderKind
     from manyheads.config.model import GenerateConfig as GenerateConfig
@@ -85,7 +86,7 @@ FILES = ("data", "model", "training", "inference", "run", "sweep")
 
 
 def __getattr__(name: str) -> Any:
-    for file in FILES if name[:1].isupper() else ():
+    for file in FILES if name[:1].isupper() or name == "run_data" else ():
         module = import_module(f"manyheads.config.{file}")
         if hasattr(module, name):
             return getattr(module, name)
