@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from manyheads import plugin
 from manyheads.config import DataConfig, ModelConfig
 from tests.browser import chromium  # noqa: F401  a fixture
 from tests.forks import forks  # noqa: F401  a fixture
@@ -26,6 +27,13 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"]
 LABELS = ["bad", "good", "so-so"]
 SHAPE = ModelConfig(n_layers=2, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests of core that type a plugin's verb are marked `verb`."""
+    for mark in item.iter_markers("verb"):
+        if missing := [name for name in mark.args if name not in plugin.verbs()]:
+            pytest.skip(f"no plugin adds the verb {' or '.join(missing)}")
 
 
 @pytest.fixture(autouse=True)

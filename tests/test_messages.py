@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from manyheads.cli.main import main
-from manyheads.cli.verbs import choices
+from manyheads.cli.verbs import VERBS, choices
 from manyheads.config.fields import one_of
 
+OF_PLUGINS = {"look", "serve", "export", "push"}  # verbs
 MODELS = (
     "base, bert_base, bert_medium, bert_mini, bert_small, bert_tiny, from_weights, medium, mini, rnn_attention, "
     "rotary, small or tiny"
@@ -176,8 +177,7 @@ MISTAKES = [
     ("trian", "trian is not a verb: did you mean train?"),
     (
         "frobnicate",
-        "frobnicate is not a verb: choose train, pretrain, evaluate, compare, calibrate, probe, predict, look, serve, "
-        "runs, report, export, push, audit, ablate, tune, curve or explain",
+        f"frobnicate is not a verb: choose {one_of([*VERBS])}",
     ),
     ("seed=3 train", "seed=3 stands before the verb: write manyheads train seed=3 ..."),
     ("train --lr=0.1", "--lr=0.1 is not a flag: settings are typed without dashes, such as optim.lr=0.1"),
@@ -208,6 +208,8 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("line", "sentence"), MISTAKES, ids=[line for line, _ in MISTAKES])
 def test_a_mistake_is_one_exact_sentence(line, sentence, capsys, tmp_path, monkeypatch):
+    if line.split()[0] in OF_PLUGINS - VERBS.keys():
+        pytest.skip("no plugin adds its verb")
     monkeypatch.chdir(tmp_path)
     assert main(line.split()) == 2
     said = capsys.readouterr()

@@ -35,7 +35,7 @@ from manyheads.config.fields import to_plain
 from manyheads.huggingface.write import family_of, write_family
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.interpret.maps import layer_maps, only_batch, overheard
+from manyheads.plugins.interpret.maps import layer_maps, only_batch, overheard
 
 transformers = pytest.importorskip("transformers")
 import manyheads.transformers as ours  # noqa: E402 - it needs transformers

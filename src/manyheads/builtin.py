@@ -106,19 +106,6 @@ VERBS = (
         OF_TRAINING,
     ),
     Verb(
-        "look",
-        "manyheads.config.inference:LookConfig",
-        "manyheads.interpret.look:look",
-        "see what a trained model attends to",
-        {"hardware": "auto"},
-        (
-            'manyheads look run=outputs/eight-heads text="the best film of the year"',
-            "manyheads look run=outputs/eight-heads split=validation rows=500",
-        ),
-        dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one"),
-        ONE_DEVICE,
-    ),
-    Verb(
         "serve",
         "manyheads.config.inference:ServeConfig",
         "manyheads.serving.serve:serve",

@@ -112,7 +112,7 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
     (tmp_path / "run" / "config.yaml").write_text("")
     (tmp_path / "run" / "model").mkdir()
     (tmp_path / "run" / "model" / "config.json").write_text("")
-    for verb, word, remedy in (
+    for verb, word, remedy in (one for one in (
         ("train", "a.csv", "for local files write data.path=a.csv"),
         ("evaluate", "a.csv", "for local files write data.path=a.csv"),
         ("predict", "a.csv", "for a file of texts write input=a.csv"),
@@ -125,7 +125,7 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
           for one in ("model", "model/")),
         ("export", "run/model", "for a run write run=run/model"),
         ("audit", "run", "for local files write data.path=run"),
-    ):  # fmt: skip
+    ) if one[0] in VERBS):  # fmt: skip
         with pytest.raises(ValueError, match=rf"^{word} has no value: {re.escape(remedy)}$"):
             read(verb, word)
 
@@ -156,6 +156,8 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
 )
 def test_a_word_alone_is_answered_with_what_to_type(line, word, remedy):
     verb, *words = line.split()
+    if verb not in VERBS:
+        pytest.skip(f"no plugin adds {verb}")
     with pytest.raises(ValueError, match=rf"^{re.escape(f'{word} has no value: {remedy}')}$"):
         read(verb, *words)
 
@@ -183,6 +185,7 @@ def test_paths_of_jobs_that_hold_a_sign_of_equality_are_told_as_paths(tmp_path, 
         read("train", "model/n_heads=2")
 
 
+@pytest.mark.verb("look")
 def test_a_setting_of_look_in_explain_names_look():
     with pytest.raises(ValueError, match=r"for a trained model write manyheads look run=outputs/a$"):
         read("explain", "run=outputs/a")

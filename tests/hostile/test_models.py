@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from manyheads.cli.verbs import VERBS
+
 TEXT = "text=it purrs so"
 
 
@@ -38,7 +40,7 @@ def test_what_is_unpickled_elsewhere_is_not_here(name, kind, victim, model, payl
 def test_a_checkpoint_of_lightning_is_no_run(victim, tmp_path, payloads, canary):
     file = tmp_path / "epoch=3.ckpt"
     file.write_bytes(payloads["a checkpoint of Lightning"])
-    for verb in ("predict", "evaluate", "look"):
+    for verb in {"predict", "evaluate", "look"} & VERBS.keys():
         typed = [TEXT] if verb != "evaluate" else []
         victim.refused([verb, f"run={file}", *typed], tmp_path, "it is a file")
     victim.refused(["train", f"resume={file}"], tmp_path, "neither never, auto or must nor the folder of a run")

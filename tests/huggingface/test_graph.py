@@ -27,7 +27,6 @@ from manyheads.config import (
     Format,
     InferenceHardware,
     Long,
-    LookConfig,
     Members,
     ModelConfig,
     Norm,
@@ -47,9 +46,10 @@ from manyheads.huggingface.write import EXPORTED, export
 from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place, save
-from manyheads.interpret.look import look
 from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.model import LinearModel, counted
+from manyheads.plugins.interpret.config import LookConfig
+from manyheads.plugins.interpret.look import look
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 

@@ -1,7 +1,6 @@
 """A model that reads long texts in windows, or their head and tail, does so wherever it is asked."""
 
 import json
-from itertools import pairwise
 
 import pytest
 import torch
@@ -9,14 +8,11 @@ import torch
 from manyheads.config import Cutting, DataConfig, Long
 from manyheads.data.batches import Batches, plan_evaluation
 from manyheads.data.rows import Rows
+from manyheads.data.tokens import encode
 from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup
 from manyheads.inference.folder import load
 from manyheads.inference.format import read_settings
-from manyheads.interpret.look import Chosen
-from manyheads.interpret.maps import answer_batch, batches, look_at_batch, tokens_of
-from manyheads.interpret.page import look_at, read_words
-from manyheads.interpret.statistics import head_statistics, noise, received
 from manyheads.layout import Packed
 
 TEXTS = ["good bad " * 12, "a film", "so " * 11 + "fine", "the very awful film not good " * 9]
@@ -52,10 +48,6 @@ def test_answers_are_those_of_parts_read_alone(model):
     rows = Rows(TEXTS, None, [0] * 4, "test", range(1, 5))
     judged_nC = torch.tensor(next(answer_rows(model, rows, Setup()).own()).probabilities_nC)
     torch.testing.assert_close(judged_nC, expected_nC.double().softmax(-1), atol=1e-6, rtol=1e-5)
-    encoded = tokens_of(model, rows)
-    for batch in batches(model, encoded, budget=40):
-        with torch.no_grad():
-            torch.testing.assert_close(answer_batch(model, batch), expected_nC[batch.rows_B], atol=1e-6, rtol=1e-5)
 
 
 def test_folders_say_how_and_older_ones_cut(model, ship_model, tmp_path):
@@ -68,43 +60,13 @@ def test_folders_say_how_and_older_ones_cut(model, ship_model, tmp_path):
     assert read_settings(folder / "config.json").cutting == Cutting()
 
 
-def test_a_page_shows_what_is_read(model, tmp_path):
-    rows = Rows(TEXTS, None, [0] * 4, "test", range(1, 5))
-    encoded = tokens_of(model, rows)
-    for row, text in enumerate(TEXTS):
-        reading = read_words(model.tokenizer, text, None, model.max_length, model.cutting)
-        ids = encoded.ids_N[encoded.offsets[row] : encoded.offsets[row + 1]].tolist()
-        assert [word.read for word in reading.words] == [model.tokenizer.id_to_token(at) for at in ids]
-        looked = look_at(model, text, None, Chosen([1], [0]), folder=tmp_path, source="run")
-        (expected,) = model.predict([text])
-        assert looked.label == expected.label
-        assert looked.probability == pytest.approx(expected.probabilities[expected.label], abs=1e-6)
-        named = [f"Layer 2, window {at + 1}" for at in range(len(reading.lengths))]
-        assert list(looked.errors) == (named if len(named) > 1 else ["Layer 2"])
-        assert max(looked.errors.values()) < 1e-5
-
-
-def test_studies_of_heads_count_rows_and_their_windows(model):
-    rows = Rows(TEXTS, None, [0] * 4, "test", range(1, 5))
-    encoded = tokens_of(model, rows)
-    found = head_statistics(model, encoded)
-    assert found.n_texts == len(encoded.documents)
-    assert found.n_tokens == len(encoded.ids_N)
-    (batch,) = batches(model, encoded, budget=10_000, maps=True)
-    for drawn_N in noise(batch, 2, seed=0):
-        assert len(drawn_N) == len(batch.ids_N)
-    got_N = received(look_at_batch(model, batch), len(batch.ids_N))
-    for a, b in pairwise(batch.layout.offsets.tolist()):  # each query gives away one in all
-        assert float(got_N[a:b].sum()) == pytest.approx(1.0, abs=1e-5)
-
-
 def test_windows_go_to_other_processes_whole(model):
     from safetensors.torch import load as loads
     from safetensors.torch import save
 
     from manyheads.inference.predictor import to_tensors, to_tokens
 
-    encoded = tokens_of(model, Rows(TEXTS, None, [0] * 4, "test", range(1, 5)))
+    encoded = encode(model.tokenizer, TEXTS, None, [0] * 4, model.max_length, model.cutting)
     sent = to_tokens(loads(save(to_tensors(encoded))))
     plan = plan_evaluation(encoded.lengths, tokens=60, rows=9)
     for here, there in zip(Batches(encoded, plan), Batches(sent, plan), strict=True):
@@ -112,14 +74,3 @@ def test_windows_go_to_other_processes_whole(model):
         assert torch.equal(here.layout.offsets, there.layout.offsets)
         assert (here.layout.counts_R is None) == (there.layout.counts_R is None)
     assert torch.equal(model.run(sent, tokens=60).values, model.run(encoded, tokens=60).values)
-
-
-def test_word_vectors_lead_to_the_same_logits(model):
-    from manyheads.interpret.attribution import from_word_vectors
-
-    rows = Rows(TEXTS[3:], None, [0], "test", [1])
-    (batch,) = batches(model, tokens_of(model, rows), budget=10_000)
-    with torch.no_grad():
-        words_LD = model.network.embeddings.words(batch.ids_N)
-        found = from_word_vectors(model.network, batch)(torch.stack([words_LD, words_LD]))
-    torch.testing.assert_close(found, model.logits(TEXTS[3:]).expand(2, -1), atol=1e-6, rtol=1e-5)

@@ -136,17 +136,16 @@ def test_the_page_answers_by_the_keyboard_and_says_what_is_wrong(server, chromiu
         chromium.press("Tab", "Enter")  # to the button, and press it
         chromium.wait("!document.getElementById('answer').hidden")
         chromium.wait(
-            "document.getElementById('look').contentDocument?.querySelectorAll('#text .token small').length > 3"
-            " && !document.getElementById('look').hidden",
+            "document.getElementById('look-heads').contentDocument?.querySelectorAll('#text .token small').length > 3",
             40,
         )
         assert chromium.value("document.querySelectorAll('#members tbody tr').length") == 3
         assert chromium.value("document.documentElement.scrollWidth") <= wide
-        assert chromium.value("document.getElementById('look').contentDocument.body.scrollWidth") <= wide
-        shown = "document.getElementById('look').contentDocument.body.textContent"
+        assert chromium.value("document.getElementById('look-heads').contentDocument.body.scrollWidth") <= wide
+        shown = "document.getElementById('look-heads').contentDocument.body.textContent"
         assert "What does each token add" in chromium.value(shown)
         assert chromium.findings() == []
-        chromium.value("document.getElementById('layers').value = '9'")
+        chromium.value("document.getElementById('choice-layers').value = '9'")
         chromium.value("document.getElementById('ask').requestSubmit()")
         chromium.wait("document.getElementById('note').textContent.includes('out of range')")
         elsewhere = [one for one in chromium.complaints if not one.startswith(f"asked for {address}")]

@@ -124,8 +124,9 @@ def test_pairs_that_are_missing_in_one_question_and_too_many_in_another_move_non
 
 
 def test_a_page_shows_the_heads_that_are_asked_for(model_folder):
-    asked = {"kind": "look", "texts": ["good <b>film"], "layers": "2", "heads": "1", "attribution": True}
-    ((status, page), (_, wrong)) = ask(model_folder, asked, asked | {"layers": "7"})
+    options = {"layers": "2", "heads": "1", "attribution": True}
+    asked = {"kind": "look", "view": "heads", "texts": ["good <b>film"], "options": options}
+    ((status, page), (_, wrong)) = ask(model_folder, asked, asked | {"options": options | {"layers": "7"}})
     assert status == 200
     assert "good &lt;b&gt;film" in page
     assert page.count('id="map-') == 1

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from manyheads.config.inference import CompareConfig as CompareConfig
     from manyheads.config.inference import EvaluateConfig as EvaluateConfig
     from manyheads.config.inference import InferenceHardware as InferenceHardware
-    from manyheads.config.inference import LookConfig as LookConfig
     from manyheads.config.inference import Member as Member
     from manyheads.config.inference import OnBadText as OnBadText
     from manyheads.config.inference import OutliersConfig as OutliersConfig

@@ -2,4 +2,5 @@
 
 PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "slurm": "manyheads.plugins.slurm",
+    "interpret": "manyheads.plugins.interpret",
 }

@@ -9,12 +9,12 @@ import asyncio
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from ipaddress import ip_address
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Response
 from fastapi.exceptions import RequestValidationError
@@ -28,13 +28,13 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 
+from manyheads import plugin
 from manyheads.config import ServeConfig
 from manyheads.config.fields import one_of, show
-from manyheads.interpret.look import digest, viewer
-from manyheads.plugin import VERSION
+from manyheads.plugin import VERSION, Part
 from manyheads.serving.crew import Crew, TooManyError
 
 BODY_SECONDS = 10.0  # in which a body must have come
@@ -77,15 +77,18 @@ class Question(BaseModel):
     members: bool = Field(False, description="also the probabilities of network and linear model, each asked alone")
 
 
-class LookedAt(BaseModel):
-    """One text, and what is shown of it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    text: str = Field(description="the text")
-    pair: str | None = Field(None, description="its second text, for a model of pairs")
-    layers: str = Field("", description="counted from 1, such as 2 or 1,3-4; empty: all")
-    heads: str = Field("", description="counted from 1, such as 2 or 1,3-4; empty: all")
-    attribution: bool = Field(False, description="also what each token adds (integrated gradients)")
+def looked_at(views: Mapping[str, Part]) -> type[BaseModel]:
+    """What /look takes: one text, which view of it, and what may be chosen of the views."""
+    fields: dict[str, Any] = {
+        "text": (str, Field(description="the text")),
+        "pair": (str | None, Field(None, description="its second text, for a model of pairs")),
+        "view": (Literal[tuple(views)], Field(next(iter(views)), description="which view of it")),
+    }
+    for part in views.values():
+        for name, default in (part.options or {}).items():
+            fields[name] = (type(default), Field(default, description=part.facts.get("help", {}).get(name)))
+    forbid = ConfigDict(extra="forbid", strict=True)
+    return create_model("LookedAt", __config__=forbid, __doc__="One text, and what is shown of it.", **fields)
 
 
 class Prediction(BaseModel):
@@ -241,16 +244,19 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
         redirect_slashes=False,  # to http, though a proxy before this server may speak TLS
     )
     gate = Gate(app, config, token, measured)
-    style, script = map(digest, viewer())  # of the page of attention, which the page shows in a frame
+    views = plugin.parts("view") if config.page else {}
+    allowed = [plugin.resolve(part.facts["digests"])() for part in views.values() if "digests" in part.facts]
+    styles, scripts = (" ".join(["'self'", *(f"'{one[at]}'" for one in allowed)]) for at in (0, 1))  # of their pages
     gate.policy = (
-        f"default-src 'none'; script-src 'self' '{script}'; style-src 'self' '{style}'; img-src 'self' data:; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    _questions(app, config, crew, measured[2])
+    looked = looked_at(views) if views else None
+    _questions(app, config, crew, measured[2], views, looked)
 
     @app.exception_handler(RequestValidationError)
     async def wrong(request: Any, error: RequestValidationError) -> Response:
-        known = (LookedAt if request.url.path == "/look" else Question).model_fields
+        known = (looked if looked and request.url.path == "/look" else Question).model_fields
         return _say(422, _sentence(max(error.errors(), key=lambda one: len(one["loc"])), known))  # that says most
 
     @app.exception_handler(HTTPException)
@@ -289,8 +295,15 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
     return gate
 
 
-def _questions(app: FastAPI, config: ServeConfig, crew: Crew, texts_answered: Counter) -> None:
-    """POST /predict and, with the page, /look and the page itself."""
+def _questions(
+    app: FastAPI,
+    config: ServeConfig,
+    crew: Crew,
+    texts_answered: Counter,
+    views: Mapping[str, Part],
+    looked: type[BaseModel] | None,
+) -> None:
+    """POST /predict and, with the page, the page itself and /look, where there is a view."""
 
     async def asked(question: dict[str, Any], media_type: str = "application/json") -> Response:
         for name in ("texts", "pairs"):
@@ -327,27 +340,31 @@ def _questions(app: FastAPI, config: ServeConfig, crew: Crew, texts_answered: Co
 
     if not config.page:
         return
+    for name, kind in TYPES.items():
+        content = files("manyheads.serving").joinpath("page", name).read_bytes()
+        path = "/" if name == "index.html" else f"/{name}"
+        page = Response(content, media_type=f"{kind}; charset=utf-8")
+        app.add_api_route(path, partial(_same, page), methods=["GET"], include_in_schema=False)
+    if looked is None:
+        return
     looking = 0
 
-    @app.post("/look", response_class=Response)
-    async def look(question: LookedAt) -> Response:
-        """Where heads look in a text, as a page of HTML."""
+    async def look(question: Any) -> Response:
+        """One view of a text, such as where heads look, as a page of HTML."""
         nonlocal looking
         if looking >= MOST_LOOKS:
             return _say(429, f"{MOST_LOOKS} pages are being made already: ask again in a second")
         looking += 1
         try:
             pairs = None if question.pair is None else [question.pair]
-            given = question.model_dump(include={"layers", "heads", "attribution"})
-            return await asked({"kind": "look", "texts": [question.text], "pairs": pairs, **given}, "text/plain")
+            options = question.model_dump(include={*(views[question.view].options or {})})
+            given = {"kind": "look", "view": question.view, "options": options}
+            return await asked({**given, "texts": [question.text], "pairs": pairs}, "text/plain")
         finally:
             looking -= 1
 
-    for name, kind in TYPES.items():
-        content = files("manyheads.serving").joinpath("page", name).read_bytes()
-        path = "/" if name == "index.html" else f"/{name}"
-        page = Response(content, media_type=f"{kind}; charset=utf-8")
-        app.add_api_route(path, partial(_same, page), methods=["GET"], include_in_schema=False)
+    look.__annotations__["question"] = looked
+    app.post("/look", response_class=Response)(look)
 
 
 async def _same(page: Response) -> Response:

@@ -11,23 +11,22 @@ import signal
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 from safetensors.torch import load_file
 
+from manyheads import plugin
 from manyheads.config import Member, OnBadRow, Precision, ServeConfig
 from manyheads.config.fields import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
-from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier, likeliest_of
+from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.nn.assemble import count_parameters
-from manyheads.plugin import VERSION
+from manyheads.plugin import VERSION, Part
 from manyheads.terminal import escape_unwritable
 
-MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
 Question = dict[str, Any]
 Answer = tuple[int, str]  # a status, and JSON or, of a page, HTML
 
@@ -82,11 +81,7 @@ def opened(config: ServeConfig) -> TextClassifier:
 def about(predictor: TextClassifier, config: ServeConfig) -> dict[str, Any]:
     """What /metadata says, and the server itself needs to know."""
     run, settings, network = Path(config.run), predictor.settings, predictor.network
-    no_maps = ""
-    if isinstance(network, GraphNetwork):
-        no_maps = "This model is a graph for onnxruntime, whose attention cannot be read: serve the run it came from."
-    elif predictor.model.is_recurrent:
-        no_maps = f"This model is recurrent (model.encoder={predictor.model.encoder.name}) and has no attention heads."
+    has_heads = not isinstance(network, GraphNetwork) and not predictor.model.is_recurrent
     kind = str(predictor.autocast or Precision.fp32.name).removeprefix("torch.")
     return {
         "name": (run.parent if run.name == "model" else run).name,
@@ -99,9 +94,16 @@ def about(predictor: TextClassifier, config: ServeConfig) -> dict[str, Any]:
         "members": list(predictor.members),
         "linear_share": predictor.share,
         "parameters": None if isinstance(network, GraphNetwork) else count_parameters(network),
-        "layers": 0 if no_maps else settings.model.n_layers + settings.model.n_cross_layers,
-        "heads": 0 if no_maps else settings.model.n_heads,
-        "no_maps": no_maps,
+        "layers": settings.model.n_layers + settings.model.n_cross_layers if has_heads else 0,
+        "heads": settings.model.n_heads if has_heads else 0,
+        "views": {
+            name: {
+                "options": dict(part.options or {}),
+                "labels": dict(part.facts.get("labels", {})),
+                "why_not": why_not(part, predictor),
+            }
+            for name, part in plugin.parts("view").items()
+        },
         "computes": {"type": kind, "device": str(next(network.parameters()).device), "exact": config.exact},
         "limits": {name: getattr(config, f"max_{name}") for name in ("body", "texts", "characters", "queue")},
     }
@@ -200,34 +202,24 @@ def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | Non
     return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
 
 
-def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> str:
-    """The page of `manyheads look` for one text: maps of the heads that are asked for, and what each token adds."""
-    from manyheads.interpret.attribution import attribute
-    from manyheads.interpret.look import choose
-    from manyheads.interpret.maps import read_words
-    from manyheads.interpret.page import look_at
+def why_not(view: Part, predictor: TextClassifier) -> str:
+    """Why a view cannot be had of this model; empty where it can."""
+    refuses = plugin.resolve(view.facts.get("why_not"))
+    return refuses(predictor) if refuses else ""
 
-    facts = about(predictor, config)
-    if facts["no_maps"]:
-        raise ValueError(facts["no_maps"])
+
+def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> str:
+    """The page of one text that a view makes."""
+    view = plugin.find("view", question["view"])
+    if reason := why_not(view, predictor):
+        raise ValueError(reason)
     text, seconds = question["texts"][0], question["pairs"]
-    pair = seconds[0] if seconds else None
     predictor.check([text], seconds, filled=True)
-    chosen = choose(predictor.model, question["layers"], question["heads"])
-    reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
-    n_maps, n_cells = len(chosen.layers) * len(chosen.heads), sum(one**2 for one in reading.lengths)
-    if n_maps * n_cells > MOST_CELLS:
-        raise ValueError(
-            f"{n_maps} maps of {len(reading.words)} tokens are too many for a page: choose fewer layers or heads, such "
-            f"as layers={predictor.model.n_layers} and heads=1"
-        )
-    exactly = predictor.on(next(predictor.network.parameters()).device)  # in fp32, as `manyheads look`
     (answer,) = _predictions(predictor, [text], seconds, config)
-    added = attribute(exactly, text, pair, label=likeliest_of(answer)) if question["attribution"] else None
-    with TemporaryDirectory() as scratch:
-        shown = {"folder": Path(scratch), "source": facts["name"], "answer": answer, "attribution": added}
-        page = look_at(exactly, text, pair, chosen, **shown)
-        return page.page.read_text(encoding="utf-8")
+    exactly = predictor.on(next(predictor.network.parameters()).device)  # in fp32, as `manyheads look`
+    pair = seconds[0] if seconds else None
+    name = about(predictor, config)["name"]
+    return plugin.resolve(view.make)(exactly, text, pair, answer=answer, source=name, **question["options"])
 
 
 if __name__ == "__main__":

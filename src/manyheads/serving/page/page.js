@@ -46,7 +46,7 @@ async function introduce() {
   $("second").hidden = !facts.pairs;
   $("pair").required = facts.pairs;
   $("first").textContent = facts.pairs ? "First text" : "Text";
-  $("choices").hidden = !facts.layers;
+  choose();
   const example = facts.pairs ? { text: "first", pair: "second" } : { text: "worth every minute" };
   const token = $("secret").hidden ? "" : " -H 'Authorization: Bearer TOKEN'";
   $("curl").textContent = `curl ${location.origin}/predict -H 'Content-Type: application/json'${token} -d '${JSON.stringify(example)}'`;
@@ -77,10 +77,30 @@ function answer({ label, labels, probabilities, members }, all) {
   $("answer").hidden = false;
 }
 
-// The page of attention is a document of its own, as `manyheads look` writes it, without what stands here already.
-function frame(html) {
-  const box = $("look");
-  box.hidden = false;
+// What may be chosen of the views: a switch, or a few letters; views share what has one name.
+function choose() {
+  for (const { options, labels, why_not } of Object.values(facts.views)) {
+    for (const [name, value] of why_not ? [] : Object.entries(options)) {
+      const id = `choice-${name}`, label = labels[name] || name;
+      if ($(id)) continue;
+      const box = typeof value === "boolean" ? make("input", { id, type: "checkbox", checked: "" }) :
+        make("input", { id, size: "5", placeholder: value || "all", autocomplete: "off" });
+      $("choices").append(make("label", {}, ...(box.type === "checkbox" ? [box, ` ${label}`] : [`${label} `, box])));
+    }
+  }
+  $("choices").hidden = !$("choices").children.length;
+}
+
+function chosen(name, value) {
+  const box = $(`choice-${name}`);
+  if (typeof value === "boolean") return box.checked;
+  return typeof value === "number" ? Number(box.value || value) : box.value || value;
+}
+
+// A view is a document of its own, as `manyheads look` writes it, without what stands here already.
+function frame(name, html) {
+  const box = make("iframe", { id: `look-${name}`, class: "look", title: `The view ${name} of the text` });
+  $("looks").append(box);
   box.onload = () => {
     const root = box.contentDocument.documentElement;
     root.classList.add("inside");
@@ -93,24 +113,29 @@ function frame(html) {
 }
 
 async function look(question, number) {
+  const notes = [];
   show("note", "");
-  if (!facts.layers) return show("note", facts.no_maps);
-  $("wait").hidden = false;
-  const wanted = { layers: $("layers").value, heads: $("heads").value, attribution: $("attribution").checked };
-  try {
-    const html = await (await call("look", { ...question, ...wanted })).text();
-    if (number === asked) frame(html);
-  } catch (error) {
-    if (number === asked) show("note", error.message);
-  } finally {
-    if (number === asked) $("wait").hidden = true;
+  for (const [view, { options, why_not }] of Object.entries(facts.views)) {
+    if (number !== asked) return;
+    if (why_not) { notes.push(why_not); continue; }
+    const wanted = Object.fromEntries(Object.entries(options).map(([name, value]) => [name, chosen(name, value)]));
+    $("wait").hidden = false;
+    try {
+      const html = await (await call("look", { ...question, view, ...wanted })).text();
+      if (number === asked) frame(view, html);
+    } catch (error) {
+      notes.push(error.message);
+    }
   }
+  if (number !== asked) return;
+  $("wait").hidden = true;
+  show("note", notes.join(" "));
 }
 
 async function ask() {
   const number = ++asked;
   show("mistake", "");
-  $("look").hidden = true;
+  $("looks").replaceChildren();
   $("go").disabled = true;
   try {
     if (!facts) await introduce();

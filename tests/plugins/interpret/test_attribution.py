@@ -11,18 +11,19 @@ import pytest
 import torch
 from torch import nn
 
-from manyheads.config import Accelerator, InferenceHardware, LookConfig, ModelConfig, PairKind, Placement, Positions
+from manyheads.config import Accelerator, InferenceHardware, ModelConfig, PairKind, Placement, Positions
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.interpret.attribution import (
+from manyheads.plugins.interpret.attribution import (
     Attribution,
     attribute,
     integrated_gradients,
     show_attribution,
     write_attribution,
 )
-from manyheads.interpret.look import NO_CAPTUM, look
-from manyheads.interpret.page import Shown, write_page
+from manyheads.plugins.interpret.config import LookConfig
+from manyheads.plugins.interpret.look import NO_CAPTUM, look
+from manyheads.plugins.interpret.page import Shown, write_page
 
 pytest.importorskip("captum")
 
@@ -188,7 +189,7 @@ def test_the_verb_attributes_in_and_beside_its_page(
 def test_a_missing_package_is_said_before_anything_is_read(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("manyheads.interpret.look.find_spec", lambda name: None)
+    monkeypatch.setattr("manyheads.plugins.interpret.look.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="attribution=true needs a package that is not installed"):
         look(LookConfig(run=str(model_folder), text="good", attribution=True, output=str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()

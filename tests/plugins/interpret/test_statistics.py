@@ -14,15 +14,15 @@ from manyheads.config import ModelConfig, PairKind
 from manyheads.data.rows import Rows
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.interpret.maps import Maps, batches, distributions, find_marks, look_at_batch, tokens_of
-from manyheads.interpret.statistics import (
+from manyheads.layout import FILL, FILL_FROM, Packed
+from manyheads.plugins.interpret.maps import Maps, batches, distributions, find_marks, look_at_batch, tokens_of
+from manyheads.plugins.interpret.statistics import (
     FIGURES,
     ablate_heads,
     faithfulness,
     head_statistics,
     text_figures,
 )
-from manyheads.layout import FILL, FILL_FROM, Packed
 
 TEXTS = ["a good film", "", "very very bad film", "not so awful , the film", "good " * 40]
 

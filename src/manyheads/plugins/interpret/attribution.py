@@ -23,12 +23,12 @@ from torch import Tensor
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Known
 from manyheads.inference.classifier import TextClassifier, likeliest_of
-from manyheads.interpret.look import NO_CAPTUM
-from manyheads.interpret.maps import look_at_batch, only_batch, places, read_words
-from manyheads.interpret.page import short
-from manyheads.interpret.statistics import received
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
+from manyheads.plugins.interpret.look import NO_CAPTUM
+from manyheads.plugins.interpret.maps import look_at_batch, only_batch, places, read_words
+from manyheads.plugins.interpret.page import short
+from manyheads.plugins.interpret.statistics import received
 from manyheads.runs.folder import put_json
 from manyheads.terminal import say
 

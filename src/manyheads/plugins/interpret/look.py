@@ -11,11 +11,13 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import EvaluateConfig, LookConfig, ModelConfig, Task
+from manyheads import plugin
+from manyheads.config import EvaluateConfig, ModelConfig, Task
 from manyheads.config.fields import install_extra, show
 from manyheads.evaluation.evaluate import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
+from manyheads.plugins.interpret.config import LookConfig
 from manyheads.runs.folder import Results, refuse_kept, within
 from manyheads.terminal import progress_bar, say, show_files
 
@@ -37,7 +39,7 @@ def look(config: LookConfig) -> Any:
     """Look at texts, or over a split.
 
     A page a text goes to `output`, else <run>/look/, as 1.html, 2.html, ... after the highest number there: nothing
-    is overwritten. Returns what was written, or of a split what `manyheads.interpret.look.study` returns.
+    is overwritten. Returns what was written, or of a split what `manyheads.plugins.interpret.look.study` returns.
 
     Raises:
         ValueError: one sentence; the settings, the run, a model without attention maps, the input or a line in it.
@@ -59,9 +61,10 @@ def look(config: LookConfig) -> Any:
 
     from manyheads.inference.classifier import TextClassifier, likeliest_of
     from manyheads.inference.folder import load, place
-    from manyheads.interpret.attribution import attribute, show_attribution, write_attribution
-    from manyheads.interpret.page import look_at
+    from manyheads.plugins.interpret.attribution import attribute, show_attribution, write_attribution
+    from manyheads.plugins.interpret.page import look_at
 
+    others = {name: part for name, part in plugin.parts("view").items() if name != "heads"}
     loaded = load(opened, TextClassifier)
     deliverable, answering = (place(loaded, config.hardware, fast=fast) for fast in (False, True))  # as predict answers
     without: list[str] = []
@@ -93,6 +96,10 @@ def look(config: LookConfig) -> Any:
         if found is not None:
             show_attribution(found)
             written.append(write_attribution(page.page, found))
+        for name, part in others.items():
+            file = page.page.with_name(f"{page.page.stem}-{name}.html")
+            file.write_text(plugin.resolve(part.make)(deliverable, text, pair, answer=answer, source=source), "utf-8")
+            written.append(file)
     return written
 
 
@@ -197,7 +204,7 @@ def study(config: LookConfig) -> dict[str, Any]:
 
     from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
-    from manyheads.interpret.study import show_study, study_rows, write_study
+    from manyheads.plugins.interpret.study import show_study, study_rows, write_study
 
     deliverable = place(load(opened, TextClassifier), config.hardware)
     rows = task.rows.drawn(config.rows, config.seed)
@@ -217,7 +224,7 @@ def study(config: LookConfig) -> dict[str, Any]:
 
 def viewer() -> tuple[str, str]:
     """The style and the script of a page."""
-    folder = files("manyheads.interpret") / "viewer"
+    folder = files("manyheads.plugins.interpret") / "viewer"
     script = "\n".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return (folder / "style.css").read_text(encoding="utf-8"), script
 
@@ -225,3 +232,9 @@ def viewer() -> tuple[str, str]:
 def digest(text: str) -> str:
     """How a content security policy names the one script, or style, that may be used."""
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}"
+
+
+def digests() -> tuple[str, str]:
+    """Those of the style and the script of a page."""
+    style, script = viewer()
+    return digest(style), digest(script)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, LookConfig, RunConfig, Source
+from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig, Source
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
-from manyheads.interpret.look import study
-from manyheads.interpret.study import notes, study_rows
+from manyheads.plugins.interpret.config import LookConfig
+from manyheads.plugins.interpret.look import study
+from manyheads.plugins.interpret.study import notes, study_rows
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]

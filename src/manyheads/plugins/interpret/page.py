@@ -25,8 +25,8 @@ from torch.nn.functional import adaptive_max_pool2d
 from manyheads.config import Long
 from manyheads.evaluation.report import templates
 from manyheads.inference.classifier import Labelled, Prediction, TextClassifier, likeliest_of
-from manyheads.interpret.look import Chosen, digest, viewer
-from manyheads.interpret.maps import (
+from manyheads.plugins.interpret.look import Chosen, digests, viewer
+from manyheads.plugins.interpret.maps import (
     Call,
     LayerMaps,
     Reading,
@@ -40,7 +40,7 @@ from manyheads.interpret.maps import (
 from manyheads.runs.folder import refuse_unwritable, replace_file
 
 if TYPE_CHECKING:
-    from manyheads.interpret.attribution import Attribution
+    from manyheads.plugins.interpret.attribution import Attribution
 
 STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 1.6e-5
 SMALL = 48  # pixels of the small maps
@@ -214,11 +214,11 @@ def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, Layer
         return Markup(json.dumps(told, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES))  # noqa: S704
 
     file.writelines(
-        templates("manyheads.interpret")
+        templates("manyheads.plugins.interpret")
         .get_template("look.html.j2")
         .generate(
             content=content,
-            digests=[digest(style), digest(script)],
+            digests=digests(),
             style=Markup(style),  # noqa: S704
             script=Markup(script),  # noqa: S704
             headline=_headline(content.texts[0]),

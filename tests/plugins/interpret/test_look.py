@@ -16,7 +16,6 @@ from manyheads.config import (
     DataConfig,
     EncoderKind,
     InferenceHardware,
-    LookConfig,
     Member,
     ModelConfig,
     PairKind,
@@ -30,11 +29,12 @@ from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup
 from manyheads.inference.folder import load, save
 from manyheads.inference.predict import predict
-from manyheads.interpret.attribution import attribute
-from manyheads.interpret.look import choose, look
-from manyheads.interpret.page import Shown, write_page
 from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.fit import fit_linear
+from manyheads.plugins.interpret.attribution import attribute
+from manyheads.plugins.interpret.config import LookConfig
+from manyheads.plugins.interpret.look import choose, look
+from manyheads.plugins.interpret.page import Shown, write_page
 from manyheads.serving.worker import look as page_of_server
 from manyheads.serving.worker import opened
 from manyheads.serving.worker import predicted as predicted_by_server
@@ -138,8 +138,9 @@ def test_all_doors_give_one_answer(calibrated, tmp_path):
     assert judged.right_n.all()
     for at, (text, pair) in enumerate(zip(TEXTS, seconds or [None] * 7, strict=True)):
         wanted = dict(zip(LABELS, expected[at].tolist(), strict=True))
-        of_page = shown_in(page_of_server(predictor, {"texts": [text], "pairs": pair and [pair], "layers": "1",
-                                                      "heads": "1", "attribution": False}, serve))  # fmt: skip
+        options = {"layers": "1", "heads": "1", "attribution": False}
+        asked = {"texts": [text], "pairs": pair and [pair], "view": "heads", "options": options}
+        of_page = shown_in(page_of_server(predictor, asked, serve))
         for said in (predicted[at], served[at]):
             assert said["probabilities"] == pytest.approx(wanted, abs=1e-5)
             assert sorted(said.get("labels", [said.get("label")])) == sorted(labels[at])
@@ -187,7 +188,7 @@ def test_probabilities_of_labels_are_not_added_up(ship_model, tmp_path):
 
 def test_a_split_is_studied(run, monkeypatch):
     seen = []
-    monkeypatch.setattr("manyheads.interpret.look.study", seen.append)
+    monkeypatch.setattr("manyheads.plugins.interpret.look.study", seen.append)
     look(config(run, split="test", rows=3, seed=1))
     assert [(one.split, one.rows) for one in seen] == [("test", 3)]
 

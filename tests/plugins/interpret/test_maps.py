@@ -16,7 +16,10 @@ from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import encode
 from manyheads.inference.folder import load
-from manyheads.interpret.maps import (
+from manyheads.layout import Packed, Padded
+from manyheads.nn import Classifier, assemble
+from manyheads.nn.attention import attend, attention_weights
+from manyheads.plugins.interpret.maps import (
     SPACE,
     Head,
     answer_batch,
@@ -28,9 +31,6 @@ from manyheads.interpret.maps import (
     with_silence,
     without_head,
 )
-from manyheads.layout import Packed, Padded
-from manyheads.nn import Classifier, assemble
-from manyheads.nn.attention import attend, attention_weights
 
 IDS = torch.tensor([2, 6, 9, 11, 7, 3])
 

@@ -13,10 +13,10 @@ from manyheads.data.batches import Batch
 from manyheads.data.rows import Rows
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.interpret import statistics as module
-from manyheads.interpret.maps import batches, look_at_batch, tokens_of
-from manyheads.interpret.statistics import faithfulness, how_many, noise, ranks, received
 from manyheads.layout import Packed
+from manyheads.plugins.interpret import statistics as module
+from manyheads.plugins.interpret.maps import batches, look_at_batch, tokens_of
+from manyheads.plugins.interpret.statistics import faithfulness, how_many, noise, ranks, received
 
 TEXTS = [
     "a good film",

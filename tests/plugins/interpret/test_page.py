@@ -16,9 +16,9 @@ import torch
 
 from manyheads.config import ModelConfig, PairKind
 from manyheads.inference.folder import load
-from manyheads.interpret.look import Chosen
-from manyheads.interpret.maps import LayerMaps, Word, answer_batch, layer_maps, only_batch, overheard
-from manyheads.interpret.page import SMALL, STEPS, Block, Shown, look_at, pack, shrink, write_page
+from manyheads.plugins.interpret.look import Chosen
+from manyheads.plugins.interpret.maps import LayerMaps, Word, answer_batch, layer_maps, only_batch, overheard
+from manyheads.plugins.interpret.page import SMALL, STEPS, Block, Shown, look_at, pack, shrink, write_page
 
 NASTY = "</script><script>alert(1)</script> \"double\" 'single' & <img src=x onerror=alert(2)> {{maps}}"
 NASTY += " a\u2028b\u2029c \x00\x1b"
@@ -205,7 +205,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(model_folder):
 
 
 def test_a_failure_leaves_no_page(model_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("manyheads.interpret.page.layer_maps", lambda *words: 1 / 0)
+    monkeypatch.setattr("manyheads.plugins.interpret.page.layer_maps", lambda *words: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         look_at(load(model_folder), "good", None, ALL, folder=tmp_path, source="run")
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.evaluation.intervals import mean_interval
 from manyheads.evaluation.metrics import change_of_answers, score_answers
 from manyheads.inference.classifier import TextClassifier
-from manyheads.interpret.maps import (
+from manyheads.plugins.interpret.maps import (
     Head,
     Maps,
     answer_batch,

@@ -1,0 +1,57 @@
+"""The view `heads`: the page that `look` writes of one text, for a plugin that shows it, such as the server."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from manyheads.inference.classifier import GraphNetwork, Labelled, Prediction, TextClassifier, likeliest_of
+from manyheads.plugins.interpret.attribution import attribute
+from manyheads.plugins.interpret.look import choose
+from manyheads.plugins.interpret.maps import read_words
+from manyheads.plugins.interpret.page import look_at
+
+MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
+
+
+def why_not(predictor: TextClassifier) -> str:
+    """Why nothing can be shown of this model; empty where it can."""
+    if isinstance(predictor.network, GraphNetwork):
+        return "This model is a graph for onnxruntime, whose attention cannot be read: serve the run it came from."
+    if predictor.model.is_recurrent:
+        return f"This model is recurrent (model.encoder={predictor.model.encoder.name}) and has no attention heads."
+    return ""
+
+
+def page_of(
+    predictor: TextClassifier,
+    text: str,
+    pair: str | None,
+    *,
+    answer: Prediction | Labelled,
+    source: str,
+    layers: str = "",
+    heads: str = "",
+    attribution: bool = False,
+) -> str:
+    """The page of a text or pair: maps of the heads that are chosen, and what each token adds.
+
+    Args:
+        predictor: in fp32, as `manyheads look` has it.
+        answer: what the model said of the text.
+        source: the name of the model.
+
+    Raises:
+        ValueError: no such layers or heads, too many maps for a page, or Captum is not installed.
+    """
+    chosen = choose(predictor.model, layers, heads)
+    reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
+    n_maps, n_cells = len(chosen.layers) * len(chosen.heads), sum(one**2 for one in reading.lengths)
+    if n_maps * n_cells > MOST_CELLS:
+        raise ValueError(
+            f"{n_maps} maps of {len(reading.words)} tokens are too many for a page: choose fewer layers or heads, such "
+            f"as layers={predictor.model.n_layers} and heads=1"
+        )
+    added = attribute(predictor, text, pair, label=likeliest_of(answer)) if attribution else None
+    with TemporaryDirectory() as scratch:
+        shown = {"folder": Path(scratch), "source": source, "answer": answer, "attribution": added}
+        page = look_at(predictor, text, pair, chosen, **shown)
+        return page.page.read_text(encoding="utf-8")
