@@ -1,5 +1,7 @@
 """The batches of a run, handed to Lightning."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -22,7 +24,9 @@ from manyheads.data.batches import (
     plan_steps,
 )
 from manyheads.data.cache import prepare_tokens
+from manyheads.data.opening import table_from
 from manyheads.data.rows import Splits
+from manyheads.data.sources import read_splits
 from manyheads.data.texts import read_rows
 from manyheads.data.tokens import Tokens
 
@@ -72,6 +76,39 @@ class TextData(LightningDataModule):
                 f"by data.fold=1 to {run.data.folds}, or 0 to learn from all rows"
             )
         splits = read_rows(run, with_test=run.test)
+        tokenizer, tokens = prepare_tokens(splits, run)
+        data = cls(tokens, run.batch, run.seed)
+        data.splits, data.tokenizer = splits, tokenizer
+        return data
+
+    @classmethod
+    def from_rows(
+        cls,
+        train: Any,
+        validation: Any = None,
+        test: Any = None,
+        *,
+        run: RunConfig | None = None,
+        labels: Sequence[str] = (),
+    ) -> Self:
+        """Rows that are held in memory, checked and tokenized by the settings of `run`, those of columns among them.
+
+        Args:
+            train, validation, test: each a pandas DataFrame, a `datasets.Dataset`, columns by name, or a list of
+                (text, label), of (text, second text, label) or of mappings. Without `validation` a part of train is
+                carved out, without `test` too, as for a single file.
+            labels: names of the classes, where labels are their numbers.
+
+        Raises:
+            ValueError: a mistake in the rows, in one sentence; `batch.tokens=auto`.
+        """
+        run = RunConfig() if run is None else run
+        if run.batch.is_auto:
+            raise ValueError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
+        given = {"train": train, "validation": validation, "test": test}
+        tables = {role: table_from(rows, f"rows/{role}", labels) for role, rows in given.items() if rows is not None}
+        held = {"all": tables["train"]} if len(tables) == 1 else tables
+        splits = read_splits(run.data, run.seed, held={role: partial(held.__getitem__, role) for role in held})
         tokenizer, tokens = prepare_tokens(splits, run)
         data = cls(tokens, run.batch, run.seed)
         data.splits, data.tokenizer = splits, tokenizer

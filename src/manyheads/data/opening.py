@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -148,7 +148,11 @@ def _opened(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     made, is_demo = data.source.name, data.source is Source.demo
     names, splits = (["text", "label"], demo_splits()) if is_demo else (["source", "target"], dates_splits())
     roles, notes = name_dataset_splits(splits, data, f"data={made}")
-    return {role: partial(_made, f"{made}/{name}", names, splits[name]) for role, name in roles.items()}, notes
+
+    def read(name: str) -> Table:
+        return table_from(dict(zip(names, zip(*splits[name], strict=True), strict=True)), f"{made}/{name}")
+
+    return {role: partial(read, name) for role, name in roles.items()}, notes
 
 
 def _named_splits(splits: dict[str, Any], data: DataConfig, name: str, where: str) -> tuple[Tables, list[str]]:
@@ -210,12 +214,49 @@ def _shards(files: list[Path], data: DataConfig) -> Table:
     return joined([read_file(file, large=large, cache=cache_folder(data)) for file in files])
 
 
-def _made(source: str, names: list[str], rows: list[tuple[str, str]]) -> Table:
-    """A table of generated rows of two columns."""
+def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> Table:
+    """Rows that are held in memory as a table.
+
+    Args:
+        rows: a pandas DataFrame, a `datasets.Dataset`, columns by name, or a list: of mappings by name, of pairs of a
+            text and its label, of triples of two texts and their label, or of texts.
+        classes: their names, where labels are numbers of them.
+
+    Raises:
+        ValueError: they are none of these, or columns differ in length.
+    """
     from manyheads.data.column import in_memory
 
-    cells = {name: in_memory([row[at] for row in rows]) for at, name in enumerate(names)}
-    return Table(names, cells.__getitem__, range(1, len(rows) + 1), source)
+    if hasattr(rows, "features") and hasattr(rows, "with_format"):
+        return table_of(rows, source)
+    if hasattr(rows, "columns") and hasattr(rows, "isna"):  # of pandas, without importing it
+        held = rows.astype(object).where(~rows.isna(), None)
+        found = {str(name): held[name].tolist() for name in rows.columns}
+    elif isinstance(rows, Mapping):
+        found = {str(name): one.tolist() if hasattr(one, "tolist") else list(one) for name, one in rows.items()}
+    else:
+        found = _columns_of(list(rows), source)
+    lengths = {name: len(cells) for name, cells in found.items()}
+    if len({*lengths.values()}) != 1:
+        raise ValueError(f"{source} has columns of different lengths, {lengths}: give each row a cell in each")
+    cells = {name: in_memory(one) for name, one in found.items()}
+    named = {"label": [*classes]} if classes else {}
+    return Table([*cells], cells.__getitem__, range(1, max(lengths.values()) + 1), source, named)
+
+
+def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
+    """The columns of a list of rows, by name."""
+    if rows and all(isinstance(one, Mapping) for one in rows):
+        names = dict.fromkeys(name for one in rows for name in one)
+        return {str(name): [one.get(name) for one in rows] for name in names}
+    if rows and all(isinstance(one, str) for one in rows):
+        return {"text": rows}
+    for names in (["text", "label"], ["text", "text_pair", "label"]):
+        if rows and all(isinstance(one, tuple | list) and len(one) == len(names) for one in rows):
+            return {name: [one[at] for one in rows] for at, name in enumerate(names)}
+    raise ValueError(
+        f"{source} holds no rows that can be read: give a DataFrame, columns by name, or a list of (text, label)"
+    )
 
 
 def parts_of(table: Table, data: DataConfig, *, typed: bool) -> dict[str, Callable[[], Table]]:

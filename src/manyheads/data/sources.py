@@ -55,7 +55,13 @@ Answer = Any  # the name of a class, a tuple of those of all labels of a row, or
 
 
 def read_splits(
-    data: DataConfig, seed: int, *, task: Task = Task.classify, with_test: bool = True, with_unread: bool = False
+    data: DataConfig,
+    seed: int,
+    *,
+    task: Task = Task.classify,
+    with_test: bool = True,
+    with_unread: bool = False,
+    held: Tables | None = None,
 ) -> Splits:
     """The splits of a run, checked; a missing validation split is carved out of train by `data.split_seed`, or `seed`.
 
@@ -66,10 +72,13 @@ def read_splits(
     all of them are train, and validation, too, unless it has a split of its own. The test split is left unread.
     `data.train_share` thins what is learnt from alone: not where `data.fold` is null, as every row is then judged.
 
+    Args:
+        held: tables in the place of those that `data` names.
+
     Raises:
         ValueError: one sentence that names the file and the row, or the setting, and the remedy.
     """
-    tables, notes = open_tables(data)
+    tables, notes = open_tables(data) if held is None else (held, list[str]())
     tables = {role: cache(read) for role, read in tables.items()}
     of_run, seed = seed, seed if data.split_seed is None else data.split_seed
     whole = "all" if "all" in tables else "train"

@@ -1,0 +1,75 @@
+"""Rows that are held in memory: whatever they come as, a run learns from the same tokens as from a file of them."""
+
+import csv
+
+import pandas
+import pytest
+import torch
+
+from manyheads import TextData, compose
+from manyheads.data.opening import table_from
+
+ROWS = [(f"{'good' if at % 3 else 'bad'} film number {at}", "yes" if at % 3 else "no") for at in range(60)]
+COLUMNS = {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]}
+
+
+def dataset():
+    import datasets
+
+    return datasets.Dataset.from_dict(COLUMNS)
+
+
+KINDS = {
+    "pairs": lambda: ROWS,
+    "lists": lambda: [[*row] for row in ROWS],
+    "columns": lambda: COLUMNS,
+    "mappings": lambda: [{"text": text, "label": label} for text, label in ROWS],
+    "DataFrame": lambda: pandas.DataFrame(COLUMNS),
+    "Dataset": dataset,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_read_as_from_a_file(kind, tmp_path):
+    file = tmp_path / "rows.csv"
+    with file.open("w", newline="") as opened:
+        csv.writer(opened).writerows([("text", "label"), *ROWS])
+    run = compose("train", [f"data.path={file}", f"data.cache={tmp_path}"])
+    ours, theirs = TextData.from_rows(KINDS[kind](), run=run), TextData.from_run(run)
+    assert ours.splits is not None
+    assert theirs.splits is not None
+    assert ours.splits.labels == theirs.splits.labels == ["no", "yes"]
+    assert ours.tokens.keys() == theirs.tokens.keys() == {"train", "validation", "test"}
+    for name, tokens in theirs.tokens.items():
+        assert torch.equal(ours.tokens[name].ids_N, tokens.ids_N), name
+        assert torch.equal(ours.tokens[name].labels, tokens.labels), name
+
+
+def test_numbers_of_classes_get_their_names_and_splits_stay_apart():
+    data = TextData.from_rows(
+        [("a film", 1), ("a book", 0)] * 20, [("a film", 0)], [("a book", 1)], labels=["no", "yes"]
+    )
+    assert data.splits is not None
+    assert data.splits.labels == ["no", "yes"]
+    assert [len(data.tokens[name]) for name in ("train", "validation", "test")] == [40, 1, 1]
+    assert data.tokens["validation"].labels.tolist() == [0]
+
+
+def test_a_missing_cell_is_a_mistake_of_its_row():
+    frame = pandas.DataFrame({"text": ["a", None, "c"] * 10, "label": ["x", "y", "x"] * 10})
+    with pytest.raises(ValueError, match=r"rows/train, row 2: the text is empty"):
+        TextData.from_rows(frame)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([], "rows holds no rows that can be read"),
+        ([("a", "b", "c", "d")], "rows holds no rows that can be read"),
+        ([("a", "b"), "c"], "rows holds no rows that can be read"),
+        ({"text": ["a"], "label": []}, "rows has columns of different lengths"),
+    ],
+)
+def test_what_is_no_table_is_refused(rows, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        table_from(rows, "rows")
