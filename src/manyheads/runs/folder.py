@@ -18,7 +18,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.distributed.ranks import job_name, this_process
 
 MOST_BYTES = 2**28  # of a JSON file

@@ -31,7 +31,7 @@ from prometheus_client import (
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.config import ServeConfig
 from manyheads.config.fields import one_of, show
 from manyheads.plugin import VERSION, Part

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from safetensors.torch import load_file
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.config import Member, OnBadRow, Precision, ServeConfig
 from manyheads.config.fields import from_plain
 from manyheads.config.plugins import use_of_parent

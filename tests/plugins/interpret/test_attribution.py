@@ -22,8 +22,9 @@ from manyheads.plugins.interpret.attribution import (
     write_attribution,
 )
 from manyheads.plugins.interpret.config import LookConfig
-from manyheads.plugins.interpret.look import NO_CAPTUM, look
+from manyheads.plugins.interpret.look import look
 from manyheads.plugins.interpret.page import Shown, write_page
+from manyheads.plugins.interpret.shown import NO_CAPTUM
 
 pytest.importorskip("captum")
 

@@ -9,9 +9,9 @@ from manyheads.config import DataConfig, Long
 from manyheads.data.rows import Rows
 from manyheads.inference.folder import load
 from manyheads.plugins.interpret.attribution import from_word_vectors
-from manyheads.plugins.interpret.look import Chosen
 from manyheads.plugins.interpret.maps import answer_batch, batches, look_at_batch, tokens_of
 from manyheads.plugins.interpret.page import look_at, read_words
+from manyheads.plugins.interpret.shown import Chosen
 from manyheads.plugins.interpret.statistics import head_statistics, noise, received
 
 TEXTS = ["good bad " * 12, "a film", "so " * 11 + "fine", "the very awful film not good " * 9]

@@ -33,8 +33,9 @@ from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.fit import fit_linear
 from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.config import LookConfig
-from manyheads.plugins.interpret.look import choose, look
+from manyheads.plugins.interpret.look import look
 from manyheads.plugins.interpret.page import Shown, write_page
+from manyheads.plugins.interpret.shown import choose
 from manyheads.serving.worker import look as page_of_server
 from manyheads.serving.worker import opened
 from manyheads.serving.worker import predicted as predicted_by_server

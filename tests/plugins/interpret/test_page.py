@@ -16,9 +16,9 @@ import torch
 
 from manyheads.config import ModelConfig, PairKind
 from manyheads.inference.folder import load
-from manyheads.plugins.interpret.look import Chosen
 from manyheads.plugins.interpret.maps import LayerMaps, Word, answer_batch, layer_maps, only_batch, overheard
 from manyheads.plugins.interpret.page import SMALL, STEPS, Block, Shown, look_at, pack, shrink, write_page
+from manyheads.plugins.interpret.shown import Chosen
 
 NASTY = "</script><script>alert(1)</script> \"double\" 'single' & <img src=x onerror=alert(2)> {{maps}}"
 NASTY += " a\u2028b\u2029c \x00\x1b"

@@ -4,9 +4,9 @@ import pytest
 
 from manyheads.config import DataConfig, ModelConfig, PairKind
 from manyheads.inference.folder import load
-from manyheads.plugins.interpret.look import Chosen
 from manyheads.plugins.interpret.maps import answer_batch, layer_maps, only_batch, overheard
 from manyheads.plugins.interpret.page import look_at
+from manyheads.plugins.interpret.shown import Chosen
 
 TEXT = 'a good <script>alert(1)</script> film\u2028so "fine"'
 

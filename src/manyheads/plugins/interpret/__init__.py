@@ -33,7 +33,7 @@ HEADS = Part(
         },
         "labels": {"layers": "Layers", "heads": "Heads", "attribution": "what each token adds"},
         "why_not": "manyheads.plugins.interpret.view:why_not",
-        "digests": "manyheads.plugins.interpret.look:digests",
+        "digests": "manyheads.plugins.interpret.shown:digests",
     },
 )
 PLUGIN = Plugin("interpret", verbs=(LOOK,), parts=(HEADS,), presets=Path(__file__).parent / "conf")

@@ -25,9 +25,8 @@ from manyheads.data.rows import Known
 from manyheads.inference.classifier import TextClassifier, likeliest_of
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
-from manyheads.plugins.interpret.look import NO_CAPTUM
 from manyheads.plugins.interpret.maps import look_at_batch, only_batch, places, read_words
-from manyheads.plugins.interpret.page import short
+from manyheads.plugins.interpret.shown import NO_CAPTUM, short
 from manyheads.plugins.interpret.statistics import received
 from manyheads.runs.folder import put_json
 from manyheads.terminal import say

@@ -25,7 +25,6 @@ from torch.nn.functional import adaptive_max_pool2d
 from manyheads.config import Long
 from manyheads.evaluation.report import templates
 from manyheads.inference.classifier import Labelled, Prediction, TextClassifier, likeliest_of
-from manyheads.plugins.interpret.look import Chosen, digests, viewer
 from manyheads.plugins.interpret.maps import (
     Call,
     LayerMaps,
@@ -37,6 +36,7 @@ from manyheads.plugins.interpret.maps import (
     overheard,
     read_words,
 )
+from manyheads.plugins.interpret.shown import Chosen, digests, viewer
 from manyheads.runs.folder import refuse_unwritable, replace_file
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ LISTED = 5  # classes named beside the text
 HEADLINE = 60  # letters of the title at most
 LONG = 240  # letters from which a text is set smaller
 JSON_ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-LETTERS = 18  # most of a token
 
 
 @dataclass(slots=True)
@@ -274,8 +273,3 @@ def _headline(text: str) -> str:
         return words
     first = words[:HEADLINE].rpartition(" ")[0] or words[: HEADLINE - 1]  # a text of one word is cut within it
     return f"{first}\u2026"
-
-
-def short(text: str, most: int = LETTERS) -> str:
-    """At most so many letters of a text."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

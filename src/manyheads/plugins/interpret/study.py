@@ -15,8 +15,8 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.report import Page, Section, Table, write_page
 from manyheads.inference.classifier import TextClassifier
-from manyheads.plugins.interpret.look import choose
 from manyheads.plugins.interpret.maps import tokens_of
+from manyheads.plugins.interpret.shown import choose
 from manyheads.plugins.interpret.statistics import (
     FIGURES,
     N_DRAWS,

@@ -5,9 +5,9 @@ from tempfile import TemporaryDirectory
 
 from manyheads.inference.classifier import GraphNetwork, Labelled, Prediction, TextClassifier, likeliest_of
 from manyheads.plugins.interpret.attribution import attribute
-from manyheads.plugins.interpret.look import choose
 from manyheads.plugins.interpret.maps import read_words
 from manyheads.plugins.interpret.page import look_at
+from manyheads.plugins.interpret.shown import choose
 
 MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.config import Accelerator, Resume
 from manyheads.config.fields import show
 from manyheads.plugin import Shared
