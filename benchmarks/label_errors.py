@@ -19,8 +19,8 @@ import numpy as np
 from machine import machine
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.facts import likely_wrong, out_of_fold
 from manyheads.evaluation.intervals import plain, share_interval
+from manyheads.plugins.judge.facts import likely_wrong, out_of_fold
 
 SHARE, ROWS, SEEDS, FOLDS = 0.03, 8000, (0, 1, 2), 5
 

@@ -128,21 +128,9 @@ def test_a_run_that_misses_ends_with_3_and_keeps_everything(there, capsys):
     assert (there / "run" / "summary.json").read_bytes() == before
 
 
-def test_evaluate_and_compare_are_gates(there, capsys):
+def test_evaluate_is_a_gate(there):
     assert main(["evaluate", "run=run", "hardware=cpu", "require=[loss>0,accuracy.high<=1]"]) == 0
     assert main(["evaluate", "run=run", "hardware=cpu", "require=[loss<0]"]) == 3
-    two = ["compare", "runs=[run,run/model]", "hardware=cpu"]
-    assert main([*two, "output=one", "require=[change.accuracy>=0,accuracy<=1]"]) == 0
-    assert main([*two, "output=two", "require=[change.accuracy.low>0]"]) == 3
-    assert (there / "two" / "compare.json").is_file()
-    assert "change.accuracy.low" in capsys.readouterr().err
-
-
-def test_a_figure_of_labels_alone_is_refused_before_anything_is_answered(there, capsys):
-    two = ["compare", "runs=[run,run/model]", "hardware=cpu", "output=never-compared"]
-    assert main([*two, "require=[change.micro_precision>0]"]) == 2
-    assert "change.micro_precision>0 names no figure" in capsys.readouterr().err
-    assert not (there / "never-compared").exists()
 
 
 def test_folds_of_labels_are_asked_for_no_figure_of_classes(there, capsys):

@@ -55,45 +55,6 @@ VERBS = (
         UNREAD_IN_JUDGING,
     ),
     Verb(
-        "compare",
-        "manyheads.config.inference:CompareConfig",
-        "manyheads.evaluation.compare:compare",
-        "compare trained models, or anybody's predictions, on the same rows",
-        OF_RUN,
-        (
-            "manyheads compare runs=[outputs/a,outputs/b]",
-            "manyheads compare runs=[outputs/a,outputs/a/onnx,theirs.csv] data.path=new.csv",
-        ),
-        OF_TRAINING | {"ddp": "several devices, but compare uses one"},
-        UNREAD_IN_JUDGING | ONE_DEVICE,
-    ),
-    Verb(
-        "calibrate",
-        "manyheads.config.inference:CalibrateConfig",
-        "manyheads.evaluation.calibrate:calibrate",
-        "fit how far the probabilities of a trained classifier may be believed",
-        OF_RUN,
-        (
-            "manyheads calibrate run=outputs/reviews",
-            "manyheads calibrate run=outputs/reviews method=isotonic data.path=labelled.csv",
-        ),
-        OF_TRAINING | {"ddp": "several devices, but calibrate uses one"},
-        UNREAD_IN_JUDGING | ONE_DEVICE,
-    ),
-    Verb(
-        "probe",
-        "manyheads.config.inference:ProbeConfig",
-        "manyheads.evaluation.probe:probe",
-        "try how a trained classifier behaves: texts changed in small ways, and tests of your own",
-        OF_RUN,
-        (
-            "manyheads probe run=outputs/reviews",
-            "manyheads probe run=outputs/reviews tests=tests.yaml data.path=new.csv",
-        ),
-        OF_TRAINING | {"ddp": "several devices, but probe uses one"},
-        UNREAD_IN_JUDGING | ONE_DEVICE,
-    ),
-    Verb(
         "predict",
         "manyheads.config.inference:PredictConfig",
         "manyheads.inference.predict:predict",
@@ -163,21 +124,6 @@ VERBS = (
             "manyheads push run=outputs/reviews repo=me/reviews dry=true",
             "manyheads push run=outputs/reviews repo=me/reviews tag=v1",
         ),
-    ),
-    Verb(
-        "audit",
-        "manyheads.config.run:AuditConfig",
-        "manyheads.evaluation.audit:audit",
-        "look at texts and labels before training on them",
-        {"data": "demo"},
-        (
-            "manyheads audit data.path=reviews.csv data.text=review data.label=stars",
-            "manyheads audit data.path=reviews.csv data.max_length=128 output=outputs/reviews-audit",
-        ),
-        FINISHED | {"dates": "texts for texts, which have no labels"},
-        {"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
-        | dict.fromkeys(("data.folds", "data.fold"), "its own setting is folds")
-        | dict.fromkeys(LONG, "texts are counted as they are"),
     ),
     Verb(
         "ablate",

@@ -18,7 +18,6 @@ from manyheads.config import DataConfig, MergeLabels, OnBadRow, Source
 from manyheads.data.rows import Known, composed, joined, label_names, parted, spelled
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.texts import check_class_names
-from manyheads.evaluation.probe import accents
 from manyheads.linear.model import folded
 from manyheads.training.objectives import class_weights
 
@@ -115,7 +114,6 @@ def test_many_marks_on_a_letter_are_read_in_no_time():
     began = perf_counter()
     assert spelled(text).endswith("\u0323 caf\u00e9")
     assert len(folded(text)) == len(text) - 1
-    assert len(accents(text, np.random.default_rng(0))) == len("e cafe")
     assert perf_counter() - began < 10
 
 

@@ -13,8 +13,8 @@ from manyheads.data.rows import Rows, Table, Unread, script_of
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.evaluate import require_columns
 from manyheads.evaluation.evaluation import Setup
-from manyheads.evaluation.intervals import share_interval
-from manyheads.evaluation.slices import find_slices, holm
+from manyheads.evaluation.intervals import holm, share_interval
+from manyheads.evaluation.slices import find_slices
 from manyheads.runs.summary import NETWORK
 
 NAMES = ["no", "yes"]

@@ -13,7 +13,6 @@ from scipy.stats import binomtest
 from manyheads.config import (
     AbstainConfig,
     Accelerator,
-    CalibrateConfig,
     DataConfig,
     InferenceHardware,
     OutliersConfig,
@@ -22,10 +21,11 @@ from manyheads.config import (
     SetsConfig,
 )
 from manyheads.data.texts import read_rows
-from manyheads.evaluation.calibrate import calibrate
 from manyheads.inference.abstain import Rules, least_confidence, likelier, most_wrong, of_label, set_bounds
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
+from manyheads.plugins.judge.calibrate import calibrate
+from manyheads.plugins.judge.config import CalibrateConfig
 from manyheads.runs.config_file import save_run
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)

@@ -5,8 +5,6 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from manyheads.config import CalibrationMethod
-from manyheads.evaluation.calibrate import fit
 from manyheads.linear import blend as thresholds
 from manyheads.linear.blend import LARGEST, N_STEPS, STEP, best, count, no_counts
 
@@ -115,13 +113,3 @@ def test_what_is_claimed_of_a_threshold_is_what_it_gives_beyond_the_grid_too(spr
     assert claimed.right_C.tolist() == (answers & marks_nC.bool().numpy()).sum(0).tolist()
     assert float(claimed.micro_f1) == pytest.approx(f1_score(marks_nC, answers, average="micro"), abs=1e-6)
     assert written == [round(one, 6) for one in written]
-
-
-@pytest.mark.parametrize("method", CalibrationMethod)
-def test_a_label_of_every_text_and_one_of_none_stay_so_when_probabilities_are_calibrated(method):
-    logits_nC, marks_nC = torch.linspace(-9, 9, 601)[:, None].repeat(1, 2).double(), torch.zeros(601, 2)
-    marks_nC[torch.arange(601) % 100 < torch.arange(601) / 6] = 1.0
-    fitted = fit(method, logits_nC, marks_nC)
-    moved = torch.tensor(fitted.thresholds([0.0, 1.0]), dtype=torch.float64)
-    answers = given(fitted.of(logits_nC, multi=True), moved)
-    assert answers.mean(0).tolist() == [1.0, 0.0]

@@ -22,10 +22,7 @@ from typing import Any
 
 from manyheads.cli.verbs import Config
 from manyheads.config import (
-    CalibrateConfig,
-    CompareConfig,
     DataConfig,
-    EvaluateConfig,
     Long,
     Nonfinite,
     Norm,
@@ -158,11 +155,7 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
 def _why_unread(config: Config, one: Setting, value: Any) -> str:
     """Why nothing would read a setting, and what to do; empty where something does."""
     facts, data = one.facts, getattr(config, "data", None)
-    reads_own = (
-        isinstance(config, EvaluateConfig | CompareConfig | CalibrateConfig)
-        and config.data.source is Source.run
-        and not config.data.path
-    )
+    reads_own = isinstance(data, DataConfig) and data.source is Source.run and not data.path
     if reads_own and one.name.startswith("data.") and one.name != "data.source":
         return (
             "here, where evaluate reads the run's own data as training read it: name other data by data.path=, "

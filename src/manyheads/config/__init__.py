@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from manyheads.config.data import TokenizerConfig as TokenizerConfig
     from manyheads.config.data import TokenizerKind as TokenizerKind
     from manyheads.config.inference import AbstainConfig as AbstainConfig
-    from manyheads.config.inference import CalibrateConfig as CalibrateConfig
-    from manyheads.config.inference import CalibrationMethod as CalibrationMethod
-    from manyheads.config.inference import CompareConfig as CompareConfig
     from manyheads.config.inference import EvaluateConfig as EvaluateConfig
     from manyheads.config.inference import InferenceHardware as InferenceHardware
     from manyheads.config.inference import Member as Member
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from manyheads.config.inference import OutliersConfig as OutliersConfig
     from manyheads.config.inference import PredictConfig as PredictConfig
     from manyheads.config.inference import Predictions as Predictions
-    from manyheads.config.inference import ProbeConfig as ProbeConfig
     from manyheads.config.inference import ReportConfig as ReportConfig
     from manyheads.config.inference import ReportFormat as ReportFormat
     from manyheads.config.inference import RunsConfig as RunsConfig
@@ -52,7 +48,6 @@ if TYPE_CHECKING:
     from manyheads.config.model import Segments as Segments
     from manyheads.config.model import Task as Task
     from manyheads.config.model import Terms as Terms
-    from manyheads.config.run import AuditConfig as AuditConfig
     from manyheads.config.run import Claim as Claim
     from manyheads.config.run import ExplainConfig as ExplainConfig
     from manyheads.config.run import ExportConfig as ExportConfig

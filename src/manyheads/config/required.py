@@ -17,7 +17,6 @@ CONDITION = re.compile(rf"\s*([^\s<>=!,]+)\s*({'|'.join(COMPARED)})\s*(.*?)\s*")
 COMMA = re.compile(r",(?![^\[]*\])")  # outside of a list
 BOUNDS = (">", ">=", "<", "<=")
 ENDS = ("value", "low", "high")  # of a figure: itself, and the ends of its 95 % interval
-CHANGE = "change."  # of compare: the figure of the last run less that of the first
 EXAMPLE = "require=[accuracy.low>0.85,macro_f1>0.8]"
 HELP = "figures to reach, else exit code 3, such as [accuracy.low>0.85,macro_f1>0.8]; low, high: of the 95 % interval"
 
@@ -35,8 +34,6 @@ OF_TASK = {
     Task.seq2seq: ("exact_match", "token_accuracy", "loss"),
     Task.pretrain: ("masked_accuracy", "perplexity", "loss"),
 }
-OF_ANSWERS = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall")  # of compare
-OF_SETS = (*OF_ANSWERS, "micro_precision", "micro_recall")  # where a row has any number of labels
 
 
 class RequirementError(ValueError):

@@ -1,4 +1,4 @@
-"""All settings of train, audit, explain, export and push, a dataclass each; config/inference.py has other verbs."""
+"""All settings of train, explain, export and push, a dataclass each; config/inference.py has other verbs."""
 
 from enum import Enum, StrEnum
 from operator import attrgetter
@@ -170,34 +170,6 @@ class RunConfig:
                 value = attrgetter(name)(self)
                 if value != settings(RunConfig)[name].default:
                     raise ValueError(f"{name}={show(value)} does nothing with {chosen}: remove it")
-
-
-@section()
-class AuditConfig:
-    """All settings of `manyheads audit`."""
-
-    output: str = setting(
-        "", "folder of audit.html, audit.json and suspects.csv; empty: a new one under outputs/", path=True
-    )
-    overwrite: bool = setting(
-        False, "an earlier audit in output is replaced once the new one is whole; nothing else is"
-    )
-    seed: int = setting(0, "seed of carved-out splits, folds and samples", ge=0, lt=2**32)
-    sample: int = setting(20_000, "most rows of each split that are looked at, drawn", ge=100, le=1_000_000)
-    folds: int = setting(5, "parts of train, each answered by a linear model of the others", ge=2, le=50)
-    data: DataConfig = setting(DataConfig, "texts and labels")
-    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens, whose number is counted")
-
-    def __post_init__(self) -> None:
-        require(
-            self.data.source not in (Source.run, Source.dates) or bool(self.data.path),
-            f"data={self.data.source.name} has no labels to look at: name a file by data.path=<file or folder>, or "
-            "choose other data",
-        )
-        require(
-            bool(self.output) or not self.overwrite,
-            "overwrite=true does nothing without output, as each audit has a new folder then: remove it",
-        )
 
 
 class Claim(Enum):

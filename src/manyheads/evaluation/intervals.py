@@ -18,6 +18,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NO_ROWS = "there are no rows to judge: give a split that holds at least one"
 AT_ONCE = 2**16  # counts of resamples that are drawn and added up together
+FLATTEST, STEEPEST, GRID, ROUNDS = 0.02, 2.0, 25, 4  # exponents of a power law, and how finely they are tried
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 
 
@@ -285,3 +286,45 @@ def root(of: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import brentq  # which takes long to import
 
     return float(brentq(of, low, high, xtol=1e-9 * high))  # pyright: ignore[reportArgumentType]
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p-values corrected for their number, in their order: Holm (1979), "A Simple Sequentially Rejective Multiple Test
+    Procedure"."""
+    found, least = [0.0] * len(ps), 0.0
+    for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[at]))
+        found[at] = least
+    return found
+
+
+def power_law(counts_S: np.ndarray, error_RS: np.ndarray) -> np.ndarray:
+    """`(3, R)`: a, b and c of error = a + b n^-c, none of them negative, by least squares.
+
+    Figueroa et al. (2012), "Predicting Sample Size Required for Classification Performance", whose weights rise with
+    the size. For each c of a grid, which closes in on the best, a and b follow from a line.
+    """
+    weight_S, n_S = np.arange(1, len(counts_S) + 1) / len(counts_S), counts_S / counts_S.max()
+    weight_S = weight_S / weight_S.sum()
+    y_RGS, rows, found_3R = error_RS[:, None], np.arange(len(error_RS)), np.zeros((3, len(error_RS)))
+    low_R, high_R = np.full((2, len(rows)), [[FLATTEST], [STEEPEST]])
+    for _ in range(ROUNDS):
+        c_RG = low_R[:, None] * (high_R / low_R)[:, None] ** np.linspace(0, 1, GRID)
+        x_RGS = n_S ** -c_RG[..., None]
+        x_RG, y_RG = x_RGS @ weight_S, y_RGS @ weight_S
+        from_RGS = x_RGS - x_RG[..., None]
+        b_RG = np.maximum((from_RGS * y_RGS) @ weight_S / (from_RGS**2 @ weight_S), 0.0)
+        a_RG = y_RG - b_RG * x_RG
+        b_RG = np.where(a_RG < 0, (x_RGS * y_RGS) @ weight_S / (x_RGS**2 @ weight_S), b_RG)
+        a_RG = np.maximum(a_RG, 0.0)
+        best_R = ((y_RGS - a_RG[..., None] - b_RG[..., None] * x_RGS) ** 2 @ weight_S).argmin(1)
+        low_R, high_R = c_RG[rows, np.maximum(best_R - 1, 0)], c_RG[rows, np.minimum(best_R + 1, GRID - 1)]
+        found_3R = np.stack([one[rows, best_R] for one in (a_RG, b_RG, c_RG)])
+    found_3R[1] *= counts_S.max() ** found_3R[2]
+    return found_3R
+
+
+def error_at(law_3R: np.ndarray, n_rows: Any) -> np.ndarray:
+    """The error of a power law with so many training rows."""
+    a_R, b_R, c_R = law_3R
+    return a_R + b_R * n_rows**-c_R

@@ -11,7 +11,7 @@ n rows . S slices
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 from manyheads.data.rows import Rows, script_of
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding, Setup
-from manyheads.evaluation.intervals import Bools, share_interval
+from manyheads.evaluation.intervals import Bools, holm, share_interval
 from manyheads.evaluation.metrics import AnswerTally, LabelPart
 from manyheads.evaluation.report import Section, Table
 from manyheads.inference.classifier import rows_at_once
@@ -224,16 +224,6 @@ def corrected(lines: list[dict[str, Any]]) -> None:
     tested = [line for line in lines if "p" in line]
     for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
         line["p_holm"] = p
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """p-values corrected for their number, in their order: Holm (1979), "A Simple Sequentially Rejective Multiple Test
-    Procedure"."""
-    found, least = [0.0] * len(ps), 0.0
-    for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        least = max(least, min(1.0, (len(ps) - rank) * ps[at]))
-        found[at] = least
-    return found
 
 
 def _worst(stored: Stored, setup: Setup) -> list[dict[str, Any]]:

@@ -3,4 +3,5 @@
 PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "slurm": "manyheads.plugins.slurm",
     "interpret": "manyheads.plugins.interpret",
+    "judge": "manyheads.plugins.judge",
 }

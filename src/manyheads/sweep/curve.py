@@ -129,8 +129,7 @@ def fitted(rows: list[int], figures: "list[list[Interval]]", *, falls: bool) -> 
     together; of both the law is fitted to draws. `falls`: the figure is an error itself."""
     import numpy as np
 
-    from manyheads.evaluation.facts import error_at, power_law
-    from manyheads.evaluation.intervals import Z
+    from manyheads.evaluation.intervals import Z, error_at, power_law
     from manyheads.runs.summary import Interval
 
     value_SK = np.array([[one.value for one in of] for of in figures])
@@ -182,7 +181,7 @@ def drawn(rows: list[int], lines: dict[str, Line], figure: str, *, falls: bool) 
     """Means with their intervals over the training rows, and the fits up to twice as many."""
     import numpy as np
 
-    from manyheads.evaluation.facts import error_at
+    from manyheads.evaluation.intervals import error_at
     from manyheads.evaluation.report import BLUE, GREY, RED, Picture, draw
 
     picture, panels = draw(1, 1, width=7.0, height=4.2)

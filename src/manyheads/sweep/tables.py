@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from manyheads.config import Metric, TuneConfig
 from manyheads.config.fields import show_list
-from manyheads.evaluation.intervals import fold_interval, seed_interval
+from manyheads.evaluation.intervals import fold_interval, holm, seed_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.runs.folder import replace_file
 from manyheads.runs.summary import NETWORK, NO_SHARES, Interval, words_of
@@ -318,8 +318,6 @@ def _p_of_rows(runs: dict[str, Figures], first: dict[str, Figures]) -> float | N
 
 
 def _adjusted(p_values: Mapping[str, float | None]) -> dict[str, str]:
-    from manyheads.evaluation.slices import holm  # and torch with it, which `tune` does without
-
     known = {row: p for row, p in p_values.items() if p is not None}
     shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in holm(list(known.values()))]
     return dict(zip(known, shown, strict=True))

@@ -17,21 +17,20 @@ import manyheads
 from manyheads.cli import main as cli
 from manyheads.config import (
     Accelerator,
-    CalibrateConfig,
-    CalibrationMethod,
     DataConfig,
     EvaluateConfig,
     InferenceHardware,
     RunConfig,
     run_data,
 )
-from manyheads.evaluation import calibrate as verb
-from manyheads.evaluation.calibrate import calibrate, fit
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.huggingface.push import card_of
 from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
 from manyheads.linear.blend import read_calibration
+from manyheads.plugins.judge import calibrate as verb
+from manyheads.plugins.judge.calibrate import calibrate, fit
+from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
 from manyheads.runs.config_file import save_run
 from manyheads.runs.summary import Interval
 
@@ -294,3 +293,13 @@ def test_card_report_and_what_is_pushed_say_what_the_model_is_now(
         assert ("loss" in json.loads(capsys.readouterr().out)["figures"]) is (name == "late")
     assert cli.main(["report", "run=run", "format=html", "output=page.html"]) == 0
     assert "report.html: loss" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", CalibrationMethod)
+def test_a_label_of_every_text_and_one_of_none_stay_so_when_probabilities_are_calibrated(method):
+    logits_nC, marks_nC = torch.linspace(-9, 9, 601)[:, None].repeat(1, 2).double(), torch.zeros(601, 2)
+    marks_nC[torch.arange(601) % 100 < torch.arange(601) / 6] = 1.0
+    fitted = fit(method, logits_nC, marks_nC)
+    moved = torch.tensor(fitted.thresholds([0.0, 1.0]), dtype=torch.float64)
+    answers = (fitted.of(logits_nC, multi=True).sigmoid() >= moved).numpy()
+    assert answers.mean(0).tolist() == [1.0, 0.0]

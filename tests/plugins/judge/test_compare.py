@@ -14,9 +14,6 @@ from scipy.stats import binom
 
 from manyheads.config import (
     Accelerator,
-    CalibrateConfig,
-    CalibrationMethod,
-    CompareConfig,
     DataConfig,
     EvaluateConfig,
     InferenceHardware,
@@ -28,11 +25,12 @@ from manyheads.config import (
 from manyheads.data.rows import Rows, parted
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
-from manyheads.evaluation.calibrate import calibrate
-from manyheads.evaluation.compare import Judged, _words, compare, compared, mcnemar, names_of, rows_needed, verdict
 from manyheads.evaluation.evaluate import EvaluationData, evaluate
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
+from manyheads.plugins.judge.calibrate import calibrate
+from manyheads.plugins.judge.compare import Judged, _words, compare, compared, mcnemar, names_of, rows_needed, verdict
+from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod, CompareConfig
 from manyheads.runs.config_file import save_run
 
 LABELS = ["bad", "good", "so-so"]

@@ -15,13 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.config import AuditConfig
 from manyheads.config.fields import install_extra, listed, to_plain
 from manyheads.data.rows import Rows, Splits, joined, label_words, rows_of_class
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.answered import NONE
 from manyheads.evaluation.evaluation import write_answers
-from manyheads.evaluation.facts import (
+from manyheads.evaluation.report import (
+    Example,
+    Page,
+    Section,
+    Table,
+    dotted,
+    installed_versions,
+    value_sections,
+    write_page,
+)
+from manyheads.linear.fit import chosen, too_many
+from manyheads.plugins.judge.config import AuditConfig
+from manyheads.plugins.judge.facts import (
     answers_of,
     both_texts,
     learning_curve,
@@ -34,17 +45,6 @@ from manyheads.evaluation.facts import (
     scripts,
     without_rare,
 )
-from manyheads.evaluation.report import (
-    Example,
-    Page,
-    Section,
-    Table,
-    dotted,
-    installed_versions,
-    value_sections,
-    write_page,
-)
-from manyheads.linear.fit import chosen, too_many
 from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder, start_folder
 from manyheads.runs.summary import Interval
 from manyheads.terminal import say, show_files

@@ -19,9 +19,10 @@ from scipy.stats import binomtest
 from manyheads.cli import main as cli
 from manyheads.config import Terms
 from manyheads.data.rows import Rows, parted
-from manyheads.evaluation import facts
-from manyheads.evaluation.audit import Suspects, suspects_sections, write_suspects
-from manyheads.evaluation.facts import (
+from manyheads.linear.fit import chosen
+from manyheads.plugins.judge import facts
+from manyheads.plugins.judge.audit import Suspects, suspects_sections, write_suspects
+from manyheads.plugins.judge.facts import (
     error_at,
     is_card,
     is_iban,
@@ -34,7 +35,6 @@ from manyheads.evaluation.facts import (
     power_law,
     scripts,
 )
-from manyheads.linear.fit import chosen
 
 GOOD = ["a", "fine", "good", "lovely", "warm", "film", "with", "charm", "and", "wit", "that", "delights"]
 BAD = ["an", "awful", "bad", "dull", "cold", "film", "with", "gloom", "and", "noise", "that", "annoys"]
@@ -359,7 +359,7 @@ def test_the_verb(tmp_path: Path, capsys):
 
 @pytest.mark.parametrize("package", ["cleanlab", "datasketch"])
 def test_without_the_packages_the_rest_is_said(package, tmp_path, monkeypatch, capsys):
-    from manyheads.evaluation import audit
+    from manyheads.plugins.judge import audit
 
     found = audit.find_spec
     monkeypatch.setattr(audit, "find_spec", lambda name: None if name == package else found(name))

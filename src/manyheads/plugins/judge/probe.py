@@ -14,11 +14,12 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import EvaluateConfig, ProbeConfig, Task
+from manyheads.config import EvaluateConfig, Task
 from manyheads.config.fields import listed, one_of, show, to_plain
 from manyheads.data.rows import HALF, Known, Rows, joined
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
+from manyheads.plugins.judge.config import ProbeConfig
 from manyheads.runs.config_file import read_yaml
 from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder, within
 from manyheads.terminal import progress_bar, say, show_files

@@ -14,22 +14,22 @@ from zlib import crc32
 
 import numpy as np
 
-from manyheads.config import AuditConfig, Terms
+from manyheads.config import Terms
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.splits import deal_folds, shorten
 from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, marks_of
-from manyheads.evaluation.intervals import interval, plain, resamples, share_interval
+from manyheads.evaluation.intervals import error_at, interval, plain, power_law, resamples, share_interval
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import folded, linear_logits
+from manyheads.plugins.judge.config import AuditConfig
 from manyheads.runs.summary import Interval
 
 ALIKE = 0.8  # Jaccard similarity of the runs of letters of two texts
 RUN = 5  # letters
 CANDIDATES, HASHES = 0.65, 128  # their similarity by a signature of so many hashes: of candidates it is then computed
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows
-FLATTEST, STEEPEST, GRID, ROUNDS = 0.02, 2.0, 25, 4  # exponents of a power law, and how finely they are tried
 PERSONAL = {
     "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
     "payment card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
@@ -235,35 +235,3 @@ def learning_curve(
         "accuracy": [plain({"": Interval(1 - one.value, 1 - one.high, 1 - one.low)})[""] for one in errors],
         "twice": {"rows": 2 * len(train)} | plain({"": Interval(1 - more.value, 1 - more.high, 1 - more.low)})[""],
     }
-
-
-def power_law(counts_S: np.ndarray, error_RS: np.ndarray) -> np.ndarray:
-    """`(3, R)`: a, b and c of error = a + b n^-c, none of them negative, by least squares.
-
-    Figueroa et al. (2012), "Predicting Sample Size Required for Classification Performance", whose weights rise with
-    the size. For each c of a grid, which closes in on the best, a and b follow from a line.
-    """
-    weight_S, n_S = np.arange(1, len(counts_S) + 1) / len(counts_S), counts_S / counts_S.max()
-    weight_S = weight_S / weight_S.sum()
-    y_RGS, rows, found_3R = error_RS[:, None], np.arange(len(error_RS)), np.zeros((3, len(error_RS)))
-    low_R, high_R = np.full((2, len(rows)), [[FLATTEST], [STEEPEST]])
-    for _ in range(ROUNDS):
-        c_RG = low_R[:, None] * (high_R / low_R)[:, None] ** np.linspace(0, 1, GRID)
-        x_RGS = n_S ** -c_RG[..., None]
-        x_RG, y_RG = x_RGS @ weight_S, y_RGS @ weight_S
-        from_RGS = x_RGS - x_RG[..., None]
-        b_RG = np.maximum((from_RGS * y_RGS) @ weight_S / (from_RGS**2 @ weight_S), 0.0)
-        a_RG = y_RG - b_RG * x_RG
-        b_RG = np.where(a_RG < 0, (x_RGS * y_RGS) @ weight_S / (x_RGS**2 @ weight_S), b_RG)
-        a_RG = np.maximum(a_RG, 0.0)
-        best_R = ((y_RGS - a_RG[..., None] - b_RG[..., None] * x_RGS) ** 2 @ weight_S).argmin(1)
-        low_R, high_R = c_RG[rows, np.maximum(best_R - 1, 0)], c_RG[rows, np.minimum(best_R + 1, GRID - 1)]
-        found_3R = np.stack([one[rows, best_R] for one in (a_RG, b_RG, c_RG)])
-    found_3R[1] *= counts_S.max() ** found_3R[2]
-    return found_3R
-
-
-def error_at(law_3R: np.ndarray, n_rows: Any) -> np.ndarray:
-    """The error of a power law with so many training rows."""
-    a_R, b_R, c_R = law_3R
-    return a_R + b_R * n_rows**-c_R

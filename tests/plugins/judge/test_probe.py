@@ -4,6 +4,7 @@ import json
 import re
 from itertools import product
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from manyheads.config import Accelerator, InferenceHardware, ProbeConfig, run_data
+from manyheads.config import Accelerator, InferenceHardware, run_data
 from manyheads.data.rows import Rows
 from manyheads.evaluation.intervals import share_interval
-from manyheads.evaluation.probe import CHANGES, Check, cases_of, probe, read_tests
 from manyheads.inference.folder import load
+from manyheads.plugins.judge.config import ProbeConfig
+from manyheads.plugins.judge.probe import CHANGES, Check, accents, cases_of, probe, read_tests
 from tests.conftest import WORDS
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -174,3 +176,10 @@ def run(model_folder: Path, tmp_path: Path) -> Path:
 
     shutil.copytree(model_folder, tmp_path / "run")
     return tmp_path / "run"
+
+
+def test_many_marks_on_a_letter_are_taken_away_in_no_time() -> None:
+    text = "e" + "\u0301\u0323" * 75_000 + " cafe\u0301"
+    began = perf_counter()
+    assert len(accents(text, np.random.default_rng(0))) == len("e cafe")
+    assert perf_counter() - began < 10

@@ -12,10 +12,11 @@ from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import CalibrateConfig, CalibrationMethod, EvaluateConfig, Task
+from manyheads.config import EvaluateConfig, Task
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import require_new
 from manyheads.inference.format import CALIBRATION, CARD, MORE, OF_HUB, open_folder, read_thresholds, run_folder
+from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
 from manyheads.runs.folder import Results, put, refuse_kept, refuse_unwritable, replace_folder
 from manyheads.runs.summary import Interval, read_summary, words_of
 from manyheads.terminal import progress_bar, say

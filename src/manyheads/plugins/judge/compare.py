@@ -16,15 +16,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import CalibrationMethod, CompareConfig, EvaluateConfig, MergeLabels, Task
+from manyheads.config import EvaluateConfig, MergeLabels, Task
 from manyheads.config.fields import listed, show, to_plain
-from manyheads.config.required import CHANGE, OF_ANSWERS, OF_SETS, bounds_of, check_reached
+from manyheads.config.required import bounds_of, check_reached
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
 from manyheads.data.table import Table, coded, require_whole, taken
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.inference.abstain import learnt_texts
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
+from manyheads.plugins.judge.config import CHANGE, OF_ANSWERS, OF_SETS, CalibrationMethod, CompareConfig
 from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder
 from manyheads.runs.summary import names_of
 from manyheads.terminal import progress_bar, say, show_files
@@ -240,9 +241,8 @@ def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config:
 
 def compared(judged: list[Judged], data: EvaluationData, labels: list[str], config: CompareConfig) -> dict[str, Any]:
     """Figures of every model, and of every two the differences, McNemar's test, and the rows that would tell them."""
-    from manyheads.evaluation.intervals import plain
+    from manyheads.evaluation.intervals import holm, plain
     from manyheads.evaluation.metrics import change_of_answers, score_answers
-    from manyheads.evaluation.slices import holm
 
     truth = truth_of(data, len(labels))
     models = {one.name: plain(score_answers(truth, one.answers, len(labels))) for one in judged}
