@@ -5,7 +5,6 @@ from manyheads.plugin import (
     LONG,
     OF_RUN,
     OF_TRAINING,
-    ONE_DEVICE,
     TRAINING,
     UNREAD_IN_JUDGING,
     Plugin,
