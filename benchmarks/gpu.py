@@ -27,7 +27,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from manyheads.config import BatchConfig, HardwareConfig, ModelConfig, OptimConfig, Pooling, Positions, RunConfig
+from manyheads.config import BatchConfig, HardwareConfig, ModelConfig, OptimConfig, RunConfig
 from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
@@ -76,8 +76,8 @@ class Size:
             d_k=d_head,
             d_v=d_head,
             d_ff=4 * self.d_model,
-            positions=Positions.learned,
-            pooling=Pooling.first,
+            positions="learned",
+            pooling="first",
             dropout=0.1,
             dropout_tokens=0.0,
         )

@@ -38,7 +38,7 @@ from contestants.tables import fill_document, markdown
 from machine import machine
 from prediction import read, spread
 
-from manyheads.config import Placement, Pooler, Pooling
+from manyheads.config import Placement, Pooler
 from manyheads.inference.folder import save
 from manyheads.nn import assemble
 
@@ -97,7 +97,7 @@ def made(data: Path, run: Path) -> tuple[Path, list[str]]:
     torch.manual_seed(0)
     tokenizer, texts = read(data)
     base = our_run(SHAPES["256"], Text("ag_news_10k", 512))
-    model = replace(base.model, placement=Placement.post, pooling=Pooling.first, pooler=Pooler.tanh)
+    model = replace(base.model, placement=Placement.post, pooling="first", pooler=Pooler.tanh)
     classifier = assemble(model, vocab_size=tokenizer.get_vocab_size(), n_classes=4, max_length=512)
     torch.nn.init.normal_(classifier.head.weight)  # answers that differ from text to text
     labels = ["world", "sports", "business", "science"]

@@ -4,7 +4,6 @@ reference of all settings from the fields that declare them."""
 import os
 import re
 from collections.abc import Iterator
-from enum import EnumType
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -12,7 +11,7 @@ from mkdocs.structure.files import File, Files
 
 from manyheads.cli.verbs import VERBS, choices, settings_of
 from manyheads.config.facts import Setting
-from manyheads.config.fields import KIND_WORDS, show, unwrap
+from manyheads.config.fields import KIND_WORDS, choices_of, show, unwrap
 
 ROOT = Path(__file__).parents[1]
 HOME = {  # pages that lie outside of docs/
@@ -98,8 +97,8 @@ def values(one: Setting) -> Iterator[str]:
     """What may be typed."""
     kind, may_be_null = unwrap(one.kind)
     inner = get_args(kind)[0] if get_origin(kind) is list else kind
-    if isinstance(inner, EnumType):
-        yield ", ".join(f"`{name}`" for name in inner.__members__)
+    if choices_of(one):
+        yield ", ".join(f"`{name}`" for name in choices_of(one))
     elif inner in KIND_WORDS:
         yield KIND_WORDS[inner]
     yield from one.facts.limits()

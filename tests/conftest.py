@@ -171,14 +171,13 @@ def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig |
     """Save an untrained model that answers texts by texts, whose answers end sooner or later; the same every time."""
     import torch
 
-    from manyheads.config import EncoderKind
     from manyheads.inference.folder import save
     from manyheads.nn.language_models import assemble_seq2seq
 
     torch.manual_seed(2)
     data = data or DataConfig(max_length=12, text="source")
     shape = ModelConfig(
-        encoder=EncoderKind[encoder], n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=4, d_ff=24
+        encoder=encoder, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=4, d_ff=24
     )  # fmt: skip
     seq2seq = assemble_seq2seq(shape, vocab_size=len(SPECIAL) + len(WORDS), max_length=data.max_length)
     torch.nn.init.normal_(seq2seq.head.weight)

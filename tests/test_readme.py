@@ -24,6 +24,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import top_help
 from manyheads.cli.verbs import VERBS, settings_of
 from manyheads.config import Accelerator, Resume, RunConfig, Source
+from manyheads.config.fields import choices_of
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ("quickstart", "data", "models", "training", "evaluation", "interpretation", "presets", "library")
@@ -416,8 +417,9 @@ def test_settings_in_the_text_compose(setting, reader):
     name, _, value = setting.partition("=")
     verbs = [verb for verb, about in VERBS.items() if name in about.groups or known(name, settings_of(verb))]
     assert verbs, f"{name} is no setting"
-    kinds = {verb: getattr(settings_of(verb).get(name), "kind", None) for verb in verbs}
-    verbs = [verb for verb in verbs if value in getattr(kinds[verb], "__members__", [value])] or verbs
+    its = {verb: settings_of(verb).get(name) for verb in verbs}
+    choices = {verb: choices_of(one) if one else [] for verb, one in its.items()}
+    verbs = [verb for verb in verbs if value in (choices[verb] or [value])] or verbs
     one = VERBS[verbs[0]].settings().get(name)
     more = ["data.folds=5"] if one and one.facts.needs == "folds" else []
     compose(verbs[0], [*NEEDED.get(verbs[0], []), *more, setting])

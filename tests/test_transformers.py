@@ -15,20 +15,14 @@ from safetensors.torch import load_file
 from tokenizers import processors
 from torch.nn import functional as F
 
+from manyheads import plugin
 from manyheads.cli.main import main
 from manyheads.config import (
-    Activation,
     DataConfig,
-    EncoderKind,
     ModelConfig,
-    Norm,
-    Normaliser,
     PairKind,
     Placement,
     Pooler,
-    Pooling,
-    Positions,
-    Score,
     Segments,
 )
 from manyheads.config.fields import to_plain
@@ -47,33 +41,33 @@ BASE = SHAPE
 SQUARE = replace(BASE, d_k=8, d_v=8)
 SHAPES: dict[str, ModelConfig] = {
     "default": BASE,
-    **{f"score {one.name}": replace(BASE, score=one) for one in Score},
-    **{f"normaliser {one.name}": replace(BASE, normaliser=one) for one in Normaliser},
-    **{f"positions {one.name}": replace(BASE, positions=one) for one in Positions},
-    **{f"pooling {one.name}": replace(BASE, pooling=one) for one in Pooling},
-    "windows and scores by layer": replace(BASE, windows=[2, 0], scores=[Score.cosine, Score.general]),
+    **{f"score {one}": replace(BASE, score=one) for one in plugin.names("score")},
+    **{f"normaliser {one}": replace(BASE, normaliser=one) for one in plugin.names("normaliser")},
+    **{f"positions {one}": replace(BASE, positions=one) for one in plugin.names("positions")},
+    **{f"pooling {one}": replace(BASE, pooling=one) for one in plugin.names("pooling")},
+    "windows and scores by layer": replace(BASE, windows=[2, 0], scores=["cosine", "general"]),
     "causal, shared keys": replace(BASE, causal=True, n_kv_heads=1),
-    "rotary in windows": replace(BASE, positions=Positions.rotary, window=1, rotary_base_window=50.0, qk_norm=True),
+    "rotary in windows": replace(BASE, positions="rotary", window=1, rotary_base_window=50.0, qk_norm=True),
     "nothing projected": replace(SQUARE, project=False, project_output=False),
     "post-norm": replace(BASE, placement=Placement.post, norm_eps=1e-12, bias=False),
-    "rms both": replace(BASE, placement=Placement.both, norm=Norm.rms, activation=Activation.swiglu),
+    "rms both": replace(BASE, placement=Placement.both, norm="rms", activation="swiglu"),
     "narrow words": replace(BASE, d_embedding=6, norm_embedding=True, pooler=Pooler.gelu_norm),
     "segments always": replace(BASE, segments=Segments.always),
     "MiniLM's, pooled by the mean": replace(
-        SQUARE, placement=Placement.post, positions=Positions.learned, segments=Segments.always, norm_eps=1e-12
+        SQUARE, placement=Placement.post, positions="learned", segments=Segments.always, norm_eps=1e-12
     ),
-    "gru": ModelConfig(encoder=EncoderKind.gru, n_layers=2, d_model=16, positions=Positions.none),
+    "gru": ModelConfig(encoder="gru", n_layers=2, d_model=16, positions="none"),
     "lstm with attention": ModelConfig(
-        encoder=EncoderKind.lstm, d_model=16, bidirectional=False, pooling=Pooling.attention, score=Score.additive,
-        positions=Positions.none,
+        encoder="lstm", d_model=16, bidirectional=False, pooling="attention", score="additive",
+        positions="none",
     ),
 }  # fmt: skip
 PAIRS: dict[str, ModelConfig] = {
     "joint": BASE,
     "with matches": replace(BASE, matches=True),
     "without segments": replace(BASE, segments=Segments.never, matches=True),
-    "read apart": replace(BASE, pair=PairKind.cross, matches=True, positions=Positions.rotary),
-    "gru": ModelConfig(encoder=EncoderKind.gru, d_model=16, positions=Positions.none, matches=True),
+    "read apart": replace(BASE, pair=PairKind.cross, matches=True, positions="rotary"),
+    "gru": ModelConfig(encoder="gru", d_model=16, positions="none", matches=True),
 }
 
 

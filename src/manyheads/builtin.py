@@ -1,5 +1,7 @@
 """What core itself adds to the registry: names of its code alone, which is imported on first use."""
 
+from typing import Any
+
 from manyheads.plugin import (
     FINISHED,
     LONG,
@@ -7,6 +9,7 @@ from manyheads.plugin import (
     OF_TRAINING,
     TRAINING,
     UNREAD_IN_JUDGING,
+    Part,
     Plugin,
     Verb,
 )
@@ -188,4 +191,48 @@ VERBS = (
     ),
 )
 
-PLUGIN = Plugin("core", verbs=VERBS)
+
+def block(kind: str, name: str, make: str, **facts: Any) -> Part:
+    """A block of nn/, without options."""
+    return Part(kind, name, f"manyheads.nn.{make}" if not make.startswith("torch") else make, {}, facts)
+
+
+RECURRENT = {
+    "poolings": {"attention": "manyheads.nn.recurrent:state_pooling"},
+    "describe": "manyheads.nn.recurrent:describe",
+    "flops": "manyheads.nn.recurrent:flops",
+    "flops_of_answer": "manyheads.nn.recurrent:flops_of_answer",
+}
+BLOCKS = (  # docs/extending.md says what the facts of each kind mean
+    block("encoder", "transformer", "assemble:transformer", has_heads=True),
+    block("encoder", "gru", "recurrent:encoder", **RECURRENT),
+    block("encoder", "lstm", "recurrent:encoder", **RECURRENT),
+    block("score", "scaled_dot", "attention:ScaledDot"),
+    block("score", "dot", "attention:Dot"),
+    block("score", "cosine", "attention:Cosine"),
+    block("score", "additive", "attention:Additive", maps_query=True, maps_key="kv_heads", is_sum=True),
+    block("score", "general", "attention:General", maps_query=True),
+    block("score", "concat", "attention:Concat", maps_query=True, maps_key="n_heads", is_sum=True),
+    block("score", "distance", "attention:Distance"),
+    block("normaliser", "softmax", "attention:softmax"),
+    block("normaliser", "sigmoid", "attention:sigmoid"),
+    block("normaliser", "sparsemax", "attention:sparsemax"),
+    block("normaliser", "entmax15", "attention:entmax15"),
+    block("activation", "relu", "torch.nn.functional:relu"),
+    block("activation", "gelu", "torch.nn.functional:gelu"),
+    block("activation", "geglu", "torch.nn.functional:gelu", gated=True),
+    block("activation", "swiglu", "torch.nn.functional:silu", gated=True),
+    block("positions", "none", "torch.nn:Identity", enters="nothing", unbounded=True),
+    block("positions", "sinusoidal", "embeddings:SinusoidalPositions"),
+    block("positions", "learned", "embeddings:LearnedPositions"),
+    block("positions", "rotary", "embeddings:Rotary", enters="queries", turns_pairs=True),
+    block("positions", "alibi", "embeddings:Alibi", enters="scores", unbounded=True),
+    block("norm", "layer", "transformer:layer_norm"),
+    block("norm", "rms", "transformer:rms_norm"),
+    block("pooling", "mean", "classifier:mean"),
+    block("pooling", "first", "classifier:first", reads_first=True),
+    block("pooling", "max", "classifier:maximum"),
+    block("pooling", "attention", "classifier:AttentionPooling", flops=4),
+)
+
+PLUGIN = Plugin("core", verbs=VERBS, parts=BLOCKS)

@@ -27,7 +27,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
-from manyheads.config import ModelConfig, Positions
+from manyheads.config import ModelConfig
 from manyheads.config.facts import require
 from manyheads.config.fields import from_plain
 from manyheads.config.model import MOST_TABLE
@@ -35,7 +35,6 @@ from manyheads.layout import Layout, Packed
 from manyheads.nn import Alibi, Encoder, MultiHeadAttention, Rotary, SinusoidalPositions, assemble
 
 KIND = "manyheads"
-TABLES = (Positions.sinusoidal, Positions.learned, Positions.rotary)  # these have no positions beyond the last
 INITIALISED = "_is_hf_initialized"  # by this mark transformers leaves a tensor as it is
 
 
@@ -156,7 +155,7 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
         layout = packed(keep_BL)
         most = self.config.max_position_embeddings
         require(
-            layout.longest <= most or self.config.architecture().positions not in TABLES,
+            layout.longest <= most or bool(self.config.architecture().facts("positions").get("unbounded")),
             f"a text has {layout.longest} tokens, but the model knows {most} positions: let the tokenizer cut texts by "
             "truncation=True",
         )

@@ -4,7 +4,6 @@ import re
 import shutil
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from typing import get_type_hints
 
 import pytest
@@ -18,6 +17,7 @@ from manyheads.cli.hydra import composed, values_of
 from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset_folders, schema_of, settings_of
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.facts import having, settings
+from manyheads.config.fields import choices_of
 
 FILES = sorted(file for folder in preset_folders() for file in folder.rglob("*.yaml"))
 NEEDED = {
@@ -151,9 +151,9 @@ def other(one):
     """A value of a setting that differs from its default, within its limits."""
     if one.name in TOGETHER:
         return TOGETHER[one.name]
-    inner = type(one.default)
-    if isinstance(one.default, Enum):
-        allowed = [name for name in inner.__members__ if name not in (one.default.name, "run", "hub", "files", "dates")]
+    inner, default = type(one.default), getattr(one.default, "name", one.default)
+    if choices := choices_of(one) if inner is not list else []:
+        allowed = [name for name in choices if name not in (default, "run", "hub", "files", "dates")]
         return allowed[-1] if allowed else None
     if inner is list:
         return None
@@ -211,7 +211,7 @@ def test_debug_fast_is_small_and_overfit_drops_nothing():
 )
 def test_a_typed_preset_replaces_that_of_an_experiment(word, encoder, positions):
     model = compose("train", ["experiment=dates", word]).model
-    assert (model.encoder.name, model.positions.name, model.dropout) == (encoder, positions, 0.1)
+    assert (model.encoder, model.positions, model.dropout) == (encoder, positions, 0.1)
     assert compose("train", ["experiment=dates"]) == compose("train", ["experiment=dates", "model=rotary"])
 
 

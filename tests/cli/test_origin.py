@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from manyheads.cli.compose import compose, run_hydra
-from manyheads.config import Long, Pooler, Pooling
+from manyheads.config import Long, Pooler
 from manyheads.data.tokens import load_tokenizer
 from manyheads.runs.config_file import read_run, save_run
 from tests.conftest import word_tokenizer
@@ -40,7 +40,7 @@ def test_presets_of_finetuning_are_implied_and_may_be_others(model_folder):
 
 def test_what_is_no_part_of_the_weights_may_be_typed(model_folder):
     run = train(model_folder, "model.pooling=max", "model.dropout=0.3", "model.pooler=tanh", "data.max_length=9")
-    assert (run.model.pooling, run.model.dropout, run.data.max_length) == (Pooling.max, 0.3, 9)
+    assert (run.model.pooling, run.model.dropout, run.data.max_length) == ("max", 0.3, 9)
     assert train(model_folder, "model.d_v=6").model.d_v == 6
     own = model_folder / "model"
     assert train(model_folder, f"tokenizer.path={own}").tokenizer.path == str(own)
@@ -109,12 +109,12 @@ def test_what_an_experiment_sets_stays_where_weights_leave_a_choice(tmp_path):
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     word_tokenizer().save(str(folder / "tokenizer.json"))
-    assert train(folder).model.pooling is Pooling.mean
+    assert train(folder).model.pooling == "mean"
     run = train(folder, "experiment=minilm")
     facts = (run.model.pooling, run.model.pooler, run.model.matches, run.linear, run.data.long, run.optim.few)
-    assert facts == (Pooling.first, Pooler.tanh, False, False, Long.cut, compose("train", ["optim=finetune"]).optim.few)
+    assert facts == ("first", Pooler.tanh, False, False, Long.cut, compose("train", ["optim=finetune"]).optim.few)
     assert run.model.d_model == 8, "the weights fix the shape"
-    assert train(folder, "experiment=minilm", "model.pooling=max").model.pooling is Pooling.max
+    assert train(folder, "experiment=minilm", "model.pooling=max").model.pooling == "max"
 
 
 def test_folders_that_are_not_whole_are_refused(model_folder, tmp_path):

@@ -14,13 +14,13 @@ def complaint(*words: str) -> str:
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_both_kinds_and_one_way_reading_can_be_chosen(kind):
     model = compose("train", [f"model.encoder={kind}", "model.bidirectional=false", "model.d_model=33"]).model
-    assert (model.encoder.name, model.bidirectional, model.is_recurrent) == (kind, False, True)
+    assert (model.encoder, model.bidirectional, model.has_heads) == (kind, False, False)
 
 
 def test_the_preset_attends_over_a_recurrent_encoder():
     model = compose("train", ["model=rnn_attention"]).model
-    assert (model.encoder.name, model.score.name, model.pooling.name) == ("gru", "additive", "attention")
-    assert compose("train", ["model=rnn_attention", "model.score=general"]).model.score.name == "general"
+    assert (model.encoder, model.score, model.pooling) == ("gru", "additive", "attention")
+    assert compose("train", ["model=rnn_attention", "model.score=general"]).model.score == "general"
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,6 @@ from manyheads.config import (
     LoggerConfig,
     ModelConfig,
     OptimConfig,
-    Pooling,
-    Positions,
     RunConfig,
 )
 from manyheads.config.training import Compile
@@ -97,13 +95,13 @@ def step(module: LitModule, batch: Any, optimizer: Any, schedule: Any) -> None:
 MODELS = {
     "mean": SHAPE,
     "rotary, max": ModelConfig(
-        n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions=Positions.rotary, pooling=Pooling.max
+        n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions="rotary", pooling="max"
     ),
     "learned, first": ModelConfig(
-        n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, positions=Positions.learned, pooling=Pooling.first, window=2
+        n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, positions="learned", pooling="first", window=2
     ),
     "alibi, attention": ModelConfig(
-        n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, positions=Positions.alibi, pooling=Pooling.attention
+        n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, positions="alibi", pooling="attention"
     ),
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from manyheads.config import ExplainConfig, ModelConfig, Positions
+from manyheads.config import ExplainConfig, ModelConfig
 from manyheads.explain.formula import (
     CASES,
     D_K,
@@ -158,7 +158,7 @@ def test_the_scale_keeps_the_softmax_moving_whatever_the_width(chance):
 
 def measured(case: str) -> dict[str, float]:
     torch.manual_seed(0)
-    settings = {"positions": Positions.none, "d_model": 16, "d_k": 4, "d_v": 4, "d_ff": 16} | CASES[case]
+    settings = {"positions": "none", "d_model": 16, "d_k": 4, "d_v": 4, "d_ff": 16} | CASES[case]
     classifier = build(ModelConfig(**settings)).double()
     return differences(classifier, carried="keeps its own" in case, random=torch.Generator().manual_seed(0))
 

@@ -17,26 +17,20 @@ import pytest
 import torch
 
 import manyheads
+from manyheads import plugin
 from manyheads.cli.main import main
 from manyheads.config import (
     Accelerator,
-    Activation,
     DataConfig,
-    EncoderKind,
     ExportConfig,
     Format,
     InferenceHardware,
     Long,
     Members,
     ModelConfig,
-    Norm,
-    Normaliser,
     PairKind,
-    Pooling,
-    Positions,
     Precision,
     Rounding,
-    Score,
     Terms,
 )
 from manyheads.data.rows import Rows
@@ -56,8 +50,8 @@ onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "
 SMALL: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 6, "d_ff": 24}
 ONE_LAYER = SMALL | {"n_layers": 1}  # a second takes as long again to export
 SHAPE = ModelConfig(
-    **ONE_LAYER, score=Score.additive, normaliser=Normaliser.entmax15, positions=Positions.rotary, window=2,
-    pooling=Pooling.attention, activation=Activation.swiglu, norm=Norm.rms,
+    **ONE_LAYER, score="additive", normaliser="entmax15", positions="rotary", window=2,
+    pooling="attention", activation="swiglu", norm="rms",
 )  # fmt: skip
 SECONDS = ["bad film", "good", "", "a film so so", "a very good film"]
 TEXTS = ["good film", "", "a very bad film and not so good a film as the others are", "so", "unknown words \u17a3"]
@@ -216,7 +210,7 @@ def test_predict_and_evaluate_open_it_like_the_run(thresholds, model, exported, 
         column = "label"
         model, folder = (shutil.copytree(one, tmp_path / one.name) for one in (model, exported))
     else:
-        column, shape = "labels", ModelConfig(**ONE_LAYER, pooling=Pooling.max)
+        column, shape = "labels", ModelConfig(**ONE_LAYER, pooling="max")
         model = ship_model(tmp_path / "model", data=DataConfig(max_length=12), shape=shape, thresholds=thresholds)
         folder = write(model, tmp_path / "graph")
     ours, theirs = (manyheads.load(one, precision="fp32") for one in (model, folder))
@@ -456,21 +450,22 @@ def test_the_readme_of_8_bits_says_what_8_bits_differ_by(model, tmp_path, monkey
 
 
 CARRIED = [
-    *({"score": score} for score in Score),
-    *({"normaliser": one} for one in Normaliser),
-    *({"positions": one} for one in Positions),
-    *({"pooling": one} for one in Pooling),
-    *({"activation": one} for one in Activation),
+    *({"score": score} for score in plugin.names("score")),
+    *({"normaliser": one} for one in plugin.names("normaliser")),
+    *({"positions": one} for one in plugin.names("positions")),
+    *({"pooling": one} for one in plugin.names("pooling")),
+    *({"activation": one} for one in plugin.names("activation")),
     {"window": 3}, {"causal": True}, {"window": 3, "causal": True}, {"n_kv_heads": 1}, {"qk_norm": True},
     {"project": False, "d_k": 8, "d_v": 8}, {"project_output": False, "d_v": 8}, {"d_embedding": 6},
-    *({"encoder": one, "bidirectional": ways} for one in (EncoderKind.gru, EncoderKind.lstm) for ways in (False, True)),
-    {"encoder": EncoderKind.gru, "bias": False}, {"scores": [Score.additive, Score.cosine], "windows": [2, 0]},
+    *({"encoder": one, "bidirectional": ways} for one in ("gru", "lstm") for ways in (False, True)),
+    {"encoder": "gru", "bias": False}, {"scores": ["additive", "cosine"], "windows": [2, 0]},
 ]  # fmt: skip
 OF_PAIRS = [
-    {}, {"matches": False}, {"pair": PairKind.cross, "positions": Positions.alibi}, {"encoder": EncoderKind.lstm},
-    *({"pair": PairKind.cross, "score": one} for one in Score), {"pair": PairKind.cross, "pooling": Pooling.attention},
-    *({"pair": PairKind.cross, "normaliser": one, "matches": False} for one in Normaliser),
-    {"pair": PairKind.cross, "windows": [2, 0], "positions": Positions.rotary},
+    {}, {"matches": False}, {"pair": PairKind.cross, "positions": "alibi"}, {"encoder": "lstm"},
+    *({"pair": PairKind.cross, "score": one} for one in plugin.names("score")),
+    {"pair": PairKind.cross, "pooling": "attention"},
+    *({"pair": PairKind.cross, "normaliser": one, "matches": False} for one in plugin.names("normaliser")),
+    {"pair": PairKind.cross, "windows": [2, 0], "positions": "rotary"},
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from manyheads.cli.compose import compose
-from manyheads.config import ModelConfig, Positions
+from manyheads.config import ModelConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode, load_tokenizer
 from manyheads.inference.folder import load
@@ -93,7 +93,7 @@ def test_single_texts_have_no_word_of_another_to_weights_that_mark_these(tmp_pat
 
 
 def test_fewer_positions_are_the_first_ones(tmp_path, ship_model):
-    shape = ModelConfig(positions=Positions.learned, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
+    shape = ModelConfig(positions="learned", n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
     ship_model(tmp_path / "model", shape=shape)
     run, network, tokenizer = begun(tmp_path, "data.max_length=7")
     assert network.state_dict()["embeddings.positions.weight"].shape[0] == run.data.max_length == 7

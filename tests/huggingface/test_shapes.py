@@ -35,7 +35,7 @@ def test_a_folder_is_read_whole(by_hand):
     assert (shape.family, shape.max_length, shape.vocab_size, shape.n_segments) == ("bert", 8, 9, 2)
     model = shape.config()
     assert (model.n_layers, model.n_heads, model.d_k, model.d_ff, model.dropout) == (1, 2, 2, 6, 0.3)
-    assert (model.pooling.name, model.pooler.name, model.segments.name) == ("first", "tanh", "always")
+    assert (model.pooling, model.pooler.name, model.segments.name) == ("first", "tanh", "always")
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -129,7 +129,7 @@ def test_pooling_of_sentence_transformers_is_taken(by_hand):
     ):
         (folder / "1_Pooling" / "config.json").write_text(json.dumps(content))
         model = read_shape(folder).config()
-        assert (model.pooling.name, model.pooler.name) == (pooling, "none")
+        assert (model.pooling, model.pooler.name) == (pooling, "none")
 
 
 @pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/x.safetensors", "weights.bin", 7])

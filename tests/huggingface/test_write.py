@@ -12,15 +12,12 @@ from tokenizers import Tokenizer
 
 from manyheads.cli.main import main
 from manyheads.config import (
-    Activation,
     DataConfig,
     ExportConfig,
     Long,
     ModelConfig,
     Placement,
     Pooler,
-    Pooling,
-    Positions,
     Segments,
 )
 from manyheads.data.tokens import load_tokenizer
@@ -39,20 +36,20 @@ transformers = pytest.importorskip("transformers")
 TEXTS = ["good film", "a very bad film", "not so awful a film, the film is fine", "so", "unknown words here"]
 SECONDS = ["bad", "the film", "a fine film", "good good", "a"]
 BERT = ModelConfig(
-    n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions=Positions.learned, segments=Segments.always,
-    placement=Placement.post, norm_eps=1e-12, pooling=Pooling.first, pooler=Pooler.tanh,
+    n_layers=2, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions="learned", segments=Segments.always,
+    placement=Placement.post, norm_eps=1e-12, pooling="first", pooler=Pooler.tanh,
 )  # fmt: skip
 MODERN = ModelConfig(
-    n_layers=4, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions=Positions.rotary, rotary_base=5_000.0,
-    rotary_base_window=100.0, windows=[0, 2], segments=Segments.never, activation=Activation.geglu, norm_bias=False,
-    norm_embedding=True, bias=False, pooling=Pooling.mean, pooler=Pooler.gelu_norm,
+    n_layers=4, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, positions="rotary", rotary_base=5_000.0,
+    rotary_base_window=100.0, windows=[0, 2], segments=Segments.never, activation="geglu", norm_bias=False,
+    norm_embedding=True, bias=False, pooling="mean", pooler=Pooler.gelu_norm,
 )  # fmt: skip
 SHAPES = {  # ours, to the class of transformers that opens them
     "bert": (BERT, "BertForSequenceClassification"),
-    "bert of sines": (replace(BERT, positions=Positions.sinusoidal), "BertForSequenceClassification"),
-    "bert without order": (replace(BERT, positions=Positions.none), "BertForSequenceClassification"),
+    "bert of sines": (replace(BERT, positions="sinusoidal"), "BertForSequenceClassification"),
+    "bert without order": (replace(BERT, positions="none"), "BertForSequenceClassification"),
     "bert of pairs alone": (replace(BERT, segments=Segments.pairs), "BertForSequenceClassification"),
-    "bert of relu": (replace(BERT, activation=Activation.relu, norm_eps=None), "BertForSequenceClassification"),
+    "bert of relu": (replace(BERT, activation="relu", norm_eps=None), "BertForSequenceClassification"),
     "roberta": (replace(BERT, segments=Segments.never), "RobertaForSequenceClassification"),
     "electra": (replace(BERT, pooler=Pooler.gelu, d_embedding=6), "ElectraForSequenceClassification"),
     "distilbert": (
@@ -61,7 +58,7 @@ SHAPES = {  # ours, to the class of transformers that opens them
     ),
     "modernbert": (MODERN, "ModernBertForSequenceClassification"),
     "modernbert with biases": (
-        replace(MODERN, bias=True, norm_bias=True, windows=[], pooling=Pooling.first),
+        replace(MODERN, bias=True, norm_bias=True, windows=[], pooling="first"),
         "ModernBertForSequenceClassification",
     ),
 }
@@ -214,7 +211,7 @@ def test_the_same_run_gives_the_same_bytes(drawn, tmp_path):
 
 FOREIGN = [
     (
-        {"placement": Placement.pre, "pooling": Pooling.mean, "pooler": Pooler.none},
+        {"placement": Placement.pre, "pooling": "mean", "pooler": Pooler.none},
         "has a shape of its own, which no family of transformers has; nearest to it is Bert, which has "
         "model.placement=post: train one with these settings, or from a model of such a family by init_from, or use "
         "format=transformers",
@@ -300,9 +297,9 @@ def test_a_model_of_another_task_is_refused(text_folder):
 
 
 POOLED = {
-    "mean": replace(BERT, pooling=Pooling.mean, pooler=Pooler.none),
-    "max and a layer": replace(BERT, pooling=Pooling.max, pooler=Pooler.gelu, segments=Segments.never),
-    "first of a modern one": replace(MODERN, pooling=Pooling.first, pooler=Pooler.none),
+    "mean": replace(BERT, pooling="mean", pooler=Pooler.none),
+    "max and a layer": replace(BERT, pooling="max", pooler=Pooler.gelu, segments=Segments.never),
+    "first of a modern one": replace(MODERN, pooling="first", pooler=Pooler.none),
 }
 
 
@@ -322,7 +319,7 @@ def test_any_pooling_goes_into_modules_of_its_own(name, drawn, tmp_path):
         "mean": lambda: (x_BLD * keep_BL1).sum(1) / keep_BL1.sum(1),
         "max": lambda: x_BLD.masked_fill(keep_BL1 == 0, -1e9).amax(1),
         "first": lambda: x_BLD[:, 0],
-    }[POOLED[name].pooling.name]()
+    }[POOLED[name].pooling]()
     for place in sorted(folder.glob("*_Dense")):
         weights = load_file(place / "model.safetensors")
         x = torch.nn.functional.linear(x, weights["linear.weight"], weights["linear.bias"])
@@ -330,7 +327,7 @@ def test_any_pooling_goes_into_modules_of_its_own(name, drawn, tmp_path):
             x = torch.nn.functional.gelu(x)
     head = load_file(folder / "head.safetensors")
     torch.testing.assert_close(torch.nn.functional.linear(x, **head), logits, rtol=0, atol=1e-5)
-    assert read_shape(folder).model["pooling"] == POOLED[name].pooling.name
+    assert read_shape(folder).model["pooling"] == POOLED[name].pooling
     sentence_transformers = pytest.importorskip("sentence_transformers")
     found = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
     torch.testing.assert_close(found, x, rtol=0, atol=1e-5)
@@ -339,7 +336,7 @@ def test_any_pooling_goes_into_modules_of_its_own(name, drawn, tmp_path):
 @pytest.mark.parametrize("kind", ["bert", "roberta", "electra", "distilbert"])
 def test_an_encoder_of_ours_has_every_weight_that_transformers_looks_for(kind, drawn, tmp_path):
     """None is drawn at random, which transformers would warn of as "newly initialized"."""
-    model = drawn(replace(SHAPES[kind][0], pooling=Pooling.mean, pooler=Pooler.none))
+    model = drawn(replace(SHAPES[kind][0], pooling="mean", pooler=Pooler.none))
     described = described_as(model, pooled=False)
     write_family(tmp_path / "theirs", model, described, modules_of(model))
     _, said = transformers.AutoModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
@@ -359,10 +356,10 @@ def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(words
     assert first.startswith(said) is not bool(words)
 
 
-@pytest.mark.parametrize("pooling", [Pooling.mean, Pooling.first])
+@pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_a_shape_that_opens_with_manyheads_alone_is_named_first(pooling, ship_model, tmp_path, monkeypatch, capsys):
     """As that of MiniLM, unless it pools by the first token as experiment=minilm does."""
-    shape = replace(BERT, pooling=pooling, pooler=Pooler.none if pooling is Pooling.mean else Pooler.tanh)
+    shape = replace(BERT, pooling=pooling, pooler=Pooler.none if pooling == "mean" else Pooler.tanh)
     ship_model(tmp_path / "model", shape=shape)
     monkeypatch.setattr("manyheads.huggingface.write.write_family", lambda *_: pytest.fail("it was not said before"))
     with pytest.raises(BaseException, match="it was not said before"):
@@ -370,7 +367,7 @@ def test_a_shape_that_opens_with_manyheads_alone_is_named_first(pooling, ship_mo
     first = (
         "No class of transformers has the shape of the run, so that its export opens only where manyheads is installed:"
     )
-    assert capsys.readouterr().out.startswith(f"{first} format=onnx opens without it") is (pooling is Pooling.mean)
+    assert capsys.readouterr().out.startswith(f"{first} format=onnx opens without it") is (pooling == "mean")
 
 
 def test_the_verb_writes_an_encoder_for_vectors_and_says_how_it_opens(ship_model, tmp_path, capsys):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from manyheads.config import EncoderKind, ModelConfig, PairKind, Task, Terms
+from manyheads.config import ModelConfig, PairKind, Task, Terms
 from manyheads.inference.folder import judged_card, write_card
 from manyheads.inference.format import Settings
 
@@ -45,7 +45,7 @@ def test_it_says_what_how_good_and_how_to_open() -> None:
             "A Transformer encoder of 7 parameters that sorts texts into 1 classes: 2 layers, 4 heads (d_k=",
         ),
         (
-            ModelConfig(encoder=EncoderKind.lstm, bidirectional=False),
+            ModelConfig(encoder="lstm", bidirectional=False),
             "A recurrent encoder of 7 parameters that sorts texts into 1 classes: 2 LSTM layers read one way, d_model=",
         ),
     ],

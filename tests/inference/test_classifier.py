@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manyheads
-from manyheads.config import DataConfig, ModelConfig, PairKind, Pooling, Positions, Segments, Source
+from manyheads import plugin
+from manyheads.config import DataConfig, ModelConfig, PairKind, Segments, Source
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.layout import Packed, Padded
@@ -184,16 +185,16 @@ def test_the_same_model_gives_the_same_bytes(model_folder: Path, tmp_path: Path,
         assert os.fsencode(tmp_path) not in content
 
 
-@pytest.mark.parametrize("positions", Positions)
-def test_every_kind_of_positions_comes_back(tmp_path: Path, ship_model: Any, positions: Positions) -> None:
+@pytest.mark.parametrize("positions", plugin.names("positions"))
+def test_every_kind_of_positions_comes_back(tmp_path: Path, ship_model: Any, positions: str) -> None:
     shape = ModelConfig(n_layers=1, n_heads=2, n_kv_heads=1, d_model=8, d_k=4, d_v=3, d_ff=8, positions=positions)
     opened = load(ship_model(tmp_path / "model", shape=shape))
     assert opened.model == shape
     torch.testing.assert_close(opened.logits(TEXTS[:1])[0], alone(opened, TEXTS[0]), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", Pooling)
-def test_a_model_that_reads_two_texts_apart_comes_back(tmp_path: Path, ship_model: Any, pooling: Pooling) -> None:
+@pytest.mark.parametrize("pooling", plugin.names("pooling"))
+def test_a_model_that_reads_two_texts_apart_comes_back(tmp_path: Path, ship_model: Any, pooling: str) -> None:
     sizes = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 3, "d_ff": 8}
     shape = ModelConfig(**sizes, pair=PairKind.cross, pooling=pooling, segments=Segments.always)
     opened = load(ship_model(tmp_path / "model", shape=shape, pairs=True))

@@ -10,16 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manyheads
+from manyheads import plugin
 from manyheads.config import (
     Accelerator,
-    EncoderKind,
     InferenceHardware,
     ModelConfig,
     PairKind,
-    Pooling,
-    Positions,
     Precision,
-    Score,
 )
 from manyheads.inference import precision
 from manyheads.inference.folder import load, place
@@ -28,10 +25,10 @@ from manyheads.inference.precision import quick
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
 SHAPES: list[dict[str, Any]] = [
     {},
-    *({"positions": one} for one in Positions),
-    *({"score": one} for one in Score),
-    *({"pooling": one} for one in Pooling),
-    {"encoder": EncoderKind.gru, "positions": Positions.none},
+    *({"positions": one} for one in plugin.names("positions")),
+    *({"score": one} for one in plugin.names("score")),
+    *({"pooling": one} for one in plugin.names("pooling")),
+    {"encoder": "gru", "positions": "none"},
     {"n_kv_heads": 1, "causal": True},
     {"pair": PairKind.cross},
 ]
@@ -79,7 +76,7 @@ def test_auto_is_bf16_where_the_processor_multiplies_in_it(
     assert manyheads.load(model_folder, precision="bf16").autocast is torch.bfloat16
     assert manyheads.load(text_folder).autocast is None
     cpu = torch.device("cpu")
-    assert quick(Precision.auto, ModelConfig(encoder=EncoderKind.gru), cpu) is None
+    assert quick(Precision.auto, ModelConfig(encoder="gru"), cpu) is None
     assert quick(Precision.auto, ModelConfig(), cpu) is fastest
     hardware = InferenceHardware(accelerator=Accelerator.cpu)
     assert place(load(model_folder), hardware).autocast is None

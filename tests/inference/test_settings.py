@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manyheads.config import ModelConfig, Placement, Positions
+from manyheads.config import ModelConfig, Placement
 from manyheads.inference.format import Columns, Settings, read_labels, read_settings, write_settings
 from manyheads.runs.folder import read_json
 
@@ -18,7 +18,7 @@ GOOD = Settings(
     max_length=12,
     pairs=True,
     columns=Columns(text="sentence", text_pair="other", label="class", preset=True),
-    model=ModelConfig(positions=Positions.rotary, placement=Placement.both, dropout_residual=0.25, bias=False),
+    model=ModelConfig(positions="rotary", placement=Placement.both, dropout_residual=0.25, bias=False),
 )
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from manyheads.config import EncoderKind, ModelConfig, Pooling, Positions, Score
+from manyheads import plugin
+from manyheads.config import ModelConfig
 from manyheads.inference.folder import load, read_network
 from manyheads.inference.format import read_settings
 
@@ -77,8 +78,8 @@ def test_huge_sizes_are_refused_before_memory_is_asked_for(model_folder: Path, t
         read_network(folder / "model.safetensors", settings)
 
 
-@pytest.mark.parametrize("positions", Positions)
-def test_huge_tables_of_positions_are_refused(tmp_path: Path, ship_model: Any, positions: Positions) -> None:
+@pytest.mark.parametrize("positions", plugin.names("positions"))
+def test_huge_tables_of_positions_are_refused(tmp_path: Path, ship_model: Any, positions: str) -> None:
     shape = ModelConfig(n_layers=2, n_heads=1, d_model=128, d_k=64, d_v=1, d_ff=1, positions=positions)
     folder = ship_model(tmp_path / "model", shape=shape)
     content = json.loads((folder / "config.json").read_text())
@@ -91,9 +92,9 @@ def test_huge_tables_of_positions_are_refused(tmp_path: Path, ship_model: Any, p
 SQUARE: dict[str, Any] = {"n_heads": 2, "d_model": 128, "d_k": 64, "d_v": 64, "d_ff": 1}
 SHAPES = {
     "no projections": ModelConfig(**SQUARE, project=False, project_output=False),
-    "general": ModelConfig(score=Score.general, d_model=4, d_k=64),
-    "gru": ModelConfig(encoder=EncoderKind.gru, pooling=Pooling.attention, score=Score.additive, n_heads=512),
-    "lstm": ModelConfig(encoder=EncoderKind.lstm, bidirectional=False, d_ff=2**18),
+    "general": ModelConfig(score="general", d_model=4, d_k=64),
+    "gru": ModelConfig(encoder="gru", pooling="attention", score="additive", n_heads=512),
+    "lstm": ModelConfig(encoder="lstm", bidirectional=False, d_ff=2**18),
 }
 
 

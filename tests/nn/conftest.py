@@ -8,33 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.config import (
-    Activation,
-    EncoderKind,
     ModelConfig,
-    Norm,
-    Normaliser,
     PairKind,
     Placement,
     Pooler,
-    Pooling,
-    Positions,
-    Score,
     Segments,
 )
+from manyheads.config.facts import settings
+from manyheads.config.fields import choices_of
 
-CHOICES = {
-    "encoder": EncoderKind,
-    "activation": Activation,
-    "positions": Positions,
-    "norm": Norm,
-    "placement": Placement,
-    "pooling": Pooling,
-    "pooler": Pooler,
-    "pair": PairKind,
-    "segments": Segments,
-    "score": Score,
-    "normaliser": Normaliser,
-}
+CHOICES = {"placement": Placement, "pooler": Pooler, "pair": PairKind, "segments": Segments}
 
 Kept = tuple[Tensor, Tensor, Tensor]  # output, logarithm of the sum, state of the generator
 
@@ -57,8 +40,8 @@ def _seed() -> None:
 
 @pytest.fixture(scope="session")
 def choices():
-    """The Enum of each setting that is a choice."""
-    return CHOICES
+    """The names of each setting that is a choice."""
+    return {name: choices_of(one) for name, one in settings(ModelConfig).items()}
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.config import ModelConfig, PairKind, Pooling, Positions, Score
+from manyheads import plugin
+from manyheads.config import ModelConfig, PairKind
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, MultiHeadAttention, assemble
 
@@ -25,7 +26,7 @@ OTHER_VALUES: dict[str, Any] = {
     "d_v": 4,
     "d_ff": 18,
     "score": "additive",
-    "scores": [Score.scaled_dot, Score.general],
+    "scores": ["scaled_dot", "general"],
     "normaliser": "sparsemax",
     "scale": 2.0,
     "project": False,
@@ -92,13 +93,13 @@ def test_every_field_changes_the_model(small, field):
     "field", ["activation", "positions", "norm", "placement", "pooling", "pooler", "score", "normaliser", "pair"]
 )
 def test_every_choice_is_a_model_of_its_own(small, choices, field):
-    logits = [trained_logits(fresh(small(**{field: one.name}))) for one in choices[field]]
+    logits = [trained_logits(fresh(small(**{field: one}))) for one in choices[field]]
     for at, first in enumerate(logits):
         assert not any(torch.allclose(first, second, atol=1e-4) for second in logits[at + 1 :])
 
 
-@pytest.mark.parametrize("pooling", [one.name for one in Pooling])
-@pytest.mark.parametrize("positions", [one.name for one in Positions])
+@pytest.mark.parametrize("pooling", plugin.names("pooling"))
+@pytest.mark.parametrize("positions", plugin.names("positions"))
 @pytest.mark.parametrize("pair", [one.name for one in PairKind])
 def test_no_documents_give_no_logits_and_every_parameter_a_gradient_of_zero(small, positions, pooling, pair):
     classifier = fresh(small(positions=positions, pooling=pooling, pair=pair, placement="both"))
@@ -201,7 +202,7 @@ def test_the_number_of_parameters_is_that_of_the_papers_matrices(small):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("positions", [one.name for one in Positions])
+@pytest.mark.parametrize("positions", plugin.names("positions"))
 @pytest.mark.parametrize("pair", [one.name for one in PairKind])
 def test_a_gpu_gives_the_logits_of_the_cpu(small, positions, pair):
     classifier = fresh(small(positions=positions, pair=pair, d_k=8, d_v=8)).eval()

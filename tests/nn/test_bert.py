@@ -45,7 +45,7 @@ def test_sizes_are_the_published_ones(name):
 def test_a_typed_vocabulary_and_other_presets_win():
     assert compose("train", ["model=bert_mini", "tokenizer.vocab_size=500"]).tokenizer.vocab_size == 500
     assert compose("train", ["model=bert_mini", "debug=fast"]).tokenizer.vocab_size == 500
-    assert compose("train", ["model=bert_mini", "model.pooling=mean"]).model.pooling.name == "mean"
+    assert compose("train", ["model=bert_mini", "model.pooling=mean"]).model.pooling == "mean"
 
 
 def by_hand(classifier: Classifier, ids: Tensor, segments: Tensor, torchs_layer: Any) -> Tensor:

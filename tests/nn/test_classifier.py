@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from manyheads import layout
-from manyheads.config import PairKind, Placement, Pooling, Positions
+from manyheads import layout, plugin
+from manyheads.config import PairKind, Placement
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
 
 POSITIONS, POOLINGS, PLACEMENTS, PAIRS = (
-    [one.name for one in choice] for choice in (Positions, Pooling, Placement, PairKind)
+    *(plugin.names("positions"), plugin.names("pooling")),
+    *([one.name for one in choice] for choice in (Placement, PairKind)),
 )
 EVERY = list(product(POSITIONS, POOLINGS, PLACEMENTS, PAIRS))
 VOCAB, N_CLASSES, LONGEST = 30, 3, 9

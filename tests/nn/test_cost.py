@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from manyheads.config import Score
+from manyheads import plugin
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.assemble import (
-    OF_TWO_TOKENS,
     count_parameters,
     flops_per_answer,
     flops_per_token,
@@ -42,7 +41,7 @@ SQUARE = {"n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 8}
         *({"activation": one, "n_kv_heads": n} for one, n in product(("relu", "gelu", "geglu", "swiglu"), (0, 1, 3))),
         {"n_layers": 1},
         {"d_embedding": 5},
-        {"scores": [Score.general, Score.dot]},
+        {"scores": ["general", "dot"]},
         SQUARE | {"project": False},
         SQUARE | {"project_output": False},
         SQUARE | {"project": False, "project_output": False},
@@ -56,12 +55,12 @@ def test_the_operations_of_a_token_are_those_that_torch_counts(small, fields):
     assert counted(model) == 2 * LENGTH * flops_per_token(model, LENGTH)
 
 
-@pytest.mark.parametrize("score", [score.name for score in Score])
+@pytest.mark.parametrize("score", plugin.names("score"))
 @pytest.mark.parametrize("n_kv_heads", [0, 2])
 def test_so_are_those_of_every_score(small, score, n_kv_heads):
     model = small(n_heads=6, n_kv_heads=n_kv_heads, score=score)
     sums = 2 * model.d_k * model.n_heads * LENGTH * model.n_layers  # a sum and its tanh: no product of matrices
-    sums = sums if Score[score] in OF_TWO_TOKENS else 0
+    sums = sums if plugin.find("score", score).facts.get("is_sum", False) else 0
     assert counted(model) == 2 * LENGTH * (flops_per_token(model, LENGTH) - sums)
 
 
@@ -135,10 +134,10 @@ def test_a_recurrent_layer_costs_a_product_with_each_of_its_weights(small, kind,
         assert counted(model) == 2 * LENGTH * flops_per_token(model, LENGTH)
 
 
-@pytest.mark.parametrize("score", [score.name for score in Score])
+@pytest.mark.parametrize("score", plugin.names("score"))
 def test_attention_over_recurrent_states_costs_what_torch_counts(small, score):
     model = small(encoder="gru", pooling="attention", score=score)
-    is_sum = Score[score] in OF_TWO_TOKENS
+    is_sum = plugin.find("score", score).facts.get("is_sum", False)
     sums = 2 * model.d_model * LENGTH if is_sum else 0  # a sum and its tanh: no product of matrices
     of_query = 2 * model.d_model**2 * (is_sum or score == "general") + 4 * model.d_model**2  # W q, then W [c; q]
     assert counted(model) == 2 * (LENGTH * flops_per_token(model, LENGTH) - sums + of_query)
@@ -158,7 +157,7 @@ def counted_answer(model):
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"n_kv_heads": 2}, {"project_output": False, "d_v": 2}, {"scores": [Score.general, Score.dot]}]
+    "fields", [{}, {"n_kv_heads": 2}, {"project_output": False, "d_v": 2}, {"scores": ["general", "dot"]}]
 )
 def test_an_answer_costs_what_torch_counts_but_for_what_is_masked(small, fields):
     model = small(n_heads=6, n_layers=3, **fields)
@@ -171,6 +170,6 @@ def test_an_answer_costs_what_torch_counts_but_for_what_is_masked(small, fields)
 @pytest.mark.parametrize("score", ["dot", "general", "additive", "concat"])
 def test_so_does_one_of_a_recurrent_decoder_but_for_sums_and_its_first_state(small, score, bidirectional):
     model = small(encoder="gru", score=score, bidirectional=bidirectional)
-    sums = 2 * model.d_model * SOURCE * TARGET * (Score[score] in OF_TWO_TOKENS)
+    sums = 2 * model.d_model * SOURCE * TARGET * (plugin.find("score", score).facts.get("is_sum", False))
     first = 2 * model.n_layers * model.d_model**2  # once a text
     assert counted_answer(model) == flops_per_answer(model, SOURCE, TARGET, WORDS) - sums + first

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.config import Score as ScoreKind
+from manyheads import plugin
 from manyheads.layout import Layout, Packed, Padded
 from manyheads.nn import kernels
-from manyheads.nn.attention import NORMALISERS, attend, make_score
+from manyheads.nn.attention import attend, make_score
 from manyheads.nn.kernels import attention
+from manyheads.nn.parts import make_block
 
 H, K, V = 4, 6, 5
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -101,15 +102,15 @@ def test_across_two_sequences_positions_count_from_the_start_of_each(causal):
         torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize("kind", [one.name for one in ScoreKind])
-@pytest.mark.parametrize("normaliser", NORMALISERS)
+@pytest.mark.parametrize("kind", plugin.names("score"))
+@pytest.mark.parametrize("normaliser", plugin.names("normaliser"))
 @pytest.mark.parametrize("window", [0, 2])
 def test_every_score_and_normaliser_is_the_textbook_formula_of_each_document(path, kind, normaliser, window):
     score = make_score(kind, n_heads=H, n_kv_heads=H, d_k=K).double()
     for parameter in score.parameters():
         torch.nn.init.normal_(parameter)
     q, k, v = (heads(LOCAL, H, width) for width in (K, K, V))
-    layout, normalise = Packed.of_lengths(LOCAL), NORMALISERS[normaliser]
+    layout, normalise = Packed.of_lengths(LOCAL), make_block("normaliser", normaliser)
     ours = attention(q, k, v, layout, layout, score=score, normalise=normalise, window=window)
     for q_b, k_b, v_b, got in zip(*(x.split(LOCAL) for x in (q, k, v, ours)), strict=True):
         keep = allowed(len(q_b), len(q_b), window, causal=False)

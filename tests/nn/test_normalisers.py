@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 from torch import Tensor
 
-from manyheads.nn.attention import NORMALISERS, entmax15, sigmoid, softmax, sparsemax
+from manyheads import plugin
+from manyheads.nn.attention import entmax15, sigmoid, softmax, sparsemax
+from manyheads.nn.parts import make_block
 
 SPARSE = {"sparsemax": 2.0, "entmax15": 1.5}
 rows = some.arrays(np.float64, st.integers(1, 12), elements=st.floats(-8, 8))
@@ -29,7 +31,7 @@ def by_bisection(scores: np.ndarray, alpha: float) -> np.ndarray:
 @settings(max_examples=150, deadline=None)
 @given(scores=rows)
 def test_a_sparse_normaliser_is_its_definition(kind, scores):
-    weights = NORMALISERS[kind](torch.from_numpy(scores), None).numpy()
+    weights = make_block("normaliser", kind)(torch.from_numpy(scores), None).numpy()
     np.testing.assert_allclose(weights, by_bisection(scores, SPARSE[kind]), atol=1e-6)
 
 
@@ -53,9 +55,9 @@ def test_sigmoid_weighs_each_key_by_itself_shifted_by_the_log_of_their_number():
     assert sigmoid(torch.zeros(1, 1000)).sum().item() == pytest.approx(1, rel=2e-3)
 
 
-@pytest.mark.parametrize("kind", NORMALISERS)
+@pytest.mark.parametrize("kind", plugin.names("normaliser"))
 def test_what_is_not_kept_weighs_nothing_and_does_not_matter(kind):
-    normalise = NORMALISERS[kind]
+    normalise = make_block("normaliser", kind)
     scores = torch.randn(4, 6, dtype=torch.float64) * 3
     keep = torch.rand(4, 6) > 0.4
     keep[0], keep[1] = True, False
@@ -67,9 +69,9 @@ def test_what_is_not_kept_weighs_nothing_and_does_not_matter(kind):
     torch.testing.assert_close(normalise(scores.masked_fill(~keep, 1e4), keep), weights)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NORMALISERS if kind != "sigmoid"])
+@pytest.mark.parametrize("kind", [kind for kind in plugin.names("normaliser") if kind != "sigmoid"])
 def test_weights_are_a_distribution_that_ignores_a_constant(kind):
-    normalise, scores = NORMALISERS[kind], torch.randn(50, 9, dtype=torch.float64) * 4
+    normalise, scores = make_block("normaliser", kind), torch.randn(50, 9, dtype=torch.float64) * 4
     weights = normalise(scores, None)
     torch.testing.assert_close(weights.sum(-1), torch.ones(50, dtype=torch.float64))
     assert (weights >= 0).all()
@@ -77,17 +79,17 @@ def test_weights_are_a_distribution_that_ignores_a_constant(kind):
     assert (weights.argmax(-1) == scores.argmax(-1)).all()
 
 
-@pytest.mark.parametrize("kind", NORMALISERS)
+@pytest.mark.parametrize("kind", plugin.names("normaliser"))
 @pytest.mark.parametrize("masked", [False, True])
 def test_normalisers_pass_gradcheck(kind, masked):
     scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     keep = torch.tensor([[1, 1, 1, 0, 1], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool() if masked else None
-    assert torch.autograd.gradcheck(lambda scores: NORMALISERS[kind](scores, keep), (scores,))
+    assert torch.autograd.gradcheck(lambda scores: make_block("normaliser", kind)(scores, keep), (scores,))
 
 
-@pytest.mark.parametrize("kind", NORMALISERS)
+@pytest.mark.parametrize("kind", plugin.names("normaliser"))
 def test_scores_of_thousands_and_half_precision_are_no_trouble(kind):
-    normalise = NORMALISERS[kind]
+    normalise = make_block("normaliser", kind)
     scores = torch.tensor([[3e4, 1e4, -3e4, 2.9e4]])
     for row in (scores, scores.bfloat16(), scores * 1e30):
         keep = torch.tensor([[True, True, False, True]])
@@ -99,10 +101,10 @@ def test_scores_of_thousands_and_half_precision_are_no_trouble(kind):
     torch.testing.assert_close(normalise(half.bfloat16(), None).float(), normalise(half, None), atol=0.02, rtol=0.1)
 
 
-@pytest.mark.parametrize("kind", NORMALISERS)
+@pytest.mark.parametrize("kind", plugin.names("normaliser"))
 def test_no_keys_have_no_weights(kind):
-    assert NORMALISERS[kind](torch.zeros(2, 3, 0), None).shape == (2, 3, 0)
-    assert NORMALISERS[kind](torch.zeros(2, 3, 0), torch.zeros(2, 3, 0).bool()).shape == (2, 3, 0)
+    assert make_block("normaliser", kind)(torch.zeros(2, 3, 0), None).shape == (2, 3, 0)
+    assert make_block("normaliser", kind)(torch.zeros(2, 3, 0), torch.zeros(2, 3, 0).bool()).shape == (2, 3, 0)
 
 
 def zeros_of(weights: Tensor) -> int:

@@ -90,7 +90,7 @@ def test_every_number_of_heads_has_as_many_different_slopes():
 
 
 def test_alibi_lowers_scores_by_slope_times_distance():
-    bias_HLM = Alibi(n_heads=4)(3, 5)
+    bias_HLM = Alibi(n_heads=4)(torch.arange(3), torch.arange(5))
     assert bias_HLM.shape == (4, 3, 5)
     for head, slope in enumerate(2.0 ** (-2 * (i + 1)) for i in range(4)):
         for query in range(3):
@@ -100,7 +100,7 @@ def test_alibi_lowers_scores_by_slope_times_distance():
 
 def test_attention_with_alibi_decays_by_the_slope_from_key_to_key():
     same = torch.ones(1, 4, 7, 3, dtype=torch.float64)
-    weights = attention_weights(same, same, bias=Alibi(n_heads=4).double()(7, 7))
+    weights = attention_weights(same, same, bias=Alibi(n_heads=4).double()(torch.arange(7), torch.arange(7)))
     for head, slope in enumerate(2.0 ** (-2 * (i + 1)) for i in range(4)):
         for query in range(7):
             decayed = np.exp(-slope * abs(query - np.arange(7)))

@@ -143,11 +143,11 @@ def test_the_distance_in_bf16_is_that_of_the_rounded_vectors(offset):
     q, k = (torch.randn(1, 1, 64, 64) + offset).bfloat16(), (torch.randn(1, 1, 64, 64) + offset).bfloat16()
     exact = -(q.double().unsqueeze(3) - k.double().unsqueeze(2)).square().sum(-1)
     with torch.autocast("cpu", torch.bfloat16):
-        near = Distance(1.0)(q, k)
-        itself = Distance(1.0)(q, q).diagonal(dim1=-2, dim2=-1)
+        near = Distance()(q, k)
+        itself = Distance()(q, q).diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(near.double(), exact, rtol=1e-5, atol=1e-3)
     assert itself.abs().max() < 1e-3
-    assert Distance(1.0)(q, k).dtype == torch.bfloat16, "as the values, where nothing casts"
+    assert Distance()(q, k).dtype == torch.bfloat16, "as the values, where nothing casts"
 
 
 def test_the_cosine_looks_at_directions_alone():

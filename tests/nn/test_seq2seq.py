@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.config import Normaliser, Placement, Positions, Score
+from manyheads import plugin
+from manyheads.config import Placement
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder
 from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, greedy
@@ -17,7 +18,8 @@ from manyheads.nn.recurrent import Recurrent
 
 VOCAB, LONGEST = 11, 8
 POSITIONS, PLACEMENTS, SCORES, NORMALISERS = (
-    [one.name for one in choice] for choice in (Positions, Placement, Score, Normaliser)
+    *(plugin.names("positions"), [one.name for one in Placement]),
+    *(plugin.names("score"), plugin.names("normaliser")),
 )
 FAMILIES = [  # a placement for each position, a normaliser for each score: their products are slow
     *({"positions": one, "placement": other} for one, other in zip(POSITIONS, cycle(PLACEMENTS), strict=False)),

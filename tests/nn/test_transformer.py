@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder, EncoderLayer, FeedForward, MultiHeadAttention, Residual
 from manyheads.nn.multihead import KeysValues
-from manyheads.nn.transformer import Decoder, DecoderLayer, make_norm
+from manyheads.nn.parts import make_block
+from manyheads.nn.transformer import Decoder, DecoderLayer
 
 D, H, WIDE, LENGTHS, MEMORY = 12, 3, 20, [4, 1, 6], [2, 5, 3]
 LAYOUT, MEMORY_LAYOUT = Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
@@ -169,7 +170,7 @@ def test_feed_forward_is_its_formula_token_by_token(activation, bias):
 
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 def test_a_norm_is_its_formula(kind):
-    norm, x = make_norm(kind, 64).double(), 3 + 5 * torch.randn(4, 64, dtype=torch.float64)
+    norm, x = make_block("norm", kind, d_model=64).double(), 3 + 5 * torch.randn(4, 64, dtype=torch.float64)
     sizes = norm(9 * x - 27).square().mean(-1)
     torch.testing.assert_close(sizes, torch.ones_like(sizes), rtol=1e-3, atol=0)  # fresh
     for parameter in norm.parameters():

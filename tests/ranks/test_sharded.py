@@ -20,7 +20,6 @@ from manyheads.config import (
     BatchConfig,
     CheckpointConfig,
     DataConfig,
-    EncoderKind,
     HardwareConfig,
     LoggerConfig,
     Metric,
@@ -204,8 +203,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "averaged": {"average": 10},
     "ranks without rows": {"accumulate": 7},
     "texts for texts": {"task": Task.seq2seq},
-    "recurrent": {"model": {"encoder": EncoderKind.gru}},
-    "recurrent texts for texts": {"task": Task.seq2seq, "model": {"encoder": EncoderKind.lstm}},
+    "recurrent": {"model": {"encoder": "gru"}},
+    "recurrent texts for texts": {"task": Task.seq2seq, "model": {"encoder": "lstm"}},
 }
 
 

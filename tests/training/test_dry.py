@@ -14,12 +14,9 @@ from manyheads.config import (
     Accelerator,
     BatchConfig,
     DataConfig,
-    EncoderKind,
     HardwareConfig,
     ModelConfig,
     OptimConfig,
-    Pooling,
-    Positions,
     Precision,
     PretrainConfig,
     RunConfig,
@@ -82,9 +79,7 @@ def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize(
-    "model", [{}, {"n_kv_heads": 1}, {"pooling": Pooling.attention}, {"positions": Positions.rotary}]
-)
+@pytest.mark.parametrize("model", [{}, {"n_kv_heads": 1}, {"pooling": "attention"}, {"positions": "rotary"}])
 def test_shapes_alone_come_to_what_is_kept_when_it_is_computed(model, precision, monkeypatch):
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
     by_shapes = activation_bytes(make_classifier(**model), batch, precision=precision)
@@ -98,7 +93,7 @@ def unable(**_):
 
 def test_a_recurrent_network_is_weighed_too():
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
-    assert activation_bytes(make_classifier(encoder=EncoderKind.lstm), batch, precision="32-true") > 0
+    assert activation_bytes(make_classifier(encoder="lstm"), batch, precision="32-true") > 0
 
 
 WINDOWS = Windows(
@@ -211,7 +206,7 @@ def counted(network, *given):
 
 
 def test_a_token_costs_what_texts_of_all_lengths_cost_and_not_one_of_mean_length():
-    model = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, pooling=Pooling.attention)
+    model = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, pooling="attention")
     network, tokens = assemble(model, vocab_size=9, n_classes=2, max_length=16), make_tokens()
     each = [counted(network, torch.ones(n, dtype=torch.int64), Packed.of_lengths([n])) - 2 * 16 * 2 for n in LENGTHS]
     told = of_task(RunConfig(model=model), ["a", "b"], tokens, 9)["FLOPs a token"]
@@ -219,9 +214,7 @@ def test_a_token_costs_what_texts_of_all_lengths_cost_and_not_one_of_mean_length
 
 
 def test_a_token_of_pretraining_costs_its_share_of_the_head_and_no_pooling():
-    model = ModelConfig(
-        d_model=16, d_k=4, d_v=4, d_ff=32, encoder=EncoderKind.gru, n_heads=4, pooling=Pooling.attention
-    )
+    model = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, encoder="gru", n_heads=4, pooling="attention")
     length, n_words = 12, 10  # two marks a text
     ids, layout = torch.ones(length, dtype=torch.int64), Packed.of_lengths([length])
     total = counted(assemble_masked(model, vocab_size=9, max_length=16), ids, layout, None, torch.arange(n_words // 5))

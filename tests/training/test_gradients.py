@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from manyheads import plugin
 from manyheads.cli.compose import compose
-from manyheads.config import EncoderKind, ModelConfig, Task
+from manyheads.config import ModelConfig, Task
 from manyheads.config import model as choices
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
@@ -21,16 +22,16 @@ CONF = Path(__file__).parents[2] / "conf"
 PRESETS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 EXPERIMENTS = ("dates", "demo_no_positions", "many_heads", "one_head", "paper")
 KNOBS = {
-    "score": choices.Score,
-    "normaliser": choices.Normaliser,
-    "positions": choices.Positions,
-    "norm": choices.Norm,
+    "score": plugin.names("score"),
+    "normaliser": plugin.names("normaliser"),
+    "positions": plugin.names("positions"),
+    "norm": plugin.names("norm"),
     "placement": choices.Placement,
-    "pooling": choices.Pooling,
-    "activation": choices.Activation,
+    "pooling": plugin.names("pooling"),
+    "activation": plugin.names("activation"),
     "segments": choices.Segments,
     "pair": choices.PairKind,
-    "encoder": choices.EncoderKind,
+    "encoder": plugin.names("encoder"),
 }
 SMALL: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 4, "d_ff": 8}
 
@@ -67,11 +68,11 @@ def every_form() -> dict[str, tuple[ModelConfig, Task]]:
     models = {name: (replace(run.model, **SMALL), run.task) for name, run in forms.items()}
     base = ModelConfig(**SMALL)
     for knob, kind in KNOBS.items():
-        models |= {f"{knob}={one.name}": (replace(base, **{knob: one}), Task.classify) for one in kind}
+        models |= {f"{knob}={one}": (replace(base, **{knob: one}), Task.classify) for one in kind}
     models["windows, shared keys"] = replace(base, window=1, n_kv_heads=1, causal=True), Task.classify
     models["nothing projected"] = replace(base, project=False, project_output=False, bias=False), Task.classify
     models["texts for texts"] = base, Task.seq2seq
-    models["recurrent texts for texts"] = replace(base, encoder=EncoderKind.lstm), Task.seq2seq
+    models["recurrent texts for texts"] = replace(base, encoder="lstm"), Task.seq2seq
     return models
 
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from manyheads.config import EncoderKind, HardwareConfig, ModelConfig, Pooling, Positions, RunConfig
+from manyheads import plugin
+from manyheads.config import HardwareConfig, ModelConfig, RunConfig
 from manyheads.config.training import Compile
 from manyheads.data.batches import gather, plan_epoch
 from manyheads.data.tokens import Tokens
@@ -54,7 +55,7 @@ def test_batches_get_few_token_counts_where_cuda_graphs_are_made(device, few):
 
 
 def test_recurrent_models_go_as_they_are():
-    run = RunConfig(model=ModelConfig(encoder=EncoderKind.gru))
+    run = RunConfig(model=ModelConfig(encoder="gru"))
     data = SimpleNamespace(mean_tokens=lambda: 100.0, few_counts=False)
     speed_up(run, assemble(run.model, vocab_size=20, n_classes=3, max_length=16), data, trainer("cuda"), 10**6)
     assert not data.few_counts
@@ -65,13 +66,11 @@ def test_recomputing_is_for_layers_of_attention():
     set_walks(network, HardwareConfig(recompute=True))
     assert network.encoder.walk is not through
     with pytest.raises(ValueError, match=r"^hardware\.recompute=true does nothing with model\.encoder=gru"):
-        RunConfig(model=ModelConfig(encoder=EncoderKind.gru), hardware=HardwareConfig(recompute=True))
+        RunConfig(model=ModelConfig(encoder="gru"), hardware=HardwareConfig(recompute=True))
 
 
-@pytest.mark.parametrize("pooling", list(Pooling))
-@pytest.mark.parametrize(
-    "change", [{"positions": Positions.rotary}, {"positions": Positions.alibi, "qk_norm": True}, {"window": 2}]
-)
+@pytest.mark.parametrize("pooling", plugin.names("pooling"))
+@pytest.mark.parametrize("change", [{"positions": "rotary"}, {"positions": "alibi", "qk_norm": True}, {"window": 2}])
 def test_a_tail_changes_neither_losses_nor_gradients(pooling, change):
     torch.manual_seed(0)
     model = ModelConfig(

@@ -359,7 +359,7 @@ def _lay_over(schema: type, values: dict[str, Any], said: Mapping[str, Any], whe
         if name in known and isinstance(section[key], dict) and isinstance(value, dict):
             section[key] |= value
         elif name in known:
-            section[key] = to_plain(convert(name, known[name].kind, value, known[name].default))
+            section[key] = to_plain(convert(known[name], value))
         elif not where and isinstance(value, dict) and name in values:
             _lay_over(schema, values, value, f"{name}.")
         else:

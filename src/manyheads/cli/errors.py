@@ -25,8 +25,6 @@ from manyheads.config import (
     DataConfig,
     Long,
     Nonfinite,
-    Norm,
-    Positions,
     RunConfig,
     Schedule,
     Source,
@@ -49,9 +47,9 @@ READ_WHERE: dict[str, tuple[str, Callable[[Any], bool], str]] = {  # by what ano
     "optim.decay_share": ("optim.schedule", lambda kind: kind is Schedule.wsd, "wsd"),
     "optim.few_epochs": ("optim.few", bool, "50"),
     "guard.at_most": ("guard.nonfinite", lambda kind: kind is not Nonfinite["raise"], "skip"),
-    "model.rotary_base": ("model.positions", lambda kind: kind is Positions.rotary, "rotary"),
-    "model.rotary_base_window": ("model.positions", lambda kind: kind is Positions.rotary, "rotary"),
-    "model.norm_bias": ("model.norm", lambda kind: kind is Norm.layer, "layer"),
+    "model.rotary_base": ("model.positions", lambda kind: kind == "rotary", "rotary"),
+    "model.rotary_base_window": ("model.positions", lambda kind: kind == "rotary", "rotary"),
+    "model.norm_bias": ("model.norm", lambda kind: kind == "layer", "layer"),
     **dict.fromkeys(having(RunConfig, weights="unused"), ("tokenizer.path", operator.not_, "")),
 }
 
@@ -178,11 +176,11 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
             return why
     if not isinstance(config, RunConfig):
         return ""
-    task, encoder = config.task, config.model.encoder
+    task = config.task
     if not facts.is_read_in(task.name):
         return f"with task={task.name}: remove it"
-    if facts.needs == "transformer" and config.model.is_recurrent:
-        return f"with model.encoder={encoder.name}: remove it"
+    if facts.needs == "transformer" and not config.model.has_heads:
+        return f"with model.encoder={config.model.encoder}: remove it"
     if facts.needs == "pretraining" and task is not Task.pretrain:
         return f"with task={task.name}: use manyheads pretrain"
     return ""

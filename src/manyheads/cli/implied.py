@@ -99,9 +99,7 @@ def _bring_shape(
         if one.facts.null in typed or (one.name in {*typed, *own} and one.facts.weights != "fixed"):
             continue
         given = typed.get(one.name, theirs)
-        if given is not theirs and convert(one.name, one.kind, given, one.default) != convert(
-            one.name, one.kind, theirs, one.default
-        ):
+        if given is not theirs and convert(one, given) != convert(one, theirs):
             raise ValueError(
                 f"{one.name}={_shown(given)}, but the weights of init_from={name} have {_shown(theirs)}: remove it, or "
                 "remove init_from and train from scratch"

@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from enum import EnumType
 from functools import partial
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -26,7 +25,7 @@ from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config import RunConfig
 from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
-from manyheads.config.fields import KIND_WORDS, from_plain, one_of, show, unwrap
+from manyheads.config.fields import KIND_WORDS, choices_of, from_plain, one_of, show, unwrap
 from manyheads.config.plugins import take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
@@ -335,8 +334,8 @@ def _setting(one: Setting) -> str:
     inner, optional = unwrap(one.kind)
     inner = get_args(inner)[0] if get_origin(inner) is list else inner
     limits = one.facts.limits()
-    if isinstance(inner, EnumType):
-        limits = [", ".join(inner.__members__)]
+    if choices := choices_of(one):
+        limits = [", ".join(choices)]
     elif not limits and inner in KIND_WORDS and inner is not str:
         limits = [KIND_WORDS[inner]]
     words = " or ".join([" and ".join(limits)] * bool(limits) + ["null"] * optional)

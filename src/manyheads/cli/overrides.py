@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum, EnumType
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +22,7 @@ from manyheads.config import RunConfig
 from manyheads.config.axes import is_range
 from manyheads.config.data import KINDS
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
-from manyheads.config.fields import checked_flag, convert, interpolation_sentence, one_of, show
+from manyheads.config.fields import checked_flag, choices_of, convert, interpolation_sentence, one_of, show
 
 ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
     "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr",
@@ -204,7 +204,7 @@ def _cut_text(verb: str, word: str, words: Sequence[str], *, path: bool) -> str:
     known, at = settings_of(verb), words.index(word) if word in words else 0
     start = next((i for i in range(at, -1, -1) if words[i].partition("=")[0] in known), at)
     one = known.get(words[start].partition("=")[0])
-    if one is None or one.kind is not str or one.facts.among or one.facts.path is not path:
+    if one is None or not one.is_text or one.facts.among or one.facts.path is not path:
         return ""
     end = next((i for i in range(at, len(words)) if words[i].partition("=")[0] in known), len(words))
     return f"for a text with spaces write {shlex.quote(' '.join(words[start:end]))}"
@@ -247,7 +247,7 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
     one = settings(schema_of(verb)).get(key)
     if one is not None and not one.facts.may_be_empty and not value:
         raise ValueError(f"{key}= is empty: write {key}=VALUE, or remove it")
-    is_text = one is not None and one.kind is str
+    is_text = one is not None and one.is_text
     parsed = _read_text(one, value, sweep=sweep) if one and is_text else _read(key, value, names=_holds_names(one))
     if parsed.sweep and not sweep:
         remedy = "give one" if verb == "tune" else "give one, or add -m to run one after another"
@@ -257,7 +257,7 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
     if one is None:
         checked = [checked_flag(key.removeprefix("trainer."), element) for element in parsed.values]
     else:
-        checked = [convert(key, one.kind, element, one.default) for element in parsed.values]
+        checked = [convert(one, element) for element in parsed.values]
     typed.forget(key)
     if checked:
         typed.values[key] = checked[0]
@@ -294,7 +294,7 @@ def _read_text(one: Setting, value: str, *, sweep: bool) -> Parsed:
 
 def _holds_names(one: Setting | None) -> bool:
     """Whether a value is a text or a list of texts: a choice, or names."""
-    return one is not None and (isinstance(one.kind, EnumType) or get_args(one.kind) == (str,))
+    return one is not None and (bool(choices_of(one)) or get_args(one.kind) == (str,))
 
 
 def hydra_word(value: Any) -> str:
@@ -315,7 +315,7 @@ def hydra_value(value: Any) -> Any:
 def _take_search(typed: Typed, key: str, value: str) -> bool:
     """Take what `tune` searches: several values, or two ends. False where it is one value, or no setting of a run."""
     known = settings(RunConfig)
-    if not key.startswith("trainer.") and (key not in known or known[key].kind is str):
+    if not key.startswith("trainer.") and (key not in known or known[key].is_text):
         return False
     several: list[Any] | str = value.strip()
     if not is_range(value):

@@ -33,18 +33,11 @@ if TYPE_CHECKING:
     from manyheads.config.inference import SetsConfig as SetsConfig
     from manyheads.config.inference import TextColumns as TextColumns
     from manyheads.config.inference import run_data as run_data
-    from manyheads.config.model import Activation as Activation
-    from manyheads.config.model import EncoderKind as EncoderKind
     from manyheads.config.model import GenerateConfig as GenerateConfig
     from manyheads.config.model import ModelConfig as ModelConfig
-    from manyheads.config.model import Norm as Norm
-    from manyheads.config.model import Normaliser as Normaliser
     from manyheads.config.model import PairKind as PairKind
     from manyheads.config.model import Placement as Placement
     from manyheads.config.model import Pooler as Pooler
-    from manyheads.config.model import Pooling as Pooling
-    from manyheads.config.model import Positions as Positions
-    from manyheads.config.model import Score as Score
     from manyheads.config.model import Segments as Segments
     from manyheads.config.model import Task as Task
     from manyheads.config.model import Terms as Terms

@@ -85,7 +85,7 @@ def _searchable(name: str) -> Setting:
     if name in FLAGS:
         return Setting(name, FLAGS[name], None, Facts(""))
     one = settings(RunConfig).get(name)
-    if one and (name.startswith(SEARCHED) or name == "data.max_length") and one.kind is not str:
+    if one and (name.startswith(SEARCHED) or name == "data.max_length") and not one.is_text:
         return replace(one, kind=int) if name == "batch.tokens" else one
     if one or name.startswith("trainer."):
         remedy = "seeds=5 runs each setting with five" if name == "seed" else f"choose one of {PLACES}"
@@ -97,7 +97,7 @@ def _searchable(name: str) -> Setting:
 def _one_value(one: Setting, value: Any) -> Any:
     if one.name == "batch.tokens" and isinstance(value, str):
         return value  # auto; the section itself checks it
-    made = convert(one.name, one.kind, value, one.default)
+    made = convert(one, value)
     limits = " and ".join(one.facts.limits())
     require(
         made is None or not limits or one.facts.allows(made),

@@ -52,6 +52,7 @@ class Facts(NamedTuple):
     le: float | None = None
     lt: float | None = None
     among: tuple[str, ...] = ()  # of a text: all it may be
+    part: str = ""  # of a text, or each of a list: the name of a part of this kind, see `manyheads.plugin`
     path: bool = False  # a file or folder, or a list of them: made absolute
     hub: bool = False  # of a path: may be a model of the Hugging Face hub instead
     verbatim: bool = False  # taken as typed, without a grammar of quotes and commas
@@ -108,6 +109,11 @@ class Setting:
     default: Any
     facts: Facts
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, and no choice among names."""
+        return self.kind is str and not self.facts.part
+
 
 @cache
 def settings(schema: type, where: str = "") -> dict[str, Setting]:
@@ -148,8 +154,13 @@ def require(holds: bool, sentence: str) -> None:
         raise ValueError(sentence)
 
 
+def one_of(names: list[str]) -> str:
+    """`a, b or c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 def check_ranges(section: Any, name: str) -> None:
-    """Check every field of `section` against its range, and choices against their Enum.
+    """Check every field of `section` against its range, and choices against their Enum or the registry.
 
     Raises:
         ValueError: names the setting, its value, the range and the default.
@@ -161,6 +172,10 @@ def check_ranges(section: Any, name: str) -> None:
             members = ", ".join(f"{choices.__name__}.{each}" for each in choices.__members__)
             raise ValueError(f"{name}{one.name}={value} is not one of {choices.__name__}'s members: choose {members}")
         require(bool(value) or not facts.required, f"{name}{one.name} is empty: {facts.required}")
+        for each in (value if isinstance(value, list) else [value]) if facts.part else ():
+            if each not in plugin.names(facts.part):
+                choices = one_of(plugin.names(facts.part))
+                raise ValueError(f"{name}{one.name}={each} is not a choice: choose {choices}")
         if facts.among and value not in facts.among:
             raise ValueError(f"{name}{one.name}={value} is not a choice: choose one of {', '.join(facts.among)}")
         made = default_of(one)

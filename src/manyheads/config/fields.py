@@ -7,7 +7,7 @@ of the declared type, and nothing may name code to call. Standard library only.
 import ast
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum, EnumType
 from functools import cache
 from importlib.util import find_spec
@@ -15,7 +15,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from manyheads.config.facts import default_of, nearest, nearest_setting, settings
+import manyheads.plugin as plugin
+from manyheads.config.facts import Setting, default_of, nearest, nearest_setting, settings
+from manyheads.config.facts import one_of as one_of
 
 Section = TypeVar("Section")
 KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -89,13 +91,14 @@ def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
         if is_dataclass(kind):
             made[key] = from_plain(kind, value, f"{where}{key}.")  # type: ignore[arg-type]
         else:
-            made[key] = convert(f"{where}{key}", kind, value, default_of(known[key]))
+            one = known[key]
+            made[key] = convert(Setting(f"{where}{key}", kind, default_of(one), one.metadata["facts"]), value)
     return schema(**made)
 
 
-def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
-    """`value` as the declared type `kind`, or a `ValueError` naming the setting, the rule and the default."""
-    inner, optional = unwrap(kind)
+def convert(one: Setting, value: Any) -> Any:
+    """`value` as the setting is declared, or a `ValueError` naming the setting, the rule and the default."""
+    name, default, (inner, optional) = one.name, one.default, unwrap(one.kind)
     if value is None and optional:
         return None
     if inner is Any:
@@ -108,16 +111,19 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
             )
         return {str(key): flat(f"{name}.{key}", each) for key, each in value.items()}
     if get_origin(inner) is list:
+        each = replace(one, kind=get_args(inner)[0], default="an empty list")
         if not isinstance(value, list | tuple):
-            convert(name, get_args(inner)[0], value, "an empty list")  # what no list can hold either is said first
+            convert(each, value)  # what no list can hold either is said first
             raise ValueError(
                 f"{name}={show(value)} is not a list: write it in brackets, such as {name}=[{show(value)}]"
             )
-        return [convert(name, get_args(inner)[0], each, "an empty list") for each in value]
-    if isinstance(inner, EnumType):
-        if not isinstance(value, inner) and not (isinstance(value, str) and value in inner.__members__):
-            raise ValueError(f"{name}={show(value)} is not a choice: choose {one_of(list(inner.__members__))}")
-        return value if isinstance(value, inner) else inner.__members__[str(value)]
+        return [convert(each, inner_value) for inner_value in value]
+    if choices := choices_of(one):
+        if isinstance(inner, EnumType) and isinstance(value, inner):
+            return value
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{name}={show(value)} is not a choice: choose {one_of(choices)}")
+        return inner[value] if isinstance(inner, EnumType) else value
     made = _scalar(inner, value)
     if isinstance(made, str) and "\0" in made:
         raise ValueError(f"{name}={show(value)} holds a NUL, which no name and no file may: remove it")
@@ -125,6 +131,15 @@ def convert(name: str, kind: Any, value: Any, default: Any) -> Any:
         words = KIND_WORDS[inner] + (" or null" if optional else "")
         raise ValueError(f"{name}={show(value)} has the wrong type: it must be {words}; the default is {show(default)}")
     return made
+
+
+def choices_of(one: Setting) -> list[str]:
+    """The names of which a setting, or each value of a list, is one; none where it is no choice."""
+    kind, _ = unwrap(one.kind)
+    inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    if one.facts.part:
+        return plugin.names(one.facts.part)
+    return list(inner.__members__) if isinstance(inner, EnumType) else []
 
 
 def unwrap(kind: Any) -> tuple[Any, bool]:
@@ -262,11 +277,6 @@ def flat(name: str, value: Any, depth: int = 0) -> Any:
     if isinstance(value, None | bool | int | float | str):
         return value
     raise ValueError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
-
-
-def one_of(names: list[str]) -> str:
-    """`a, b or c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def listed(names: list[str], most: int = 12) -> str:

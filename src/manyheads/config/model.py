@@ -1,23 +1,19 @@
 """The model: the choice of each block, counts and widths, and how a model that answers by texts finds its answer."""
 
+from collections.abc import Mapping
 from enum import Enum, StrEnum
+from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config.facts import having, require, section, setting
-from manyheads.config.fields import show
+from manyheads.config.fields import one_of, show
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
 CROSS_LAYERS = 1  # after the encoder, where two texts are read apart
 
 
-Score = StrEnum("Score", "scaled_dot dot cosine additive general concat distance")
-Normaliser = StrEnum("Normaliser", "softmax sigmoid sparsemax entmax15")
-EncoderKind = StrEnum("EncoderKind", "transformer gru lstm")
-Activation = StrEnum("Activation", "relu gelu geglu swiglu")
-Positions = StrEnum("Positions", "none sinusoidal learned rotary alibi")
-Norm = StrEnum("Norm", "layer rms")
 Placement = StrEnum("Placement", "pre post both")
-Pooling = StrEnum("Pooling", "mean first max attention")
 Pooler = StrEnum("Pooler", "none tanh relu gelu gelu_norm")
 Segments = StrEnum("Segments", "pairs always never")
 PairKind = StrEnum("PairKind", "joint cross")
@@ -56,8 +52,10 @@ class GenerateConfig:
 class ModelConfig:
     """The encoder classifier. `n_heads`, `d_k`, `d_v` and `d_model` are independent of each other."""
 
-    encoder: EncoderKind = setting(
-        EncoderKind.transformer, "layers of self-attention, or recurrent ones: these have no heads, norms and d_ff"
+    encoder: str = setting(
+        "transformer",
+        "layers of self-attention, or recurrent ones: these have no heads, norms and d_ff",
+        part="encoder",
     )
     bidirectional: bool = setting(True, "a recurrent encoder reads both ways, each with half of d_model")
     n_layers: int = setting(2, "encoder layers", ge=1, le=1000)
@@ -72,9 +70,13 @@ class ModelConfig:
     d_k: int = setting(32, "width of one head's queries and keys", ge=1, le=WIDEST, needs="transformer")
     d_v: int = setting(32, "width of one head's values", ge=1, le=WIDEST, needs="transformer")
     d_ff: int = setting(512, "inner width of the feed-forward block", ge=1, le=4 * WIDEST, needs="transformer")
-    score: Score = setting(Score.scaled_dot, "how a query is compared with a key", needs="attention")
-    scores: list[Score] = setting(list, "one score a layer, repeated in turn; empty: score in all", needs="heads")
-    normaliser: Normaliser = setting(Normaliser.softmax, "how the scores of a query become weights", needs="attention")
+    score: str = setting("scaled_dot", "how a query is compared with a key", part="score", needs="attention")
+    scores: list[str] = setting(
+        list, "one score a layer, repeated in turn; empty: score in all", part="score", needs="heads"
+    )
+    normaliser: str = setting(
+        "softmax", "how the scores of a query become weights", part="normaliser", needs="attention"
+    )
     scale: float | None = setting(
         None, "factor of the scores; null: 1/√d_k (scaled_dot), learned (cosine) or 1", gt=0.0, needs="attention"
     )
@@ -90,8 +92,8 @@ class ModelConfig:
         list, "one window a layer, repeated in turn; empty: window in all", ge=0, needs="heads"
     )
     causal: bool = setting(False, "a token attends to itself and those before it alone", needs="heads")
-    activation: Activation = setting(Activation.gelu, "feed-forward non-linearity", needs="transformer")
-    positions: Positions = setting(Positions.sinusoidal, "how word order enters")
+    activation: str = setting("gelu", "feed-forward non-linearity", part="activation", needs="transformer")
+    positions: str = setting("sinusoidal", "how word order enters", part="positions")
     rotary_base: float = setting(
         10_000.0,
         "rotary positions: the longest wavelength is near 2π times this",
@@ -114,7 +116,7 @@ class ModelConfig:
         weights="free",
         tasks=("classify",),
     )
-    norm: Norm = setting(Norm.layer, "normalisation", needs="transformer")
+    norm: str = setting("layer", "normalisation", part="norm", needs="transformer")
     norm_eps: float | None = setting(
         None,
         "added to the variance that a norm divides by; null: 1e-5 (layer) or 1e-6 (rms)",
@@ -128,8 +130,8 @@ class ModelConfig:
     norm_embedding: bool = setting(
         False, "a norm after the embeddings in place of the one before the first attention; of placement pre or both"
     )
-    pooling: Pooling = setting(
-        Pooling.mean, "how token vectors become one text vector", weights="default", tasks=("classify",)
+    pooling: str = setting(
+        "mean", "how token vectors become one text vector", part="pooling", weights="default", tasks=("classify",)
     )
     pooler: Pooler = setting(
         Pooler.none,
@@ -185,8 +187,8 @@ class ModelConfig:
             "each key/value head serves an equal group of query heads; choose a divisor, or 0 for one each",
         )
         require(
-            self.positions is not Positions.rotary or self.d_k % 2 == 0,
-            f"model.d_k={self.d_k} is odd, but model.positions=rotary turns pairs of dimensions: "
+            self.d_k % 2 == 0 or not self.facts("positions").get("turns_pairs"),
+            f"model.d_k={self.d_k} is odd, but model.positions={self.positions} turns pairs of dimensions: "
             f"use an even width such as model.d_k={self.d_k + 1}, or other positions",
         )
         require(
@@ -215,8 +217,8 @@ class ModelConfig:
             f"not model.d_model={self.d_model}: choose d_v = d_model / n_heads",
         )
         require(
-            not (self.causal and self.pooling is Pooling.first),
-            f"model.pooling={self.pooling.name} reads the first token, which sees itself alone under "
+            not (self.causal and self.facts("pooling").get("reads_first")),
+            f"model.pooling={self.pooling} reads the first token, which sees itself alone under "
             "model.causal=true: choose model.pooling=mean, or model.causal=false",
         )
         for name in ("scores", "windows"):
@@ -228,8 +230,8 @@ class ModelConfig:
             )
 
     def _check_recurrence(self) -> None:
-        encoder = f"model.encoder={self.encoder.name}"
-        if not self.is_recurrent:
+        encoder = f"model.encoder={self.encoder}"
+        if self.has_heads:
             require(
                 self.bidirectional,
                 f"model.bidirectional=false is of recurrent encoders, but {encoder}: "
@@ -245,34 +247,38 @@ class ModelConfig:
             "heads", f"is of self-attention, which {encoder} does not have: remove it, or use model.encoder=transformer"
         )
         require(
-            self.positions not in (Positions.rotary, Positions.alibi),
-            f"model.positions={self.positions.name} enters self-attention, which {encoder} does not have: "
+            self.facts("positions").get("enters") not in ("queries", "scores"),
+            f"model.positions={self.positions} enters self-attention, which {encoder} does not have: "
             "use model.positions=none (it reads in order), sinusoidal or learned",
         )
         require(
-            self.bidirectional or self.pooling is not Pooling.first,
-            f"model.pooling={self.pooling.name} reads the first token, which has seen itself alone under "
+            self.bidirectional or not self.facts("pooling").get("reads_first"),
+            f"model.pooling={self.pooling} reads the first token, which has seen itself alone under "
             "model.bidirectional=false: choose model.pooling=attention, or model.bidirectional=true",
         )
 
     def check_use(self, task: Task) -> None:
         """Refuse what a model of this kind would leave unread in `task`."""
-        if task is Task.seq2seq or not self.is_recurrent or self.pooling is Pooling.attention:
+        poolings = self.facts("encoder").get("poolings", {})
+        if task is Task.seq2seq or self.has_heads or self.pooling in poolings:
             return
         self._refuse_set(
             "attention",
-            f"is of attention, which model.encoder={self.encoder.name} with model.pooling={self.pooling.name} does not "
-            "have: choose model.pooling=attention",
+            f"is of attention, which model.encoder={self.encoder} with model.pooling={self.pooling} does not have: "
+            + (f"choose model.pooling={one_of([*poolings])}" if poolings else "remove it"),
         )
 
     def _refuse_set(self, needs: str, why: str) -> None:
         default = ModelConfig()
         for name in having(ModelConfig, needs=needs):
             value = getattr(self, name)
-            said = [getattr(one, "name", one) for one in value] if isinstance(value, list) else value
-            require(value == getattr(default, name), f"model.{name}={show(said)} {why}")
+            require(value == getattr(default, name), f"model.{name}={show(value)} {why}")
 
-    def score_of(self, layer: int) -> Score:
+    def facts(self, kind: str) -> Mapping[str, Any]:
+        """What is known of the part that the setting `kind` names, before it is made."""
+        return plugin.find(kind, getattr(self, kind)).facts
+
+    def score_of(self, layer: int) -> str:
         """The score of layer `layer`, from 0."""
         return self.scores[layer % len(self.scores)] if self.scores else self.score
 
@@ -286,8 +292,9 @@ class ModelConfig:
         return self.windows[layer % len(self.windows)] if self.windows else self.window
 
     @property
-    def is_recurrent(self) -> bool:
-        return self.encoder is not EncoderKind.transformer
+    def has_heads(self) -> bool:
+        """Whether its layers are those of a Transformer."""
+        return self.facts("encoder").get("has_heads", False)
 
     @property
     def width_of_words(self) -> int:

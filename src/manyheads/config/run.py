@@ -159,12 +159,12 @@ class RunConfig:
     def _check_kind(self) -> None:
         """Refuse what a run of this task, or a recurrent model, does not have."""
         require(
-            not (self.model.is_recurrent and self.hardware.compile is Compile.always),
-            f"hardware.compile=always does nothing with model.encoder={self.model.encoder.name}: remove it",
+            self.model.has_heads or self.hardware.compile is not Compile.always,
+            f"hardware.compile=always does nothing with model.encoder={self.model.encoder}: remove it",
         )
         kinds = {self.task.name: f"task={self.task.name}"}
-        if self.model.is_recurrent:
-            kinds["recurrent"] = f"model.encoder={self.model.encoder.name}"
+        if not self.model.has_heads:
+            kinds["recurrent"] = f"model.encoder={self.model.encoder}"
         for kind, chosen in kinds.items():
             for name in MISSING.get(kind, ()):
                 value = attrgetter(name)(self)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from manyheads.config import ExplainConfig, ModelConfig, Positions
+from manyheads.config import ExplainConfig, ModelConfig
 from manyheads.evaluation.report import INK, draw, heatmap, png
 from manyheads.explain.explain import Finding
 from manyheads.layout import Packed
@@ -40,11 +40,11 @@ N_TOKENS, N_ORDERS, VOCAB = 16, 20, 50
 CASES = {
     "no positions": {},
     "no positions, in float32": {},
-    "sinusoidal": {"positions": Positions.sinusoidal},
-    "sinusoidal, each token keeps its own": {"positions": Positions.sinusoidal},
-    "learned": {"positions": Positions.learned},
-    "rotary": {"positions": Positions.rotary},
-    "alibi": {"positions": Positions.alibi},
+    "sinusoidal": {"positions": "sinusoidal"},
+    "sinusoidal, each token keeps its own": {"positions": "sinusoidal"},
+    "learned": {"positions": "learned"},
+    "rotary": {"positions": "rotary"},
+    "alibi": {"positions": "alibi"},
     "no positions, causal": {"causal": True},
     "no positions, window of 2": {"window": 2},
 }
@@ -223,7 +223,7 @@ def retrieval(config: ExplainConfig) -> Finding:
 
 def look_up(q_K: Tensor, k_MK: Tensor, v_MV: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Weights `(M,)` and context `(V,)` of one query; `model.scale` is what divides by the temperature in a model."""
-    score = Dot(1 / (math.sqrt(q_K.numel()) * temperature))
+    score = Dot(scale=1 / (math.sqrt(q_K.numel()) * temperature))
     weights = attention_weights(q_K[None, None, None], k_MK[None, None], score=score)[0, 0, 0]
     return weights, weights @ v_MV
 
@@ -278,7 +278,7 @@ def softmax_figures(d_k: int, factor: float, n_samples: int, random: torch.Gener
     for _ in range(max(1, n_samples // 10 // QUERIES_OF_A_SET)):
         q_LK = torch.randn(QUERIES_OF_A_SET, d_k, generator=random, dtype=torch.float64)
         k_MK = torch.randn(N_KEYS, d_k, generator=random, dtype=torch.float64)
-        weights = attention_weights(q_LK[None, None], k_MK[None, None], score=Dot(factor))
+        weights = attention_weights(q_LK[None, None], k_MK[None, None], score=Dot(scale=factor))
         jacobian_RMM = softmax_jacobian(weights[0, 0])
         entropies.append(torch.special.entr(weights[0, 0]).sum(-1))
         by_scores.append(jacobian_RMM.flatten(1).norm(dim=1))
@@ -311,7 +311,7 @@ def order(config: ExplainConfig) -> Finding:
         torch.manual_seed(config.seed)
         dtype = torch.float32 if "float32" in case else torch.float64
         numbers[case] = differences(
-            build(replace(SMALL, **{"positions": Positions.none} | settings)).to(dtype),
+            build(replace(SMALL, **{"positions": "none"} | settings)).to(dtype),
             carried="keeps its own" in case,
             random=torch.Generator().manual_seed(config.seed),
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manyheads.config import Activation, ModelConfig, Pooling
+from manyheads.config import ModelConfig
 from manyheads.config.fields import from_plain, one_of, show
 from manyheads.runs.folder import read_json
 
@@ -300,7 +300,7 @@ def write_config(
         "max_length": max_length + (marks.ids["pad"] + 1 if family.pads_first else 0),
         "n_segments": 1 if family.pads_first and not has_segments else 2,
         "d_embedding": model.width_of_words,
-        "activation": "relu" if model.activation is Activation.relu else "gelu",
+        "activation": "relu" if model.activation == "relu" else "gelu",
         "norm_eps": model.norm_eps or 1e-5,
         "dropout": model.dropout_at("residual"),
         "dropout_embedding": model.dropout_at("embedding"),
@@ -316,7 +316,7 @@ def write_config(
             "full_attention": {"rope_type": "default", "rope_theta": base},
             "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
         },
-        "classifier_pooling": "mean" if model.pooling is Pooling.mean else "cls",
+        "classifier_pooling": "mean" if model.pooling == "mean" else "cls",
     }
     names = {theirs: ours or theirs for theirs, ours, _ in family.rows}
     return {theirs: said[name] if name in said else getattr(model, name) for theirs, name in names.items()}

@@ -11,7 +11,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import EncoderKind, ModelConfig, PairKind, Positions, RunConfig, Segments, Task
+from manyheads.config import ModelConfig, PairKind, RunConfig, Segments, Task
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
 from manyheads.config.fields import listed, make_tokenizer, older_tokenizer, one_of, show, to_plain
@@ -40,7 +40,7 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "dropout_tokens": 0.0,
 }
 INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
-TABLES = (Positions.learned, Positions.sinusoidal, Positions.none)  # a table of learned positions can hold them all
+TABLES = ("learned", "sinusoidal", "none")  # a table of learned positions can hold them all
 OF_POOLING = ("model.pooling=", "model.pooler=")
 UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
@@ -322,9 +322,9 @@ def refuse_foreign(model: ModelConfig) -> None:
         ValueError: as of `describe`.
     """
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
-    if model.encoder is not EncoderKind.transformer or model.pair is not PairKind.joint:
-        name = "encoder" if model.encoder is not EncoderKind.transformer else "pair"
-        raise ValueError(f"has model.{name}={getattr(model, name).name}, {why} by init_from")
+    if model.encoder != "transformer" or model.pair is not PairKind.joint:
+        name = "encoder" if model.encoder != "transformer" else "pair"
+        raise ValueError(f"has model.{name}={show(getattr(model, name))}, {why} by init_from")
     if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
         raise ValueError(
             f"has model.n_heads={model.n_heads} with model.d_k={model.d_k} and model.d_v={model.d_v}, which do not "
@@ -349,12 +349,12 @@ def facts(model: ModelConfig) -> dict[str, Any]:
         "n_kv_heads": model.kv_heads,
         "d_embedding": model.width_of_words,
         "scale": model.scale or model.d_k**-0.5,
-        "norm_eps": model.norm_eps or (1e-5 if model.norm.name == "layer" else 1e-6),
-        "scores": [model.score_of(layer).name for layer in layers],
+        "norm_eps": model.norm_eps or (1e-5 if model.norm == "layer" else 1e-6),
+        "scores": [model.score_of(layer) for layer in layers],
         "windows": windows,
-        "positions": "learned" if model.positions in TABLES else model.positions.name,
+        "positions": "learned" if model.positions in TABLES else model.positions,
     }
-    if model.positions is Positions.rotary:
+    if model.positions == "rotary":
         of_windows = model.rotary_base_window or model.rotary_base
         said["rotary_base"] = [of_windows if window else model.rotary_base for window in windows]
     return said

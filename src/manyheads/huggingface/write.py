@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
-from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Pooling, Task
-from manyheads.config.fields import install_extra, to_plain
+from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Task
+from manyheads.config.fields import install_extra, show, to_plain
 from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
 from manyheads.huggingface.families import FAMILIES, Marks
 from manyheads.huggingface.graph import READERS, carries_linear, check_packages, export_graph, quietly
@@ -38,7 +38,7 @@ from manyheads.runs.folder import Results, refuse_kept, refuse_unwritable, repla
 MODULES = "sentence_transformers.models"
 HEAD = "head.safetensors"
 """`weight` `(C, D)` and `bias` `(C,)`: a text's vector to the logits of its classes, which config.json names."""
-POOLINGS = {Pooling.first: "cls_token", Pooling.max: "max_tokens", Pooling.mean: "mean_tokens"}
+POOLINGS = {"first": "cls_token", "max": "max_tokens", "mean": "mean_tokens"}
 ACTIVATIONS = {
     Pooler.tanh: "torch.nn.modules.activation.Tanh",
     Pooler.relu: "torch.nn.modules.activation.ReLU",
@@ -341,7 +341,7 @@ def family_tensors(classifier: Classifier, described: Described, *, pooled: bool
     ours = {name: tensor for name, tensor in ours.items() if pooled or not name.startswith(NEW)}
     width = ours[WORDS].size(1)
     ours[WORDS] = ours[WORDS] * math.sqrt(width)  # ours are multiplied by it when read
-    if shape.config().positions.name == "learned":
+    if shape.config().positions == "learned":
         positions = classifier.embeddings.positions
         if positions is None:  # without positions all are zero, and sines are written down
             table_PD = torch.zeros(shape.max_length, width)
@@ -374,10 +374,10 @@ def modules_of(predictor: TextClassifier) -> list[Module]:
     if model.pooling not in POOLINGS or (model.pooler is not Pooler.none and model.pooler not in ACTIVATIONS):
         name = "pooling" if model.pooling not in POOLINGS else "pooler"
         raise ValueError(
-            f"has model.{name}={getattr(model, name).name}, which sentence-transformers has no module for: "
+            f"has model.{name}={show(getattr(model, name))}, which sentence-transformers has no module for: "
             f"train one with model.{name}={'mean' if name == 'pooling' else 'tanh'}"
         )
-    modes = {f"pooling_mode_{mode}": kind is model.pooling for kind, mode in POOLINGS.items()}
+    modes = {f"pooling_mode_{mode}": kind == model.pooling for kind, mode in POOLINGS.items()}
     modules = [Module("Pooling", {"word_embedding_dimension": model.d_model, **modes})]
     if isinstance(classifier.pooling, PoolerLayer):
         layer = classifier.pooling.dense

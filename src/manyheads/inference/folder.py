@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+import manyheads.plugin as plugin
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Task
 from manyheads.config.fields import one_of
 from manyheads.config.plugins import use
@@ -124,8 +125,8 @@ def write_card(
         figures: lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`.
         mask: how a mask is written in a text.
     """
-    model, shape, of = settings.model, _shape(settings.model), f"of {n_parameters:,} parameters"
-    kind, positions = "recurrent" if model.is_recurrent else "Transformer", f"{model.positions.name} positions"
+    model, (kind, shape), of = settings.model, _shape(settings.model), f"of {n_parameters:,} parameters"
+    positions = f"{model.positions} positions"
     of_labels: list[str] = []
     if settings.task is Task.seq2seq:
         title, name, call = "A model that answers texts by texts", "translator", 'generate(["a text"])'
@@ -138,7 +139,7 @@ def write_card(
         title, name = "A text classifier", "classifier"
         call = 'predict(["a text"], ["its pair"])' if settings.pairs else 'predict(["a text"])'
         sorts = _sorts(settings, len(labels))
-        what = f"A {kind} encoder {of} that {sorts}: {shape}, {positions}, {model.pooling.name} pooling."
+        what = f"A {kind} encoder {of} that {sorts}: {shape}, {positions}, {model.pooling} pooling."
         if settings.linear and settings.terms is not None:
             share = f"{settings.linear:.0%} of each probability are its own."
             what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
@@ -216,12 +217,15 @@ def _sorts(settings: Settings, n: int) -> str:
     return f"sorts {takes} into {n} classes"
 
 
-def _shape(model: ModelConfig) -> str:
-    if model.is_recurrent:
-        ways = "both ways" if model.bidirectional else "one way"
-        return f"{model.n_layers} {model.encoder.name.upper()} layers read {ways}, d_model={model.d_model}"
+def _shape(model: ModelConfig) -> tuple[str, str]:
+    """What a model is, and its size."""
+    if not model.has_heads:
+        describe = model.facts("encoder").get("describe")
+        if describe:
+            return plugin.resolve(describe)(model)
+        return model.encoder, f"{model.n_layers} layers, d_model={model.d_model}"
     heads = f"{model.n_heads} heads (d_k={model.d_k}, d_v={model.d_v})"
-    return f"{model.n_layers} layers, {heads}, d_model={model.d_model}, d_ff={model.d_ff}"
+    return "Transformer", f"{model.n_layers} layers, {heads}, d_model={model.d_model}, d_ff={model.d_ff}"
 
 
 def _labels(labels: Sequence[str], thresholds: Sequence[float] | None) -> list[str]:

@@ -15,16 +15,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import manyheads.plugin as plugin
 from manyheads.config import (
     Cutting,
     DataConfig,
-    EncoderKind,
     Long,
     MergeLabels,
     ModelConfig,
     PairKind,
     Pooler,
-    Score,
     Source,
     Task,
     Terms,
@@ -221,10 +220,11 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
     model = settings.model
 
     def least_of(layer: int) -> int:
-        if model.is_recurrent:
-            return (4 if model.encoder is EncoderKind.lstm else 3) * model.d_model**2
+        if not model.has_heads:
+            count = model.facts("encoder").get("flops")  # two for each number that is multiplied
+            return plugin.resolve(count)(model, pooled=False) // (2 * model.n_layers) if count else 0
         widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
-        has_maps = model.score_of(layer) in (Score.general, Score.additive, Score.concat)
+        has_maps = plugin.find("score", model.score_of(layer)).facts.get("maps_query", False)
         return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
 
     of_layers = sum(map(least_of, range(model.n_layers + model.n_cross_layers)))

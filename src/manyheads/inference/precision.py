@@ -93,7 +93,7 @@ def quick(precision: Precision, model: ModelConfig, device: torch.device) -> tor
     if precision is not Precision.auto:
         return TYPES[precision]
     multiplies = multiplies_bf16(on_gpu=device.type == "cuda")
-    return torch.bfloat16 if multiplies and not model.is_recurrent else None
+    return torch.bfloat16 if multiplies and model.has_heads else None
 
 
 @contextmanager

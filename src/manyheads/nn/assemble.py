@@ -21,17 +21,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from manyheads.config import Activation, EncoderKind, ModelConfig, PairKind, Placement, Positions, Score, Segments
+import manyheads.plugin as plugin
+from manyheads.config import ModelConfig, PairKind, Placement, Segments
 from manyheads.config import Pooler as PoolerKind
-from manyheads.config import Pooling as PoolingKind
-from manyheads.nn.attention import Cosine, make_score
-from manyheads.nn.classifier import AttentionPooling, Classifier, Cross, CrossLayer, Pooler, Pooling
-from manyheads.nn.embeddings import Alibi, Embeddings, LearnedPositions, Rotary, SinusoidalPositions
+from manyheads.nn.attention import make_score
+from manyheads.nn.classifier import Classifier, Cross, CrossLayer, Pooler, Pooling
+from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.recurrent import Recurrent, StateAttention, StatePooling
-from manyheads.nn.transformer import Decoder, Encoder, EncoderLayer, FeedForward, Residual, make_norm
-
-OF_TWO_TOKENS = (Score.additive, Score.concat)  # these look at a query and a key together, beyond a product
+from manyheads.nn.parts import make_block
+from manyheads.nn.transformer import Decoder, Encoder, EncoderLayer, FeedForward, Residual
 
 
 @torch.no_grad()
@@ -55,47 +53,17 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
                 _draw(module.project, blocks=module.widths)
             if isinstance(module.output, nn.Linear):
                 _draw(module.output, gain=shrink.get(module, 1.0))
-            _draw_score(module.score)
         elif isinstance(module, FeedForward):
             width = module.widen.out_features
             _draw(module.widen, blocks=(width // 2, width // 2) if module.is_gated else (width,))
             _draw(module.narrow, gain=shrink.get(module, 1.0))
-        elif isinstance(module, StateAttention):
-            _draw_score(module.score)
-        elif isinstance(module, Recurrent):
-            _draw_cells(module.cells)
+        elif draw := getattr(module, "draw", None):  # of a score, or recurrent cells
+            draw()
         if isinstance(module, MultiHeadAttention | FeedForward):
             drawn.update(module.children())
     for module in reversed(list(model.modules())):  # the head first
         if isinstance(module, nn.Linear) and module not in drawn:
             _draw(module)
-
-
-def _draw_cells(cells: nn.RNNBase) -> None:
-    """Each gate's matrices by themselves; torch keeps an LSTM's gates in the order input, forget, cell, output."""
-    for name, parameter in cells.named_parameters():
-        if name.startswith("weight_ih"):
-            for weight in parameter.split(cells.hidden_size):
-                nn.init.xavier_uniform_(weight)
-        elif name.startswith("weight_hh"):
-            for weight in parameter.split(cells.hidden_size):
-                nn.init.orthogonal_(weight)
-        else:
-            nn.init.zeros_(parameter)
-            if isinstance(cells, nn.LSTM) and name.startswith("bias_ih"):
-                nn.init.ones_(parameter.split(cells.hidden_size)[1])
-
-
-def _draw_score(score: nn.Module) -> None:
-    """Matrices `(heads, K, K)` and vectors `(heads, K)`; the factor of the cosine starts where its config says."""
-    for parameter in score.parameters():
-        if isinstance(score, Cosine):
-            parameter.fill_(math.log(score.first))
-        elif parameter.ndim == 3:
-            for weight_KK in parameter:
-                nn.init.xavier_uniform_(weight_KK)
-        else:
-            nn.init.uniform_(parameter, -math.sqrt(6 / (parameter.size(1) + 1)), math.sqrt(6 / (parameter.size(1) + 1)))
 
 
 def _draw(linear: nn.Linear, *, blocks: tuple[int, ...] | None = None, gain: float = 1.0) -> None:
@@ -138,11 +106,11 @@ def assemble(
 def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
     """With the norm of post-norm models (Devlin et al., 2019) and of those that ask for it (Warner et al., 2024)."""
     width, is_normed = model.width_of_words, model.placement is Placement.post or model.norm_embedding
-    added = {Positions.sinusoidal: SinusoidalPositions, Positions.learned: LearnedPositions}.get(model.positions)
+    is_added = model.facts("positions").get("enters", "embedding") == "embedding"
     return Embeddings(
         vocab_size=vocab_size,
         d_model=model.d_model,
-        positions=None if added is None else added(max_length=max_length, d_model=width),
+        positions=make_block("positions", model.positions, max_length=max_length, d_model=width) if is_added else None,
         n_segments=n_segments,
         norm=any_norm(model, width) if is_normed else nn.Identity(),
         dropout=model.dropout_at("embedding"),
@@ -152,9 +120,24 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
     )
 
 
-def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:
-    if model.is_recurrent:
-        return recurrent(model, bidirectional=model.bidirectional)
+def encoder(model: ModelConfig, max_length: int) -> nn.Module:
+    return make_block(
+        "encoder",
+        model.encoder,
+        model=model,
+        max_length=max_length,
+        d_model=model.d_model,
+        n_layers=model.n_layers,
+        n_heads=model.n_heads,
+        d_k=model.d_k,
+        d_v=model.d_v,
+        d_ff=model.d_ff,
+        bias=model.bias,
+        dropout=model.dropout_at("residual"),
+    )
+
+
+def transformer(*, model: ModelConfig, max_length: int) -> Encoder:
     layers = [
         EncoderLayer(
             attention=residual(
@@ -167,17 +150,6 @@ def encoder(model: ModelConfig, max_length: int) -> Encoder | Recurrent:
         for layer in range(model.n_layers)
     ]
     return Encoder(layers, norm=norm(model, Placement.pre))
-
-
-def recurrent(model: ModelConfig, *, bidirectional: bool) -> Recurrent:
-    return Recurrent(
-        kind=model.encoder.name,
-        d_model=model.d_model,
-        n_layers=model.n_layers,
-        bidirectional=bidirectional,
-        bias=model.bias,
-        dropout=model.dropout_at("residual"),
-    )
 
 
 def cross(model: ModelConfig) -> Cross:
@@ -197,14 +169,13 @@ def attention(
 ) -> MultiHeadAttention:
     """Attention of layer `layer`, from 0, within texts of at most `max_length` tokens; or, where that is None, to
     another text: a place there is neither near nor before a place here."""
-    rotary, alibi, window = None, None, 0
-    if max_length is not None:
-        window = model.window_of(layer)
-        if model.positions is Positions.rotary:
-            rotary = Rotary(max_length=max_length, d_k=model.d_k, base=model.rotary_base_of(layer))
-        elif model.positions is Positions.alibi:
-            alibi = Alibi(n_heads=model.n_heads)
     n_heads, n_kv_heads, d_k = model.n_heads, model.kv_heads, model.d_k
+    window, entering, enters = 0, None, model.facts("positions").get("enters")
+    if max_length is not None:
+        window, base = model.window_of(layer), model.rotary_base_of(layer)
+        if enters in ("queries", "scores"):
+            numbers = {"max_length": max_length, "n_heads": n_heads, "d_k": d_k, "base": base}
+            entering = make_block("positions", model.positions, **numbers)
     return MultiHeadAttention(
         d_model=model.d_model,
         n_heads=n_heads,
@@ -213,12 +184,10 @@ def attention(
         n_kv_heads=n_kv_heads,
         bias=model.bias,
         dropout=model.dropout_attention,
-        rotary=rotary,
-        alibi=alibi,
-        score=make_score(
-            model.score_of(layer).name, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=model.scale
-        ),
-        normaliser=model.normaliser.name,
+        rotary=entering if enters == "queries" else None,
+        alibi=entering if enters == "scores" else None,
+        score=make_score(model.score_of(layer), n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=model.scale),
+        normaliser=model.normaliser,
         window=window,
         causal=causal,
         project=model.project,
@@ -227,28 +196,15 @@ def attention(
     )
 
 
-def state_attention(model: ModelConfig) -> StateAttention:
-    """The one attention of a recurrent model: one head as wide as a state."""
-    return StateAttention(
-        d_model=model.d_model,
-        score=make_score(model.score.name, n_heads=1, n_kv_heads=1, d_k=model.d_model, scale=model.scale),
-        normaliser=model.normaliser.name,
-        dropout=model.dropout_attention,
-    )
-
-
 def feed_forward(model: ModelConfig) -> FeedForward:
-    return FeedForward(d_model=model.d_model, d_ff=model.d_ff, activation=model.activation.name, bias=model.bias)
+    return FeedForward(d_model=model.d_model, d_ff=model.d_ff, activation=model.activation, bias=model.bias)
 
 
 def pooling(model: ModelConfig) -> nn.Module:
     """Tokens to one vector."""
-    if model.pooling is not PoolingKind.attention:
-        pool: nn.Module = Pooling(model.pooling.name)
-    elif model.is_recurrent:
-        pool = StatePooling(state_attention(model), bidirectional=model.bidirectional)
-    else:
-        pool = AttentionPooling(model.d_model)
+    own = model.facts("encoder").get("poolings", {}).get(model.pooling)
+    pool = plugin.resolve(own)(model) if own else make_block("pooling", model.pooling, d_model=model.d_model)
+    pool = pool if isinstance(pool, nn.Module) else Pooling(pool)
     if model.pooler is PoolerKind.none:
         return pool
     activation, _, with_norm = model.pooler.name.partition("_")
@@ -272,7 +228,7 @@ def norm(model: ModelConfig, *where: Placement) -> nn.Module:
 
 
 def any_norm(model: ModelConfig, width: int) -> nn.Module:
-    return make_norm(model.norm.name, width, model.norm_eps, bias=model.norm_bias)
+    return make_block("norm", model.norm, d_model=width, eps=model.norm_eps, bias=model.norm_bias)
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -319,10 +275,9 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
         pooled: see `mean_flops`.
     """
     each = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
-    if pooled and model.pooling is PoolingKind.attention:
-        each += _of_key_states(model) + _of_match_of_states(model) if model.is_recurrent else 4 * model.d_model
-    if model.is_recurrent:
-        return each + _of_cells(model, bidirectional=model.bidirectional)
+    if not model.has_heads:
+        return each + plugin.resolve(model.facts("encoder")["flops"])(model, pooled=pooled)
+    each += model.facts("pooling").get("flops", 0) * model.d_model * pooled
     n_layers, n_cross = model.n_layers, model.n_cross_layers
     if not n_cross:
         return each + sum(_of_layer(model, layer, length) for layer in range(n_layers))
@@ -344,11 +299,8 @@ def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_siz
     each state.
     """
     head = 2 * model.d_model * vocab_size
-    if model.is_recurrent:
-        reads = _of_cells(model, bidirectional=model.bidirectional) + _of_key_states(model)
-        maps_query = model.score in (Score.general, *OF_TWO_TOKENS)
-        asks = 2 * (maps_query + 2) * model.d_model**2 + source * _of_match_of_states(model)
-        return source * reads + target * (_of_cells(model, bidirectional=False) + asks + head)
+    if not model.has_heads:
+        return plugin.resolve(model.facts("encoder")["flops_of_answer"])(model, source, target) + target * head
     total = source * flops_per_token(model, source, pooled=False) + target * head
     for layer in range(model.n_layers):
         score = model.score_of(layer)
@@ -369,37 +321,25 @@ def keys_per_query(length: float, *, window: int, causal: bool) -> float:
 def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = False) -> float:
     score = model.score_of(layer)
     keys = length if across else keys_per_query(length, window=model.window_of(layer), causal=model.causal)
-    is_gated = model.activation in (Activation.geglu, Activation.swiglu)
-    feed_forward = 2 * model.d_model * model.d_ff * (3 if is_gated else 2)
+    feed_forward = 2 * model.d_model * model.d_ff * (3 if model.facts("activation").get("gated") else 2)
     return _of_query(model, score) + _of_key(model, score) + keys * _of_match(model, score) + feed_forward
 
 
-def _of_query(model: ModelConfig, score: Score) -> int:
+def _of_query(model: ModelConfig, score: str) -> int:
     """W^Q, the score's map of it, and W^O."""
     widths = model.d_k * model.project + model.d_v * model.project_output
-    maps = score in (Score.general, *OF_TWO_TOKENS)
+    maps = plugin.find("score", score).facts.get("maps_query", False)
     return 2 * model.n_heads * (model.d_model * widths + maps * model.d_k**2)
 
 
-def _of_key(model: ModelConfig, score: Score) -> int:
+def _of_key(model: ModelConfig, score: str) -> int:
     """W^K, the score's map of it, and W^V."""
-    maps = {Score.additive: model.kv_heads, Score.concat: model.n_heads}.get(score, 0)
+    heads = plugin.find("score", score).facts.get("maps_key", "")
+    maps = getattr(model, heads) if heads else 0
     return 2 * (model.d_model * model.kv_heads * (model.d_k + model.d_v) * model.project + maps * model.d_k**2)
 
 
-def _of_match(model: ModelConfig, score: Score) -> int:
+def _of_match(model: ModelConfig, score: str) -> int:
     """A query and a key of every head, and the value weighed."""
-    return 2 * model.n_heads * (model.d_k * (1 + (score in OF_TWO_TOKENS)) + model.d_v)
-
-
-def _of_cells(model: ModelConfig, *, bidirectional: bool) -> int:
-    n_gates, width = 4 if model.encoder is EncoderKind.lstm else 3, model.d_model // (1 + bidirectional)
-    return 2 * model.n_layers * n_gates * model.d_model * (model.d_model + width)
-
-
-def _of_key_states(model: ModelConfig) -> int:
-    return 2 * (model.score in OF_TWO_TOKENS) * model.d_model**2
-
-
-def _of_match_of_states(model: ModelConfig) -> int:
-    return 2 * (2 + (model.score in OF_TWO_TOKENS)) * model.d_model
+    is_sum = plugin.find("score", score).facts.get("is_sum", False)
+    return 2 * model.n_heads * (model.d_k * (1 + is_sum) + model.d_v)

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from manyheads.nn.dropout import dropout as drop
+from manyheads.nn.parts import make_block
 
 Normaliser = Callable[[Tensor, Tensor | None], Tensor]  # scores (..., M) and what is kept, to weights (..., M)
 Compare = Callable[[Tensor, Tensor], Tensor]  # q_BHLK, k_BHMK to scores_BHLM
@@ -54,14 +55,6 @@ def sparsemax(scores: Tensor, keep: Tensor | None = None) -> Tensor:
 def entmax15(scores: Tensor, keep: Tensor | None = None) -> Tensor:
     """Half way between softmax and sparsemax: Peters et al. (2019), "Sparse Sequence-to-Sequence Models"."""
     return _sparse(scores, keep, alpha=1.5)
-
-
-NORMALISERS: dict[str, Normaliser] = {
-    "softmax": softmax,
-    "sigmoid": sigmoid,
-    "sparsemax": sparsemax,
-    "entmax15": entmax15,
-}
 
 
 def _sparse(scores: Tensor, keep: Tensor | None, *, alpha: float) -> Tensor:
@@ -179,32 +172,52 @@ FIRST_TEMPERATURE = 10.0  # of the cosine: from -10 to 10 the softmax can choose
 class Score(nn.Module):
     dot_scale: float | None = None
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self, *, scale: float = 1.0) -> None:
         super().__init__()
         self.scale = scale
+
+    def draw(self) -> None:
+        """Matrices `(heads, K, K)` and vectors `(heads, K)` anew."""
+        for parameter in self.parameters():
+            if parameter.ndim == 3:
+                for weight_KK in parameter:
+                    nn.init.xavier_uniform_(weight_KK)
+            else:
+                bound = math.sqrt(6 / (parameter.size(1) + 1))
+                nn.init.uniform_(parameter, -bound, bound)
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return q, k
 
 
 class Dot(Score):
-    """scale · q kᵀ: Luong et al. (2015), section 3.1, "dot"; with 1/√d_k Vaswani et al. (2017), section 3.2.1."""
+    """scale · q kᵀ: Luong et al. (2015), section 3.1, "dot"."""
 
-    def __init__(self, scale: float) -> None:
-        super().__init__(scale)
+    def __init__(self, *, scale: float = 1.0) -> None:
+        super().__init__(scale=scale)
         self.dot_scale = scale
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
         return q_BHLK @ k_BHMK.transpose(-2, -1) * self.scale
 
 
+class ScaledDot(Dot):
+    """q kᵀ / √d_k, or another factor: Vaswani et al. (2017), section 3.2.1."""
+
+    def __init__(self, *, d_k: int, scale: float | None = None) -> None:
+        super().__init__(scale=d_k**-0.5 if scale is None else scale)
+
+
 class Cosine(Dot):
     """τ cos(q, k) with a learned factor τ for each head: Henry et al. (2020), "Query-Key Normalization"."""
 
-    def __init__(self, *, n_heads: int, scale: float | None) -> None:
-        super().__init__(1.0)
+    def __init__(self, *, n_heads: int, scale: float | None = None) -> None:
+        super().__init__()
         self.first = scale or FIRST_TEMPERATURE
         self.log_scale_H = nn.Parameter(torch.full((n_heads,), math.log(self.first)))
+
+    def draw(self) -> None:
+        self.log_scale_H.fill_(math.log(self.first))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         scaled = F.normalize(q, dim=-1) * self.log_scale_H.exp()[:, None]
@@ -214,8 +227,8 @@ class Cosine(Dot):
 class General(Dot):
     """scale · q W k with one matrix W for each head: Luong et al. (2015), section 3.1, "general"."""
 
-    def __init__(self, *, n_heads: int, d_k: int, scale: float) -> None:
-        super().__init__(scale)
+    def __init__(self, *, n_heads: int, d_k: int, scale: float = 1.0) -> None:
+        super().__init__(scale=scale)
         self.weight_HKK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 1, 1))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,8 +251,8 @@ class Distance(Score):
 class Additive(Score):
     """scale · v tanh(W q + U k), with W, U and v for each head: Bahdanau et al. (2015), appendix A.1.2."""
 
-    def __init__(self, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float) -> None:
-        super().__init__(scale)
+    def __init__(self, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float = 1.0) -> None:
+        super().__init__(scale=scale)
         self.query_weight_HKK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 1, 1))
         self.key_weight_GKK = nn.Parameter(torch.eye(d_k).repeat(n_kv_heads, 1, 1))
         self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
@@ -257,8 +270,8 @@ class Additive(Score):
 class Concat(Score):
     """scale · v tanh(W [q; k]), with W and v for each head: Luong et al. (2015), section 3.1, "concat"."""
 
-    def __init__(self, *, n_heads: int, d_k: int, scale: float) -> None:
-        super().__init__(scale)
+    def __init__(self, *, n_heads: int, d_k: int, scale: float = 1.0) -> None:
+        super().__init__(scale=scale)
         self.n_heads = n_heads
         self.weight_H2KK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 2, 1))
         self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
@@ -275,21 +288,7 @@ class Concat(Score):
 
 def make_score(kind: str, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float | None = None) -> Score:
     """The score `kind` names; `scale` None is its own: 1/√d_k for scaled_dot, learned for cosine, 1 for the others."""
-    factor = scale if scale is not None else d_k**-0.5 if kind == "scaled_dot" else 1.0
-    match kind:
-        case "scaled_dot" | "dot":
-            return Dot(factor)
-        case "cosine":
-            return Cosine(n_heads=n_heads, scale=scale)
-        case "general":
-            return General(n_heads=n_heads, d_k=d_k, scale=factor)
-        case "distance":
-            return Distance(factor)
-        case "additive":
-            return Additive(n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=factor)
-        case "concat":
-            return Concat(n_heads=n_heads, d_k=d_k, scale=factor)
-    raise AssertionError(f"{kind} is not a score")
+    return make_block("score", kind, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=scale)
 
 
 def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:

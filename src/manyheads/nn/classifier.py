@@ -5,7 +5,7 @@ two texts that are read apart.
 P tokens of the single texts of all pairs
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +16,8 @@ from manyheads.layout import Layout, Packed, Padded, as_layout
 from manyheads.nn.attention import softmax
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings, in_second, occurs_in_other
-from manyheads.nn.recurrent import Recurrent
-from manyheads.nn.transformer import Encoder, Residual
+from manyheads.nn.parts import make_block
+from manyheads.nn.transformer import Residual
 
 
 class Classifier(nn.Module):
@@ -31,7 +31,7 @@ class Classifier(nn.Module):
         self,
         *,
         embeddings: Embeddings,
-        encoder: Encoder | Recurrent,
+        encoder: nn.Module,
         pooling: nn.Module,
         dropout: float,
         head: nn.Linear,
@@ -80,11 +80,12 @@ class Classifier(nn.Module):
 
 
 class Pooling(nn.Module):
-    """`mean`, `max` or the `first` token; a document without tokens becomes zeros."""
+    """A pooling that is a function, such as `mean`, `max` or the `first` token; a document without tokens becomes
+    zeros."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, pool: str | Callable[[Tensor, Layout], Tensor]) -> None:
         super().__init__()
-        self.pool = {"mean": mean, "max": maximum, "first": first}[kind]
+        self.pool = make_block("pooling", pool) if isinstance(pool, str) else pool
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Tokens `(..., D)` to documents `(B, D)`."""

@@ -150,10 +150,9 @@ class Alibi(nn.Module):
     def fill(self) -> None:
         self.slopes_H.copy_(torch.tensor(alibi_slopes(len(self.slopes_H))))
 
-    def forward(self, n_queries: int, n_keys: int) -> Tensor:
-        """The bias of the scaled scores: `(H, L, M)`."""
-        at = torch.arange(max(n_queries, n_keys), device=self.slopes_H.device)
-        distance_LM = (at[:n_queries, None] - at[None, :n_keys]).abs()
+    def forward(self, query_at_L: Tensor, key_at_M: Tensor) -> Tensor:
+        """The bias of the scaled scores of queries and keys at these positions: `(H, L, M)`."""
+        distance_LM = (query_at_L[:, None] - key_at_M[None, :]).abs()
         return -self.slopes_H[:, None, None] * distance_LM
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from manyheads.layout import Layout, Packed
-from manyheads.nn.attention import Dot, Normaliser, Score, attend, share_heads, softmax
+from manyheads.nn.attention import Normaliser, ScaledDot, Score, attend, share_heads, softmax
 from manyheads.nn.dropout import kept
 
 SDPA_FROM, SDPA_FROM_PLAIN = 384, 1024
@@ -68,7 +68,7 @@ def attention(
     Returns:
         The contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
     """
-    score = score or Dot(q_NHK.size(-1) ** -0.5)
+    score = score or ScaledDot(d_k=q_NHK.size(-1))
     plain = score.dot_scale if normalise is softmax else None  # what torch's own kernels compute
     is_placed = bias_HLM is None and (queries is keys or not (window or causal))  # else positions are counted otherwise
     if plain is not None and is_placed and dropout == 0.0 and _flash_fits(q_NHK, k_NGK, v_NGV, queries, keys):

@@ -29,14 +29,14 @@ from manyheads.nn.assemble import (
     feed_forward,
     initialise,
     norm,
-    recurrent,
     residual,
-    state_attention,
 )
 from manyheads.nn.dropout import GOLDEN, Dropout, mixed
 from manyheads.nn.embeddings import Embeddings, occurs_in_other
-from manyheads.nn.recurrent import Recurrent, RecurrentDecoder, RecurrentState
-from manyheads.nn.transformer import Decoder, DecoderLayer, DecoderState, Encoder, make_norm
+from manyheads.nn.parts import make_block
+from manyheads.nn.recurrent import RecurrentDecoder, RecurrentState, state_attention
+from manyheads.nn.recurrent import encoder as recurrent_encoder
+from manyheads.nn.transformer import Decoder, DecoderLayer, DecoderState
 
 HELD_OUT_SHARE = 0.15  # hidden of texts that are held out, whatever training hides, so that figures can be compared
 MOST_PLACES = 2**20  # of a text, as of data.max_length
@@ -100,7 +100,7 @@ class MaskedLM(nn.Module):
 
     masks_match = False  # two hidden words count as the same, as in models trained before
 
-    def __init__(self, *, embeddings: Embeddings, encoder: Encoder | Recurrent, head: WordHead) -> None:
+    def __init__(self, *, embeddings: Embeddings, encoder: nn.Module, head: WordHead) -> None:
         super().__init__()
         self.embeddings, self.encoder = embeddings, encoder
         self.head = head
@@ -124,7 +124,7 @@ def assemble_masked(model: ModelConfig, *, vocab_size: int, max_length: int, n_s
         d_model=model.d_model,
         d_words=words.embedding_dim,
         vocab_size=vocab_size,
-        norm=make_norm(model.norm.name, words.embedding_dim, model.norm_eps),
+        norm=make_block("norm", model.norm, d_model=words.embedding_dim, eps=model.norm_eps),
     )
     initialise(head)
     return MaskedLM(embeddings=classifier.embeddings, encoder=classifier.encoder, head=head)
@@ -190,7 +190,7 @@ class Seq2Seq(nn.Module):
         self,
         *,
         source: Embeddings,
-        encoder: Encoder | Recurrent,
+        encoder: nn.Module,
         target: Embeddings,
         decoder: Decoder | RecurrentDecoder,
         dropout: float,
@@ -248,9 +248,9 @@ def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) ->
 
 
 def decoder(model: ModelConfig, max_length: int) -> Decoder | RecurrentDecoder:
-    if model.is_recurrent:
+    if not model.has_heads:
         return RecurrentDecoder(
-            recurrent(model, bidirectional=False),
+            recurrent_encoder(model=model, bidirectional=False),
             attention=state_attention(model),
             bidirectional_memory=model.bidirectional,
         )

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.layout import Layout, as_layout
-from manyheads.nn.attention import NORMALISERS, Normaliser, Score, attend, attention_weights, make_score, share_heads
-from manyheads.nn.embeddings import Alibi, Rotary
+from manyheads.nn.attention import Normaliser, Score, attend, attention_weights, make_score, share_heads
 from manyheads.nn.kernels import attention, kept_keys
+from manyheads.nn.parts import make_block
 
 
 class MultiHeadAttention(nn.Module):
@@ -32,8 +32,10 @@ class MultiHeadAttention(nn.Module):
     Args:
         d_k, d_v: width of a head's queries and keys, and of its values; default: d_model // n_heads.
         n_kv_heads: heads of keys and values, each shared by a group of query heads; default: n_heads.
+        rotary: turns queries and keys by their positions, as `Rotary` does.
+        alibi: what positions add to the scores, as `Alibi` does.
         score: how a query is compared with a key, see `make_score`; default: the scaled dot product.
-        normaliser: `softmax`, `sigmoid`, `sparsemax` or `entmax15`.
+        normaliser: how scores become weights: `softmax`, `sigmoid`, `sparsemax` or `entmax15`, or one that was made.
         window: a query attends to keys at most this far to either side; 0: to all.
     """
 
@@ -47,10 +49,10 @@ class MultiHeadAttention(nn.Module):
         n_kv_heads: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
-        rotary: Rotary | None = None,
-        alibi: Alibi | None = None,
+        rotary: nn.Module | None = None,
+        alibi: nn.Module | None = None,
         score: Score | None = None,
-        normaliser: str = "softmax",
+        normaliser: str | Normaliser = "softmax",
         window: int = 0,
         causal: bool = False,
         project: bool = True,
@@ -69,7 +71,7 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(n_heads * d_v, d_model, bias=bias) if project_output else nn.Identity()
         self.rotary, self.alibi = rotary, alibi
         self.score = score or make_score("scaled_dot", n_heads=n_heads, n_kv_heads=self.n_kv_heads, d_k=d_k)
-        self.normalise = NORMALISERS[normaliser]
+        self.normalise = make_block("normaliser", normaliser) if isinstance(normaliser, str) else normaliser
         self.window, self.causal = window, causal
         self.query_norm, self.key_norm = (nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity() for _ in range(2))
 
@@ -163,7 +165,11 @@ class MultiHeadAttention(nn.Module):
 
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
         """What positions add to the scores, if anything: `(H, L, M)`."""
-        return None if self.alibi is None else self.alibi(layout.longest, keys.longest)
+        if self.alibi is None:
+            return None
+        device = layout.keep_BL.device
+        at = torch.arange(max(layout.longest, keys.longest), device=device)
+        return self.alibi(at[: layout.longest], at[: keys.longest])
 
 
 @dataclass(frozen=True, slots=True)

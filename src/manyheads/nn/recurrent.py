@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from manyheads.config import ModelConfig
 from manyheads.layout import Layout, Padded
-from manyheads.nn.attention import NORMALISERS, Score
+from manyheads.nn.attention import Normaliser, Score, make_score, softmax
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.kernels import attention
 from manyheads.nn.multihead import KeysValues
+from manyheads.nn.parts import make_block
 
 Hidden = tuple[Tensor, ...]
 """The states `(S, B, D)` of all layers after a token; an LSTM's are followed by its cells."""
@@ -43,6 +45,20 @@ class Recurrent(nn.Module):
             bidirectional=bidirectional,
         )
         self.dropout = Dropout(dropout)
+
+    def draw(self) -> None:
+        """Each gate's matrices by themselves; torch keeps an LSTM's gates in the order input, forget, cell, output."""
+        for name, parameter in self.cells.named_parameters():
+            if name.startswith("weight_ih"):
+                for weight in parameter.split(self.cells.hidden_size):
+                    nn.init.xavier_uniform_(weight)
+            elif name.startswith("weight_hh"):
+                for weight in parameter.split(self.cells.hidden_size):
+                    nn.init.orthogonal_(weight)
+            else:
+                nn.init.zeros_(parameter)
+                if isinstance(self.cells, nn.LSTM) and name.startswith("bias_ih"):
+                    nn.init.ones_(parameter.split(self.cells.hidden_size)[1])
 
     def forward(self, x: Tensor, layout: Layout, first: Hidden | None = None) -> Tensor:
         """Tokens `(..., D)` to the top layer's states `(..., D)`; what lies behind a document is never read.
@@ -130,9 +146,9 @@ class StateAttention(nn.Module):
     et al. (2015), appendix A.1.2; general, concat and dot are Luong's.
     """
 
-    def __init__(self, *, d_model: int, score: Score, normaliser: str = "softmax", dropout: float = 0.0) -> None:
+    def __init__(self, *, d_model: int, score: Score, normaliser: Normaliser = softmax, dropout: float = 0.0) -> None:
         super().__init__()
-        self.score, self.normalise, self.dropout = score, NORMALISERS[normaliser], dropout
+        self.score, self.normalise, self.dropout = score, normaliser, dropout
         self.combine = nn.Linear(2 * d_model, d_model, bias=False)
 
     def forward(self, q: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
@@ -242,3 +258,61 @@ def last_states(x: Tensor, layout: Layout, *, bidirectional: bool) -> Tensor:
         half = x.size(-1) // 2
         x_BD = torch.cat((x_BD[:, :half], x_BLD[:, 0, half:]), dim=1)
     return x_BD.masked_fill(layout.lengths_B[:, None] == 0, 0.0)
+
+
+def encoder(*, model: ModelConfig, bidirectional: bool | None = None) -> Recurrent:
+    return Recurrent(
+        kind=model.encoder,
+        d_model=model.d_model,
+        n_layers=model.n_layers,
+        bidirectional=model.bidirectional if bidirectional is None else bidirectional,
+        bias=model.bias,
+        dropout=model.dropout_at("residual"),
+    )
+
+
+def state_attention(model: ModelConfig) -> StateAttention:
+    """The one attention of a recurrent model: one head as wide as a state."""
+    return StateAttention(
+        d_model=model.d_model,
+        score=make_score(model.score, n_heads=1, n_kv_heads=1, d_k=model.d_model, scale=model.scale),
+        normaliser=make_block("normaliser", model.normaliser),
+        dropout=model.dropout_attention,
+    )
+
+
+def state_pooling(model: ModelConfig) -> StatePooling:
+    return StatePooling(state_attention(model), bidirectional=model.bidirectional)
+
+
+def describe(model: ModelConfig) -> tuple[str, str]:
+    """What such a model is, and its shape, for the card of a model."""
+    ways = "both ways" if model.bidirectional else "one way"
+    return "recurrent", f"{model.n_layers} {model.encoder.upper()} layers read {ways}, d_model={model.d_model}"
+
+
+def flops(model: ModelConfig, *, pooled: bool) -> int:
+    """Operations of one forward pass for one token: see `flops_per_token`."""
+    of_pooling = _of_key_states(model) + _of_match_of_states(model) if model.pooling == "attention" else 0
+    return _of_cells(model, bidirectional=model.bidirectional) + of_pooling * pooled
+
+
+def flops_of_answer(model: ModelConfig, source: float, target: float) -> float:
+    """Operations of one forward pass over two texts, those of the head left out: see `flops_per_answer`."""
+    reads = _of_cells(model, bidirectional=model.bidirectional) + _of_key_states(model)
+    maps_query = model.facts("score").get("maps_query", False)
+    asks = 2 * (maps_query + 2) * model.d_model**2 + source * _of_match_of_states(model)
+    return source * reads + target * (_of_cells(model, bidirectional=False) + asks)
+
+
+def _of_cells(model: ModelConfig, *, bidirectional: bool) -> int:
+    n_gates, width = 4 if model.encoder == "lstm" else 3, model.d_model // (1 + bidirectional)
+    return 2 * model.n_layers * n_gates * model.d_model * (model.d_model + width)
+
+
+def _of_key_states(model: ModelConfig) -> int:
+    return 2 * model.facts("score").get("is_sum", False) * model.d_model**2
+
+
+def _of_match_of_states(model: ModelConfig) -> int:
+    return 2 * (2 + model.facts("score").get("is_sum", False)) * model.d_model

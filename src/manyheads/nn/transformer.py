@@ -5,22 +5,21 @@ feed-forward, their norms, how training goes through the layers, and one step of
 T positions so far
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import manyheads.plugin as plugin
 from manyheads.layout import Layout, Packed, Padded, as_layout
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.multihead import KeysValues, MultiHeadAttention
+from manyheads.nn.parts import make_block
 
-GATES = {"geglu": F.gelu, "swiglu": F.silu}
-PLAIN = {"relu": F.relu, "gelu": F.gelu}
 MOST_GRAPHS = 64  # two for each window of a model
 Walk = Callable[..., Tensor]
 
@@ -138,7 +137,10 @@ class Decoder(nn.Module):
 
 def _one_query(block: MultiHeadAttention, q_B1HK: Tensor, seen: KeysValues) -> Tensor:
     """The output `(B, 1, D)` of queries that stand behind all keys of `seen`."""
-    bias_H1T = None if block.alibi is None else block.alibi(1, seen.k_BGMK.size(2)).flip(-1)
+    bias_H1T = None
+    if block.alibi is not None:
+        at_T = torch.arange(seen.k_BGMK.size(2), device=q_B1HK.device)
+        bias_H1T = block.alibi(at_T[-1:], at_T)
     context_BH1V = seen.answer(q_B1HK.transpose(1, 2), block.score, block.normalise, bias_H1T)
     return block.output(context_BH1V.transpose(1, 2).flatten(-2))
 
@@ -169,10 +171,18 @@ class FeedForward(nn.Module):
     and W3 side by side in one weight: Shazeer (2020). `activation` is `relu`, `gelu`, or gated `geglu`, `swiglu`.
     """
 
-    def __init__(self, *, d_model: int, d_ff: int, activation: str = "gelu", bias: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        d_ff: int,
+        activation: str = "gelu",
+        options: Mapping[str, Any] = plugin.NOTHING,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        self.is_gated = activation in GATES
-        self.activate = GATES[activation] if self.is_gated else PLAIN[activation]
+        self.is_gated = plugin.find("activation", activation).facts.get("gated", False)
+        self.activate = make_block("activation", activation, options, d_ff=d_ff)
         self.widen = nn.Linear(d_model, d_ff * (2 if self.is_gated else 1), bias=bias)
         self.narrow = nn.Linear(d_ff, d_model, bias=bias)
 
@@ -185,16 +195,14 @@ class FeedForward(nn.Module):
         return self.narrow(self.activate(hidden))
 
 
-def make_norm(kind: str, d_model: int, eps: float | None = None, *, bias: bool = True) -> nn.Module:
-    """`layer` (Ba et al., 2016) or `rms` (Zhang and Sennrich, 2019), over the last axis.
+def layer_norm(*, d_model: int, eps: float = 1e-5, bias: bool = True) -> nn.Module:
+    """Over the last axis: Ba et al. (2016)."""
+    return nn.LayerNorm(d_model, eps=eps, bias=bias)
 
-    Args:
-        eps: added to the variance; default: 1e-5 of `layer`, 1e-6 of `rms`.
-        bias: of `layer`: `rms` has none.
-    """
-    if kind == "rms":
-        return nn.RMSNorm(d_model, eps=eps or 1e-6)
-    return nn.LayerNorm(d_model, eps=eps or 1e-5, bias=bias)
+
+def rms_norm(*, d_model: int, eps: float = 1e-6) -> nn.Module:
+    """Over the last axis, without a mean and a bias: Zhang and Sennrich (2019)."""
+    return nn.RMSNorm(d_model, eps=eps)
 
 
 def through(layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:

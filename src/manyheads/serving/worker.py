@@ -81,7 +81,7 @@ def opened(config: ServeConfig) -> TextClassifier:
 def about(predictor: TextClassifier, config: ServeConfig) -> dict[str, Any]:
     """What /metadata says, and the server itself needs to know."""
     run, settings, network = Path(config.run), predictor.settings, predictor.network
-    has_heads = not isinstance(network, GraphNetwork) and not predictor.model.is_recurrent
+    has_heads = not isinstance(network, GraphNetwork) and predictor.model.has_heads
     kind = str(predictor.autocast or Precision.fp32.name).removeprefix("torch.")
     return {
         "name": (run.parent if run.name == "model" else run).name,

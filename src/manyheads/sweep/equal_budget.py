@@ -171,7 +171,7 @@ def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[s
     Raises:
         ValueError: no width comes within the tolerance; names the nearest.
     """
-    grain = 2 if model.is_recurrent and model.bidirectional else 1  # half of d_model for each direction
+    grain = 1 if model.has_heads or not model.bidirectional else 2  # half of d_model for each direction
     found = None
     if "model.d_ff" in levers and cost(replace(model, d_ff=1)) < cost(replace(model, d_ff=2)):
         found = _nearest(target, cost, lambda width: replace(model, d_ff=width), 4 * WIDEST)

@@ -226,7 +226,7 @@ def as_words(run: RunConfig) -> list[str]:
     """`key=value` of every setting that is not as usual and that something reads, in the order of declaration, as
     somebody would type them for Hydra's grammar."""
     plain, usual = plain_settings(run), _usual_settings(run)
-    texts = {name for name, one in settings(RunConfig).items() if one.kind is str}
+    texts = {name for name, one in settings(RunConfig).items() if one.is_text}
     as_typed = having(RunConfig, verbatim=True)
     if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
         usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place

@@ -138,8 +138,8 @@ def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Tra
         alone=plain and run.batch.accumulate == 1 and trainer.world_size == 1,
     )
     set_walks(network, run.hardware, mode)
-    data.few_counts = mode == "reduce-overhead" and not run.model.is_recurrent
-    if mode and not run.model.is_recurrent:
+    data.few_counts = mode == "reduce-overhead" and run.model.has_heads
+    if mode and run.model.has_heads:
         log.info("layers are compiled%s", ", and CUDA graphs made of them" if data.few_counts else "")
 
 

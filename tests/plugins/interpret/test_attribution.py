@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from manyheads.config import Accelerator, InferenceHardware, ModelConfig, PairKind, Placement, Positions
+from manyheads.config import Accelerator, InferenceHardware, ModelConfig, PairKind, Placement
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.plugins.interpret.attribution import (
@@ -112,7 +112,7 @@ def test_a_model_that_adds_nothing_to_words_starts_from_their_mean(
 ) -> None:
     """From zeros, at which its first norm jumps, the sum would miss the difference by more than all of it."""
     shape = ModelConfig(
-        n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, positions=Positions.rotary, placement=placement
+        n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, positions="rotary", placement=placement
     )  # fmt: skip
     model = load(ship_model(tmp_path / "model", shape=shape))
     found = attribute(model, "a good film")

@@ -14,12 +14,10 @@ from manyheads.cli import main as cli
 from manyheads.config import (
     Accelerator,
     DataConfig,
-    EncoderKind,
     InferenceHardware,
     Member,
     ModelConfig,
     PairKind,
-    Pooling,
     Precision,
     PredictConfig,
     ServeConfig,
@@ -252,7 +250,7 @@ def test_at_the_door(capsys):
 
 
 def test_recurrent_models_are_refused(ship_model, tmp_path):
-    shape = ModelConfig(encoder=EncoderKind.lstm, pooling=Pooling.attention, n_layers=1, d_model=16)
+    shape = ModelConfig(encoder="lstm", pooling="attention", n_layers=1, d_model=16)
     ship_model(tmp_path / "model", shape=shape)
     with pytest.raises(ValueError, match=r"^look shows heads of self-attention, .* model\.encoder=lstm"):
         look(config(tmp_path, text="good"))

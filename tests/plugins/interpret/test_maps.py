@@ -11,7 +11,8 @@ import torch
 from tokenizers import processors
 from torch import Tensor
 
-from manyheads.config import ModelConfig, Normaliser, PairKind, Positions, Score, TokenizerConfig, TokenizerKind
+from manyheads import plugin
+from manyheads.config import ModelConfig, PairKind, TokenizerConfig, TokenizerKind
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import encode
@@ -56,7 +57,7 @@ def answer(made, autocast=None):
 
 
 def test_maps_are_softmax_of_q_and_k_over_the_root_of_d_k():
-    made = model(positions=Positions.none)
+    made = model(positions="none")
     logits_C, calls = answer(made)
     attention = made.encoder.layers[0].attention
     x_ND = attention.before(made.embeddings(IDS, Packed.of_lengths([6]))).detach().numpy().astype(np.float64)
@@ -75,11 +76,11 @@ def test_maps_are_softmax_of_q_and_k_over_the_root_of_d_k():
     torch.testing.assert_close(logits_C, made(IDS, Packed.of_lengths([6]))[0].detach())
 
 
-@pytest.mark.parametrize("score", Score)
-@pytest.mark.parametrize("normaliser", Normaliser)
+@pytest.mark.parametrize("score", plugin.names("score"))
+@pytest.mark.parametrize("normaliser", plugin.names("normaliser"))
 @torch.inference_mode()
 def test_maps_are_those_of_attend_and_rows_sum_to_one(score, normaliser):
-    made = model(score=score, normaliser=normaliser, window=2, causal=score is Score.dot)
+    made = model(score=score, normaliser=normaliser, window=2, causal=score == "dot")
     _, calls = answer(made)
     for call in calls:
         found, one = layer_maps(call), call.attention
@@ -93,12 +94,12 @@ def test_maps_are_those_of_attend_and_rows_sum_to_one(score, normaliser):
         torch.testing.assert_close(call.context, context_1HLV[0].transpose(0, 1).flatten(1).detach())
         assert found.error < 1e-5
         assert not found.weights_HLM[:, ~keep].any()
-        if normaliser is not Normaliser.sigmoid:
+        if normaliser != "sigmoid":
             torch.testing.assert_close(found.weights_HLM.sum(-1), torch.ones(2, 6))
 
 
 def test_a_text_has_the_same_maps_alone_packed_and_padded():
-    made, other = model(positions=Positions.alibi), torch.tensor([2, 5, 3])
+    made, other = model(positions="alibi"), torch.tensor([2, 5, 3])
     _, alone = answer(made)
     padded_BL = torch.zeros(2, 9, dtype=torch.long)
     padded_BL[0, :3], padded_BL[1, :6] = other, IDS

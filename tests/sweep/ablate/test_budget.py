@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from manyheads.config import EncoderKind, ModelConfig, Placement, Pooling, Positions, Score
+from manyheads import plugin
+from manyheads.config import ModelConfig, Placement
 from manyheads.nn import assemble
 from manyheads.sweep.equal_budget import Sizes, match_width, parameters
 
@@ -20,8 +21,8 @@ MODELS = st.builds(
     d_k=st.sampled_from([4, 8, 16, 32]),
     d_v=st.sampled_from([4, 8, 16]),
     d_ff=st.integers(64, 400),
-    score=st.sampled_from(Score),
-    positions=st.sampled_from(Positions),
+    score=st.sampled_from(plugin.names("score")),
+    positions=st.sampled_from(plugin.names("positions")),
     placement=st.sampled_from(Placement),
     bias=st.booleans(),
 )
@@ -80,10 +81,10 @@ def test_where_d_ff_costs_nothing_d_model_moves():
     assert (found.model.d_model, found.difference) == (50, 0.0)
 
 
-@pytest.mark.parametrize("kind", [EncoderKind.gru, EncoderKind.lstm])
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_recurrent_layers_have_no_d_ff_so_d_model_moves(kind, bidirectional):
-    pooling = Pooling.attention
+    pooling = "attention"
     model = ModelConfig(encoder=kind, n_layers=1, d_ff=77, d_model=10, bidirectional=bidirectional, pooling=pooling)
     found = match_width(model, allocated(ModelConfig()), counted, levers=BOTH, tolerance=0.02)
     assert found.model == replace(model, d_model=found.model.d_model)

@@ -30,9 +30,9 @@ def choose(model: ModelConfig, layers: str, heads: str) -> Chosen:
     Raises:
         ValueError: the model has no attention maps, or has not those.
     """
-    if model.is_recurrent:
+    if not model.has_heads:
         raise ValueError(
-            f"look shows heads of self-attention, and the run has model.encoder={model.encoder.name}, which has none: "
+            f"look shows heads of self-attention, and the run has model.encoder={model.encoder}, which has none: "
             "train one with model.encoder=transformer, such as model=tiny, and look at that"
         )
     return Chosen(

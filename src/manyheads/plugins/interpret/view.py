@@ -16,8 +16,8 @@ def why_not(predictor: TextClassifier) -> str:
     """Why nothing can be shown of this model; empty where it can."""
     if isinstance(predictor.network, GraphNetwork):
         return "This model is a graph for onnxruntime, whose attention cannot be read: serve the run it came from."
-    if predictor.model.is_recurrent:
-        return f"This model is recurrent (model.encoder={predictor.model.encoder.name}) and has no attention heads."
+    if not predictor.model.has_heads:
+        return f"This model is recurrent (model.encoder={predictor.model.encoder}) and has no attention heads."
     return ""
 
 
