@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.evaluation.decisions import cost_figures
 from manyheads.evaluation.intervals import mean_interval
 from manyheads.evaluation.metrics import change_of_answers, score, score_labels
+from manyheads.plugins.judge.decisions import cost_figures
 from manyheads.runs.summary import Figures
 
 Array = NDArray[Any]

@@ -31,7 +31,7 @@ from manyheads.data.sources import read_split
 from manyheads.evaluation.intervals import Z, plain, share_interval
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.outliers import Outliers, fit_outliers, read
+from manyheads.plugins.judge.outliers import Outliers, fit_outliers, read
 
 KNOWN = ("emotion", "sst2", "snips")
 OTHERS = (*KNOWN, "indonlu_smsa", "goemotions", "trec6", "banking77", "ag_news_10k", "imdb")

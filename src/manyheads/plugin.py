@@ -69,10 +69,12 @@ class Shared(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Settings `NAME.key`, which verbs of core and of other plugins have, too, where they are open to them.
+    """Settings `NAME.key`, or without a name plain settings, which verbs of core and of other plugins have, too, where
+    they are open to them.
 
     Attributes:
-        config: the section.
+        config: the section. Where `name` is empty, its settings become settings of what it widens, which `check` then
+            checks.
         help: what it is about.
         into: what it widens: `run` a training, `search` and `table` verbs that do several, `judge` and `answer` those
             that judge rows or answer texts; see `section(opening=...)`.

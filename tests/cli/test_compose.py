@@ -209,7 +209,6 @@ def test_lists_of_names_that_are_typed():
     assert compose("serve", ["run=x", "names=[010, 1e3, no, null, 'a,b', host\\,2]"]).names == [
         *("010", "1e3", "no", "null", "a,b", "host,2")
     ]
-    assert compose("evaluate", ["run=x", "slices=[column:1e3,length]"]).slices == ["column:1e3", "length"]
 
 
 def test_values_of_a_comparison_keep_names_too():

@@ -18,19 +18,16 @@ if TYPE_CHECKING:
     from manyheads.config.data import Source as Source
     from manyheads.config.data import TokenizerConfig as TokenizerConfig
     from manyheads.config.data import TokenizerKind as TokenizerKind
-    from manyheads.config.inference import AbstainConfig as AbstainConfig
     from manyheads.config.inference import EvaluateConfig as EvaluateConfig
     from manyheads.config.inference import InferenceHardware as InferenceHardware
     from manyheads.config.inference import Member as Member
     from manyheads.config.inference import OnBadText as OnBadText
-    from manyheads.config.inference import OutliersConfig as OutliersConfig
     from manyheads.config.inference import PredictConfig as PredictConfig
     from manyheads.config.inference import Predictions as Predictions
     from manyheads.config.inference import ReportConfig as ReportConfig
     from manyheads.config.inference import ReportFormat as ReportFormat
     from manyheads.config.inference import RunsConfig as RunsConfig
     from manyheads.config.inference import ServeConfig as ServeConfig
-    from manyheads.config.inference import SetsConfig as SetsConfig
     from manyheads.config.inference import TextColumns as TextColumns
     from manyheads.config.inference import run_data as run_data
     from manyheads.config.model import GenerateConfig as GenerateConfig

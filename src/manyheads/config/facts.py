@@ -203,9 +203,10 @@ def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type
         known = getattr(schema, "__dataclass_fields__", {})
         schema.__annotations__ = dict(schema.__dict__.get("__annotations__", {}))  # noqa: RUF063 - inspect takes long to import
         for one in plugin.sections(opening) if opening else ():
-            if one.name not in known:
-                schema.__annotations__[one.name] = plugin.resolve(one.config)
-                setattr(schema, one.name, setting(schema.__annotations__[one.name], one.help, **one.facts))
+            for name, (kind, declared) in _added(one).items():
+                if name not in known:
+                    schema.__annotations__[name] = kind
+                    setattr(schema, name, declared)
 
         def check(self: Any) -> None:
             check_ranges(self, where)
@@ -222,6 +223,15 @@ def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type
     return declare
 
 
+def _added(one: plugin.Section) -> dict[str, tuple[Any, Any]]:
+    """What a section of a plugin adds to one that it widens: by name the type of each field and how it is declared."""
+    config = plugin.resolve(one.config)
+    if one.name:
+        return {one.name: (config, setting(config, one.help, **one.facts))}
+    types = get_type_hints(config)
+    return {name: (types[name], field_of(config, name)) for name in types}
+
+
 def hooks(config: Any, name: str) -> Iterator[Callable[..., Any]]:
     """What the sections of plugins that widen `config` have for a hook: a field of `Section`, such as `launch`."""
     codes = (getattr(one, name) for one in plugin.sections(getattr(config, "opening", "")))
@@ -236,7 +246,7 @@ def widened(schema: Any) -> Any:
 @cache
 def _widened(schema: Any, changes: int) -> Any:
     known = {one.name for one in fields(schema)}
-    if all(one.name in known for one in plugin.sections(schema.opening)):
+    if all(known >= _added(one).keys() for one in plugin.sections(schema.opening)):
         return schema
     body = {"__module__": schema.__module__, "__doc__": schema.__doc__, "__post_init__": schema.rules}
     return section(opening=schema.opening)(type(schema.__name__, (schema,), body))

@@ -6,7 +6,7 @@ from typing import Any
 
 from manyheads.config.data import DataConfig, OnBadRow, Source
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import one_of, show
+from manyheads.config.fields import show
 from manyheads.config.model import GenerateConfig
 from manyheads.config.required import HELP, OF_TASK, bounds_of
 from manyheads.config.training import Accelerator, Precision
@@ -45,37 +45,9 @@ def run_data(**named: Any) -> DataConfig:
     return DataConfig(**(of_run | named))
 
 
-@section("abstain.")
-class AbstainConfig:
-    """Texts that are left without an answer."""
-
-    risk: float = setting(
-        0.0, "most of the answers that may be wrong, with 95 % confidence; 0: every text is answered", ge=0.0, lt=1.0
-    )
-
-
-@section("sets.")
-class SetsConfig:
-    """Sets of classes, in place of one."""
-
-    coverage: float = setting(0.0, "share of texts whose set is to hold the right class; 0: no sets", ge=0.0, lt=1.0)
-    by_class: bool = setting(False, "the same for the texts of each class")
-
-
-@section("outliers.")
-class OutliersConfig:
-    """Texts that are marked, as they are unlike those of the training."""
-
-    false_alarms: float = setting(
-        0.0, "most of the texts like those of the training that may be marked; 0: none are looked for", ge=0.0, lt=1.0
-    )
-
-
 SPLITS = ("train", "validation", "test")
 OVERWRITE = "earlier results of this verb are replaced once the new ones are whole; nothing else in output is"
-LABELLED = "rows with their labels that abstain.risk and sets.coverage are set on; empty: the validation split of run"
 MEMBERS = "who answers: all by their shares, or one of them alone, uncalibrated"
-SLICES = ("length", "label", "script", "confidence", "worst")
 
 
 class Member(Enum):
@@ -89,7 +61,7 @@ class Predictions(Enum):
     parquet = "parquet"
 
 
-@section()
+@section(opening="judge")
 class EvaluateConfig:
     """All settings of `manyheads evaluate`."""
 
@@ -98,18 +70,6 @@ class EvaluateConfig:
     overwrite: bool = setting(False, OVERWRITE)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
     require: str = setting("", HELP, verbatim=True)
-    slices: Any = setting(  # a list of texts
-        list,
-        "parts of the rows judged, too: length, label, script, confidence, column:<name>; worst: those to be found",
-    )
-    costs: str = setting(
-        "", "csv of what answers cost: a header of answers, a row for each true class; empty: none", path=True
-    )
-    labelled: str = setting("", LABELLED, path=True)
-    abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
-    sets: SetsConfig = setting(SetsConfig, "sets of classes")
-    outliers: OutliersConfig = setting(OutliersConfig, "texts unlike those of the training")
-    seed: int = setting(0, "seed of the rows by which the worst slices are found", ge=0, lt=2**32)
     predictions: Predictions = setting(Predictions.csv, "kind of the file of all answers")
     data: DataConfig = setting(run_data, "texts and labels; default: those of the run")
     generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
@@ -118,23 +78,6 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         bounds_of(self.require, [*dict.fromkeys(name for names in OF_TASK.values() for name in names)])
-        is_list = isinstance(self.slices, list | tuple)
-        for one in self.slices if is_list else [self.slices]:
-            column = show(one).removeprefix("column:")
-            require(
-                one in SLICES or (isinstance(one, str) and one.startswith("column:") and column != ""),
-                f"slices={show(one)} is no way to cut rows: choose {one_of([*SLICES])}, or for a column of that name "
-                f"slices=[column:{column or 'NAME'}]",
-            )
-            # each is a test more that p-values are corrected for
-            require(
-                not is_list or self.slices.count(one) == 1,
-                f"slices={show(self.slices)} names {one} twice: name it once",
-            )
-        require(
-            is_list,
-            f"slices={show(self.slices)} is not a list: write it in brackets, such as slices=[{show(self.slices)}]",
-        )
 
 
 OnBadText = Enum("OnBadText", {"raise": "raise", "drop": "drop", "empty": "empty"})
@@ -161,7 +104,7 @@ class ServedTexts:
     )
 
 
-@section()
+@section(opening="answer")
 class PredictConfig:
     """All settings of `manyheads predict`."""
 
@@ -177,10 +120,6 @@ class PredictConfig:
     overwrite: bool = setting(False, "answers of an earlier command in output are replaced, and none of them resumed")
     top_k: int = setting(0, "most probable classes whose probabilities are written; 0: those of all", ge=0)
     members: Member = setting(Member.all, MEMBERS)
-    labelled: str = setting("", LABELLED, path=True)
-    abstain: AbstainConfig = setting(AbstainConfig, "texts that are left without an answer")
-    sets: SetsConfig = setting(SetsConfig, "sets of classes")
-    outliers: OutliersConfig = setting(OutliersConfig, "texts unlike those of the training")
     data: TextColumns = setting(TextColumns, "rows of input")
     generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")

@@ -27,6 +27,7 @@ from manyheads.inference.classifier import (
     chunks_of,
     rows_at_once,
 )
+from manyheads.inference.rules import mark_texts
 from manyheads.linear.blend import given_of, probabilities_of
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK
 
@@ -85,7 +86,8 @@ class Answered:
 @dataclass(slots=True)
 class Stored:
     """The logits of some models for all rows in `file`, chunk after chunk, in each model after model: its name, and its
-    thresholds where rows have any number of labels. The first answers. `p_n` are p-values of `Outliers`. Where each row
+    thresholds where rows have any number of labels. The first answers. `marks` are numbers of all rows `(n,)` of each
+    rule of `Setup` that marks them, None of the others. Where each row
     was answered by one of several models of a kind, `of_model_n` says by which, and `by_model` has the thresholds
     `(models, C)` of each; those of `models` are then their means, to be shown."""
 
@@ -93,7 +95,7 @@ class Stored:
     names: list[str]
     models: dict[str, list[float] | None]
     file: Any
-    p_n: Any = None
+    marks: list[Any] = field(default_factory=list)
     of_model_n: Ints | None = None
     by_model: dict[str, Tensor] = field(default_factory=dict)
 
@@ -145,13 +147,11 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
             number, as where weights are so large that their sums are infinite.
     """
     tokens, baseline, models = setup.tokens or TOKENS, setup.baseline, models_of(classifier, setup)
-    p_values: list[Tensor] = []
+    marked: list[list[Tensor | None]] = []  # of each chunk what each rule marks its rows with
 
     def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
-        network_nC = None
-        if setup.outliers is not None:
-            network_nC, p_n = setup.outliers[0].answers(classifier, texts, pairs, tokens=tokens)
-            p_values.append(p_n)
+        network_nC, marks = mark_texts(setup.rules, classifier, texts, pairs, tokens=tokens)
+        marked.append(marks)
         if classifier.share:
             found = classifier.member_logits(texts, pairs, tokens=tokens, network_nC=network_nC)
             return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
@@ -163,9 +163,8 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
         file = new_file()
         into = Answers("", False, file.write, Progress(), part=file)
     n_classes = len(classifier.labels)
-    if (
-        setup.outliers is not None and into.progress.rows
-    ):  # p-values of rows that were answered before a kill were not kept
+    # marks of rows that were answered before a kill were not kept
+    if into.progress.rows and any(rule.mark is not None for rule in setup.rules):
         for _ in chunks_of(ask, rows.pick(np.arange(into.progress.rows)), n_classes, lambda n_rows: None):
             pass
     for found in chunks_of(ask, rows, n_classes, setup.progress, done=into.progress.chunks):
@@ -174,7 +173,9 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
             name, at = [*models][int(broken[0, 0])], into.progress.rows + int(broken[0, 1])
             raise ValueError(f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers {OVERFLOW}")
         into.add(logits.numpy().tobytes(), logits.size(1))
-    return Stored(rows, classifier.labels, models, into.part, torch.cat(p_values).numpy() if p_values else None)
+    marks = [[one.numpy() for one in of_rule if one is not None] for of_rule in zip(*marked, strict=True)]
+    marks = [np.concatenate(of_rule) if of_rule else None for of_rule in marks]
+    return Stored(rows, classifier.labels, models, into.part, marks)
 
 
 def new_file() -> Any:

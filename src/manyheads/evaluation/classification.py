@@ -4,8 +4,9 @@ worst mistakes with the words that carry them.
 n rows
 """
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +18,21 @@ from manyheads.data.rows import Rows, rows_of_class
 from manyheads.data.tokens import tokenizing
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
 from manyheads.evaluation.calibration import Calibration
-from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, risk_by_coverage
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
-from manyheads.evaluation.intervals import Floats, bootstrap
+from manyheads.evaluation.intervals import Floats, bootstrap, share_interval
 from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
-from manyheads.evaluation.report import MOST_LETTERS, Example, Link, Picture, Section, Table, draw_reliability
-from manyheads.evaluation.slices import find_slices
+from manyheads.evaluation.report import (
+    BLUE,
+    MOST_LETTERS,
+    PALE,
+    Example,
+    Link,
+    Picture,
+    Section,
+    Table,
+    draw,
+    draw_reliability,
+)
 from manyheads.inference.classifier import TextClassifier
 from manyheads.runs.summary import LINEAR, Figures, Interval, beside, lead_words, linear_words, strongest, words_of
 
@@ -36,6 +46,7 @@ WORDS = (
 MOST_READ = 2**16  # tokens, to see which words carry answers: where words are many, neighbours are cut out together
 LEAST = 0.01  # of a probability, that is told
 MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence, either way, and letters of each
+SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 CLASSWISE = "calibration error of a class"
 Span = tuple[int, int]
 
@@ -126,10 +137,7 @@ def evaluate_classifier(
         comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
         note=note,
         figures=lambda: sections_of_figures(scores, stored),
-        findings=[
-            *findings(stored, setup, tallies[own_name].calibration),
-            *([] if setup.outliers is None else [outlier_rows(stored, *setup.outliers)]),
-        ],
+        findings=findings(stored, setup, tallies[own_name].calibration),
         details=lambda: details(scores, explained(classifier, worst.examples())),
         write=lambda path: write_predictions(path, stored),
     )
@@ -137,10 +145,11 @@ def evaluate_classifier(
 
 def findings(stored: Stored, setup: Setup, calibration: Calibration) -> list[Finding]:
     """What was asked beyond the figures, and what there is beyond them wherever a row has one class."""
-    found = [find_slices(stored, setup)] if setup.slices else []
+    found = [one for analyse in setup.analyses if (one := analyse(stored)) is not None]
+    for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
+        if rule.judge is not None:
+            found.append(plugin.resolve(rule.judge)(stored, rule.fitted, marks_n))
     if next(iter(stored.models.values())) is None:
-        found += [] if setup.rules is None else [promises_kept(stored, setup.rules)]
-        found += [] if setup.costs_CC is None else [least_costs(stored, setup.costs_CC)]
         found.append(risk_by_coverage(calibration))
     return found
 
@@ -155,6 +164,31 @@ def own_figures(judged: Sequence[tuple[Any, Floats]]) -> Figures:
         figure = of(labels, probabilities_nC)
         found[name] = figure if isinstance(figure, Interval) else bootstrap(of, labels, probabilities_nC)
     return found
+
+
+def risk_by_coverage(calibration: Calibration) -> Finding:
+    """The share of wrong answers where only the surest texts are answered, by how many are, with all that are as sure:
+    El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification"."""
+    _, count_P, mean_PV, _ = calibration.confidences.get()
+    order = np.argsort(-mean_PV[:, 0], kind="stable")
+    sure_P, answered_P = mean_PV[order, 0], np.cumsum(count_P[order])
+    wrong_P = np.cumsum(count_P[order] * (1 - mean_PV[order, 1]))
+    points, n = [], int(answered_P[-1])
+    for share in SHARES:
+        least = float(sure_P[np.searchsorted(answered_P, math.ceil(share * n - 1e-9))])
+        at = int(np.searchsorted(-sure_P, -least, side="right")) - 1
+        risk = share_interval(round(float(wrong_P[at])), int(answered_P[at]))
+        points.append({"answered": int(answered_P[at]) / n, "confidence": least, "risk": asdict(risk)})
+    figure, ((axes,),) = draw(1, 1, width=5.2, height=3.4)
+    shares = [one["answered"] for one in points]
+    axes.fill_between(
+        shares, [one["risk"]["low"] for one in points], [one["risk"]["high"] for one in points], color=PALE
+    )
+    axes.plot(shares, [one["risk"]["value"] for one in points], color=BLUE, marker=".", markersize=4)
+    axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share of texts that are answered", ylabel="wrong among them")
+    caption = "wrong answers if only the surest texts are answered, with 95 % intervals"
+    picture = Picture("risk", figure, caption)
+    return Finding("risk_coverage", points, [Section("What if it answers only when sure?", pictures=[picture])])
 
 
 def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:

@@ -12,9 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import DataConfig, EvaluateConfig, RunConfig, Source, Task
+import manyheads.plugin as plugin
+from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig, Source, Task
 from manyheads.config.data import ROLES, data_name
-from manyheads.config.fields import listed, show, to_plain
+from manyheads.config.fields import listed, to_plain
 from manyheads.config.required import OF_CLASSES, OF_LABELS, OF_TASK, bounds_of, check_reached
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits
@@ -23,10 +24,11 @@ from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows, read_text_split
 from manyheads.distributed.launch import n_to_start, on_all
 from manyheads.distributed.ranks import this_process
-from manyheads.inference.abstain import check_rules, learnt_texts, require_same, set_up, with_columns
+from manyheads.evaluation.held_out import learnt_texts, require_same
 from manyheads.inference.answers import Answers, opened_answers
-from manyheads.inference.format import COLUMNS, ModelFolder, Settings, home_of, open_folder, run_folder
+from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, home_of, open_folder, run_folder
 from manyheads.inference.predict import answer_together, origin
+from manyheads.inference.rules import check_rules, fit_rules
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import Results, read_json, refuse_kept, refuse_unwritable, within
 from manyheads.runs.summary import written_summary
@@ -126,7 +128,9 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     check_rules(config, opened)
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
-    require_columns(config.slices, data.rows)
+    for part in plugin.parts("analysis").values():
+        if "check" in part.facts:
+            plugin.resolve(part.facts["check"])(config, opened, data.rows)
     if settings.task is Task.classify and data.run is None and not data.role:
         n, said = learnt_texts(home, data.rows, labels)
         data.learnt = f"{said}: figures and lead flatter the model" if n else ""
@@ -134,41 +138,30 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     if config.overwrite:
         refuse_kept(folder, EVALUATED, overwrite=True)
 
-    from manyheads.evaluation.decisions import read_costs
     from manyheads.evaluation.evaluation import Setup
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
 
-    costs_CC = read_costs(config.costs, labels) if config.costs else None
     predictor = replace(_opened(config, opened), workers=workers)
-    rules, outliers = set_up(config, opened, predictor)
+    rules = fit_rules(config, opened, predictor)
     fitted = getattr(predictor, "calibration", None)
     if fitted is not None and fitted.digest == data.rows.digest(labels):
         raise ValueError(
             f"{data.rows.source} holds the rows that calibrate was fitted on, which say nothing: judge others"
         )
-    if rules is not None and rules.digest == data.rows.digest(labels):
-        raise ValueError(
-            f"abstain.risk and sets.coverage are set on the rows of {data.rows.source}, which are judged: judge "
-            "others, or name others by labelled=<file>"
-        )
-    if outliers is not None and outliers.of_rows == data.rows.digest(labels):
-        raise ValueError(
-            f"outliers.false_alarms is set by the rows of {data.rows.source}, which are judged: judge others"
-        )
+    for rule in rules:
+        if rule.set_on and rule.set_on == data.rows.digest(labels):
+            raise ValueError(rule.refusal.format(source=data.rows.source))
     with _kept_answers(config, opened, predictor, data, folder) as answers, progress_bar(len(data.rows)) as progress:
         setup = Setup(
             train=data.splits.train if data.splits else None,
             most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
             baseline=baseline_of(predictor, home),
             tokens=config.batch.tokens,
-            seed=config.seed,
             generate=config.generate,
             progress=progress,
             answers=answers,
-            slices=config.slices,
+            analyses=[partial(plugin.make("analysis", name), config) for name in plugin.names("analysis")],
             rules=rules,
-            outliers=outliers and (outliers, config.outliers.false_alarms),
-            costs_CC=costs_CC,
         )
         evaluation = evaluate_rows(predictor, data.rows, setup)
         return write_evaluation(folder, evaluation, data, config, predictor, home)
@@ -217,11 +210,6 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     of_classes = OF_LABELS if settings.multi else OF_CLASSES
     bounds_of(config.require, of_classes if settings.task is Task.classify else OF_TASK[settings.task])
     config.generate.check_read(by_texts=settings.task is Task.seq2seq)
-    if config.slices and settings.task is not Task.classify:
-        raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
-    if config.costs and (settings.multi or settings.task is not Task.classify):
-        has = "gives any number of labels" if settings.multi else "has no classes"
-        raise ValueError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
     unread, answers = UNREAD[settings.task]
     if (name := getattr(config.data, unread)) and config.data.source in (Source.run, Source.files):
         raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
@@ -244,16 +232,6 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
     return data
-
-
-def require_columns(slices: list[str], rows: Rows) -> None:
-    """Raise ValueError if slices are of a column that the rows do not have beside those that are read."""
-    known = rows.unread.names if rows.unread else []
-    for one in slices:
-        if one.startswith("column:") and (column := one.removeprefix("column:")) not in known:
-            raise ValueError(
-                f"slices=column:{column} is no further column of {rows.source}: it has {listed(known) or 'none'}"
-            )
 
 
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
@@ -290,6 +268,20 @@ def _named(config: EvaluateConfig, settings: Settings) -> DataConfig | None:
     if config.data.source is Source.run and not config.data.path:
         return None
     return with_columns(config.data, settings.columns, pairs=settings.pairs)
+
+
+def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
+    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
+    names its own columns. A model of single texts never reads a second one. Classes that were one stay so."""
+    own: dict[str, Any] = {} if pairs else {"text_pair": ""}
+    if data.merge_labels is MergeLabels.none:
+        own["merge_labels"] = columns.merge_labels
+    untyped = [name for name in COLUMNS if not getattr(data, name)]
+    if data.source not in (Source.run, Source.files):
+        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | own))
+    stored = {name: getattr(columns, name) for name in untyped}
+    source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
+    return replace(data, source=source, **(stored | own))
 
 
 def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, multi: bool) -> EvaluationData:

@@ -20,10 +20,10 @@ from manyheads.evaluation.report import (
     installed_versions,
     value_sections,
 )
-from manyheads.inference.abstain import Rules
 from manyheads.inference.answers import Answers, replaced_answers
 from manyheads.inference.parquet import as_text
 from manyheads.inference.reading import plain as plain_cell
+from manyheads.inference.rules import AnswerRule
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.folder import Curve
 from manyheads.runs.summary import BOTH, Figures, words_of
@@ -50,10 +50,10 @@ class Setup:
 
     Baselines learn from the rows `train` where they are known; `most_frequent` is the class or label that most of them
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
-    models that need no training of ours. A batch has at most so many `tokens`, 0: as suits the task; `seed` draws the
-    rows by which the worst slices are found; `progress` is called with the number of further rows that are answered.
-    `answers` is a part to keep what a classifier answers, which may hold some already; `slices`, `rules`, `outliers`
-    with their rate of false alarms, and `costs_CC` are asked for, of a classifier.
+    models that need no training of ours. A batch has at most `tokens` tokens, 0: as suits the task; `progress` is
+    called with the number of further rows that are answered. `answers` is a part to keep what a classifier answers,
+    which may hold some already. `analyses` are called with the `Stored` answers of a classifier, and return what they
+    find, or None where nothing is asked; `rules` are what else its answers go through.
     """
 
     train: Rows | None = None
@@ -61,14 +61,11 @@ class Setup:
     baseline: LinearBaseline | None = None
     compare: bool = True
     tokens: int = 0
-    seed: int = 0
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     progress: Callable[[int], None] = lambda n_rows: None
     answers: Answers | None = None
-    slices: Sequence[str] = ()
-    rules: Rules | None = None
-    outliers: Any = None
-    costs_CC: Any = None
+    analyses: Sequence[Callable[[Any], Finding | None]] = ()
+    rules: Sequence[AnswerRule] = ()
 
 
 @dataclass(kw_only=True, slots=True)

@@ -6,29 +6,30 @@ Nothing heavy is imported before the settings are checked.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from manyheads.config import InferenceHardware, Member, PredictConfig, Task
+from manyheads.config.facts import having
 from manyheads.config.fields import to_plain
 from manyheads.data.seen import fingerprint
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
-from manyheads.inference.abstain import Rules, check_rules, set_up
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
+from manyheads.inference.rules import AnswerRule, check_rules, fit_rules, mark_texts
 from manyheads.terminal import one_line, row_counter
 
 if TYPE_CHECKING:
     from manyheads.inference.folder import AnyPredictor
-    from manyheads.inference.outliers import Outliers
     from manyheads.inference.predictor import Predictor, Workers
 
 Result = TypeVar("Result")
@@ -80,10 +81,10 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     folder = _check(config)
     predictor = replace(_opened(config, folder), workers=workers)
     texts, begun = opened_texts(config.text, config.input, predictor, config.data), time.monotonic()
-    rules, outliers = set_up(config, folder, predictor)
-    for line in rules.words() if rules else ():
+    rules = fit_rules(config, folder, predictor)
+    for line in (line for rule in rules for line in rule.lines):
         print(one_line(line), file=sys.stderr)
-    of = _origin(config, folder, predictor, f"{rules} {outliers.digest if outliers else ''}")
+    of = _origin(config, folder, predictor, [rule.digest for rule in rules])
     of = None if config.overwrite else of
     answers = opened_answers(config.output, ranked=bool(config.top_k), of=of, overwrite=config.overwrite)
     apart = config.output != "-" or not sys.stdout.isatty()  # from a terminal's own answers
@@ -92,7 +93,7 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
         for chunk in islice(chunks, file.progress.chunks, None):
             file.progress.nulls += len(chunk.faults)
             file.progress.first = file.progress.first or next(iter(chunk.faults.values()), "")
-            file.write(chunk.kept, _answers(predictor, chunk, config, rules, outliers))
+            file.write(chunk.kept, _answers(predictor, chunk, config, rules))
             count(file.progress.rows)
     n_rows, nulls = file.progress.rows, file.progress.nulls
     if nulls:
@@ -110,7 +111,9 @@ def _predict(config: PredictConfig, workers: "Workers | None") -> int:
     return n_rows
 
 
-def _origin(config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor", rules: str) -> dict[str, str] | None:
+def _origin(
+    config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor", rules: list[str]
+) -> dict[str, str] | None:
     """All on which the bytes of the output depend; None where the input cannot be read again."""
     source = Path(config.input)
     if config.text or not source.is_file():
@@ -151,8 +154,10 @@ def _check(config: PredictConfig) -> ModelFolder:
         raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
     check_members(config.members, folder)
     check_output(config.output, overwrite=config.overwrite)
-    for name in ("input", "labelled") if config.overwrite else ():
-        if (read := Path(getattr(config, name))).is_file() and Path(config.output).resolve() == read.resolve():
+    read_too = [name for name in having(type(config), path=True) if name != "output"]
+    for name in read_too if config.overwrite else ():
+        read = Path(attrgetter(name)(config))
+        if read.is_file() and Path(config.output).resolve() == read.resolve():
             raise ValueError(f"output={config.output} is what {name} names, which is read: name another file")
     return folder
 
@@ -179,33 +184,26 @@ def _opened(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPre
 
 
 def _answers(
-    predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Rules | None, outliers: "Outliers | None"
+    predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Sequence[AnswerRule]
 ) -> list[dict[str, Any]]:
     """What is added to each row of `chunk`; null for those that cannot be answered."""
     good = [at for at in range(len(chunk.texts)) if at not in chunk.faults]
     texts, pairs = [chunk.texts[at] for at in good], chunk.pairs and [chunk.pairs[at] for at in good]
-    answers = dict(zip(good, _answered(predictor, texts, pairs, config, rules, outliers), strict=True))
+    answers = dict(zip(good, _answered(predictor, texts, pairs, config, rules), strict=True))
     if len(good) == len(chunk.texts):
         return [*answers.values()]
-    none = _null(predictor, config, rules, outliers)
+    none = _null(predictor, config, rules)
     return [answers.get(at, none) for at in range(len(chunk.texts))]
 
 
-def _null(
-    predictor: "AnyPredictor", config: PredictConfig, rules: Rules | None, outliers: "Outliers | None"
-) -> dict[str, Any]:
+def _null(predictor: "AnyPredictor", config: PredictConfig, rules: Sequence[AnswerRule]) -> dict[str, Any]:
     """An answer of which all is null, with all the names that others have."""
     from manyheads.inference.classifier import TextClassifier
 
     if not isinstance(predictor, TextClassifier):
         return {"generated" if predictor.task is Task.seq2seq else "hidden": None}
-    marks = () if outliers is None else ("outlier", "outlier_p")
-    names = [
-        "labels" if predictor.multi else "label",
-        "probabilities",
-        *["set"] * bool(rules and rules.coverage),
-        *marks,
-    ]
+    added = [name for rule in rules for name in rule.columns]
+    names = ["labels" if predictor.multi else "label", "probabilities", *added]
     return dict.fromkeys(names) | {"probabilities": dict.fromkeys(predictor.labels[: config.top_k or None])}
 
 
@@ -214,10 +212,9 @@ def _answered(
     texts: list[str],
     pairs: list[str] | None,
     config: PredictConfig,
-    rules: Rules | None,
-    outliers: "Outliers | None",
+    rules: Sequence[AnswerRule],
 ) -> list[dict[str, Any]]:
-    """What is added to each row of some texts; a label is null where `rules` leave a text unanswered."""
+    """What is added to each row of some texts."""
     from manyheads.inference.classifier import Prediction
     from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 
@@ -230,33 +227,17 @@ def _answered(
     if isinstance(predictor, MaskedLMPredictor):
         hidden = predictor.fill(texts, pairs, tokens=tokens)
         return [{"hidden": [_rounded(zip(*one, strict=True)) for one in of]} for of in hidden]
-    given, network_nC, marks = (texts, pairs), None, [dict[str, Any]()] * len(texts)
-    if outliers is not None:
-        network_nC, p_n = outliers.answers(predictor, *given, tokens=tokens)
-        marks = [{"outlier": p <= config.outliers.false_alarms, "outlier_p": round(p, 6)} for p in p_n.tolist()]
-    predictions = predictor.predict(*given, tokens=tokens, network_nC=network_nC)
+    network_nC, marks = mark_texts(rules, predictor, texts, pairs, tokens=tokens)
+    predictions = predictor.predict(texts, pairs, tokens=tokens, network_nC=network_nC)
     answers: list[dict[str, Any]] = []
     for one in predictions:
         classes = one.probabilities.items()  # in their order, or the likeliest, likeliest first
         shown = sorted(classes, key=lambda pair: -pair[1])[: config.top_k] if config.top_k else classes
         said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
-        if rules is not None and max(one.probabilities.values()) < rules.least:
-            said["label"] = None
         answers.append({**said, "probabilities": _rounded(shown)})
-    answers = answers if rules is None or not rules.coverage else _with_sets(answers, predictions, rules)
-    return [one | mark for one, mark in zip(answers, marks, strict=True)]
-
-
-def _with_sets(answers: list[dict[str, Any]], predictions: list[Any], rules: Rules) -> list[dict[str, Any]]:
-    """The answers, each with its set of classes, the likeliest first."""
-    import numpy as np
-
-    probabilities_nC = np.array([list(one.probabilities.values()) for one in predictions])
-    sets = []
-    for one, held in zip(predictions, rules.sets(probabilities_nC).tolist(), strict=True):
-        names = [name for (name, _), is_in in zip(one.probabilities.items(), held, strict=True) if is_in]
-        sets.append(sorted(names, key=lambda name: -one.probabilities[name]))
-    return [{**answer, "set": held} for answer, held in zip(answers, sets, strict=True)]
+    for rule, marks_n in zip(rules, marks, strict=True):
+        rule.apply(answers, predictions, marks_n)
+    return answers
 
 
 def _rounded(probabilities: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from scipy.stats import binomtest
 
 from manyheads.cli import main as cli
@@ -23,7 +22,6 @@ from manyheads.linear.fit import chosen
 from manyheads.plugins.judge import facts
 from manyheads.plugins.judge.audit import Suspects, suspects_sections, write_suspects
 from manyheads.plugins.judge.facts import (
-    error_at,
     is_card,
     is_iban,
     learning_curve,
@@ -32,7 +30,6 @@ from manyheads.plugins.judge.facts import (
     near_repeats,
     out_of_fold,
     personal,
-    power_law,
     scripts,
 )
 
@@ -299,34 +296,6 @@ def test_scripts_are_those_of_most_letters():
         "no letters": 1,
         "Devanagari": 1,
     }
-
-
-@pytest.mark.parametrize("law", [(0.05, 1.2, 0.45), (0.0, 2.0, 0.5), (0.1, 30.0, 1.1), (0.02, 0.6, 0.12)])
-def test_a_planted_power_law_is_found(law):
-    counts = np.array([50, 100, 200, 500, 1000, 3000])
-    errors = law[0] + law[1] * counts ** -law[2]
-    found_3R = power_law(counts, np.stack([errors, errors]))
-    assert found_3R[:, 0] == pytest.approx(law, rel=0.01, abs=1e-3)
-    assert (found_3R[:, 0] == found_3R[:, 1]).all()
-    assert error_at(found_3R, 6000) == pytest.approx(law[0] + law[1] * 6000 ** -law[2], rel=1e-3)
-
-
-def test_a_power_law_is_the_least_squares_of_scipy_and_never_rises():
-    draw = np.random.default_rng(0)
-    counts = np.array([100.0, 200, 400, 800, 1600])
-    weights = np.arange(1, 6) / 15
-    for _ in range(10):
-        errors = 0.1 + 3 * counts**-0.6 + draw.normal(0, 0.005, 5)
-        found = power_law(counts, errors[None])[:, 0]
-
-        def cost(law, errors=errors):
-            return weights @ (errors - law[0] - law[1] * (counts / 1600) ** -law[2]) ** 2
-
-        scaled = [found[0], found[1] * 1600.0 ** -found[2], found[2]]
-        best = minimize(cost, scaled, bounds=[(0, None), (0, None), (0.02, 2)], method="L-BFGS-B")
-        assert cost(scaled) <= best.fun * 1.01 + 1e-12
-    rising = power_law(counts, np.array([[0.1, 0.2, 0.3, 0.4, 0.5]]))
-    assert error_at(rising, 3200)[0] == pytest.approx(error_at(rising, 100)[0])
 
 
 def test_the_verb(tmp_path: Path, capsys):

@@ -24,7 +24,8 @@ def test_a_setting_of_data_that_is_not_read_is_refused():
         compose("probe", ["run=x", "data.rows=5"])
 
 
-def test_names_of_runs_that_are_typed():
+def test_names_that_are_typed():
+    assert compose("evaluate", ["run=x", "slices=[column:1e3,length]"]).slices == ["column:1e3", "length"]
     runs = compose("compare", ["runs=[2024,1e3]"]).runs
     assert [os.path.basename(one) for one in runs] == ["2024", "1e3"]
 

@@ -1,5 +1,6 @@
-"""What a classifier is worth: compared with others on the same rows, calibrated, probed by changed texts; and what is
-wrong with rows before anything is trained on them."""
+"""How far a classifier may be believed: the verbs compare, calibrate and probe, and audit of rows before training; in
+evaluate slices of rows and costs of mistakes; in predict and evaluate texts left unanswered, sets of classes, outliers.
+"""
 
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from manyheads.plugin import (
     OF_TRAINING,
     ONE_DEVICE,
     UNREAD_IN_JUDGING,
+    Part,
     Plugin,
+    Section,
     Verb,
 )
 
@@ -71,4 +74,49 @@ VERBS = (
     ),
 )
 
-PLUGIN = Plugin("judge", verbs=VERBS, presets=Path(__file__).parent / "conf")
+SECTIONS = (
+    Section(
+        "",
+        "manyheads.plugins.judge.sections:Questions",
+        "",
+        ("judge",),
+        check="manyheads.plugins.judge.sections:check_slices",
+    ),
+    Section("", "manyheads.plugins.judge.sections:Labelled", "", ("judge", "answer")),
+    Section(
+        "abstain",
+        "manyheads.plugins.judge.sections:AbstainConfig",
+        "texts that are left without an answer",
+        ("judge", "answer"),
+    ),
+    Section("sets", "manyheads.plugins.judge.sections:SetsConfig", "sets of classes", ("judge", "answer")),
+    Section(
+        "outliers",
+        "manyheads.plugins.judge.sections:OutliersConfig",
+        "texts unlike those of the training",
+        ("judge", "answer"),
+    ),
+)
+PARTS = (
+    Part(
+        "analysis",
+        "slices",
+        "manyheads.plugins.judge.slices:slices",
+        facts={"check": "manyheads.plugins.judge.checks:check_slices"},
+    ),
+    Part(
+        "analysis",
+        "costs",
+        "manyheads.plugins.judge.decisions:costs",
+        facts={"check": "manyheads.plugins.judge.checks:check_costs"},
+    ),
+    Part(
+        "answer_rule",
+        "promises",
+        "manyheads.plugins.judge.abstain:rule",
+        facts={"check": "manyheads.plugins.judge.checks:check_rules"},
+    ),
+    Part("answer_rule", "outliers", "manyheads.plugins.judge.outliers:rule"),
+)
+
+PLUGIN = Plugin("judge", verbs=VERBS, sections=SECTIONS, parts=PARTS, presets=Path(__file__).parent / "conf")

@@ -20,7 +20,6 @@ from manyheads.config import (
     DataConfig,
     EvaluateConfig,
     InferenceHardware,
-    OutliersConfig,
     PredictConfig,
     RunConfig,
 )
@@ -32,7 +31,9 @@ from manyheads.inference import answers, classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
-from manyheads.inference.outliers import (
+from manyheads.inference.predict import predict
+from manyheads.nn import Classifier
+from manyheads.plugins.judge.outliers import (
     SHRINK,
     SMOOTH,
     Outliers,
@@ -41,8 +42,7 @@ from manyheads.inference.outliers import (
     read_outliers,
     set_outliers,
 )
-from manyheads.inference.predict import predict
-from manyheads.nn import Classifier
+from manyheads.plugins.judge.sections import OutliersConfig
 from manyheads.runs.config_file import read_run, save_run
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)

@@ -3,57 +3,25 @@
 n rows . C classes . P cells of rows
 """
 
-import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manyheads.config.fields import listed, show
-from manyheads.data.opening import read_file
-from manyheads.data.rows import Known
-from manyheads.data.table import require_whole
 from manyheads.evaluation.answered import Stored
-from manyheads.evaluation.calibration import Calibration, Cells
+from manyheads.evaluation.calibration import Cells
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Floats, Ints, plain, share_interval, weighted_interval
-from manyheads.evaluation.report import BLUE, PALE, Example, Picture, Section, Table, draw
-from manyheads.inference.abstain import Rules
-from manyheads.inference.outliers import Outliers
+from manyheads.evaluation.report import Example, Section, Table
+from manyheads.plugins.judge.abstain import Rules
+from manyheads.plugins.judge.checks import read_costs
+from manyheads.plugins.judge.outliers import Outliers
 from manyheads.runs.summary import Figures
 
 MOST_SHOWN = 10  # rows that are least like the training
-MOST_COST = 1e12  # of an answer, so that squares of costs have sums
-SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 
 
-def risk_by_coverage(calibration: Calibration) -> Finding:
-    """The share of wrong answers where only the surest texts are answered, by how many are, with all that are as sure:
-    El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification"."""
-    _, count_P, mean_PV, _ = calibration.confidences.get()
-    order = np.argsort(-mean_PV[:, 0], kind="stable")
-    sure_P, answered_P = mean_PV[order, 0], np.cumsum(count_P[order])
-    wrong_P = np.cumsum(count_P[order] * (1 - mean_PV[order, 1]))
-    points, n = [], int(answered_P[-1])
-    for share in SHARES:
-        least = float(sure_P[np.searchsorted(answered_P, math.ceil(share * n - 1e-9))])
-        at = int(np.searchsorted(-sure_P, -least, side="right")) - 1
-        risk = share_interval(round(float(wrong_P[at])), int(answered_P[at]))
-        points.append({"answered": int(answered_P[at]) / n, "confidence": least, "risk": asdict(risk)})
-    figure, ((axes,),) = draw(1, 1, width=5.2, height=3.4)
-    shares = [one["answered"] for one in points]
-    axes.fill_between(
-        shares, [one["risk"]["low"] for one in points], [one["risk"]["high"] for one in points], color=PALE
-    )
-    axes.plot(shares, [one["risk"]["value"] for one in points], color=BLUE, marker=".", markersize=4)
-    axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share of texts that are answered", ylabel="wrong among them")
-    caption = "wrong answers if only the surest texts are answered, with 95 % intervals"
-    picture = Picture("risk", figure, caption)
-    return Finding("risk_coverage", points, [Section("What if it answers only when sure?", pictures=[picture])])
-
-
-def promises_kept(stored: Stored, rules: Rules) -> Finding:
+def promises_kept(stored: Stored, rules: Rules, marks_n: None = None) -> Finding:
     """How the rules that were set on other rows do on these."""
     n_classes = len(stored.names)
     n = n_answered = n_wrong = n_held = n_in_sets = 0
@@ -100,9 +68,9 @@ def promises_kept(stored: Stored, rules: Rules) -> Finding:
     return Finding("promises", content, [Section("Are its promises kept?", table, rules.words())], lines)
 
 
-def outlier_rows(stored: Stored, outliers: Outliers, false_alarms: float) -> Finding:
-    """How many rows are marked as unlike those of the training; those that are most so are shown."""
-    rows, p_n = stored.rows, stored.p_n
+def outlier_rows(stored: Stored, set_by: tuple[Outliers, float], p_n: Floats) -> Finding:
+    """How many rows are marked as unlike those of the training, by their p-values; those that are most so are shown."""
+    rows, (outliers, false_alarms) = stored.rows, set_by
     marked = share_interval(int((p_n <= false_alarms).sum()), len(p_n))
     content = {"false_alarms": false_alarms, "validation_rows": len(outliers.scores_Z), "marked": asdict(marked)}
     line = f"rows marked as unlike those of the training: {_words(content['marked'])}"
@@ -122,39 +90,9 @@ def _words(one: dict[str, float]) -> str:
     return f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
 
 
-def read_costs(file: str, names: list[str]) -> Floats:
-    """What an answer costs `(C, C)`, of the true class of a row of the file and the answer of a column: the first
-    column has the true class, the header the answers. A ValueError where it is not so of all classes."""
-    path = Path(file)
-    if not path.is_file():
-        raise ValueError(f"costs={file} is not a file: name a csv whose header names the answers, and a row each class")
-    table = read_file(path)
-    require_whole(table, f"costs={file}")
-    first, *answers = table.names
-    known = Known(names, any_case=True)
-    answers = [known.named(one) for one in answers]
-    if sorted(map(known.named, table.names)) == sorted(names):  # a column without a name is not read
-        raise ValueError(
-            f"costs={file}: its first column, of the true classes, has no name in the header: give it one, with pandas "
-            "by to_csv(file, index_label='true')"
-        )
-    classes = [known.named(one) for one in table.column(first)]
-    for what, found in (("header", answers), ("first column", classes)):
-        if sorted(found) != sorted(names):
-            raise ValueError(f"costs={file}: its {what} names {listed(found)}, but the classes are {listed(names)}")
-    costs = np.zeros((len(names), len(names)))
-    for answer, column in zip(answers, table.names[1:], strict=True):
-        for true, cell in zip(classes, table.column(column), strict=True):
-            try:
-                costs[names.index(true), names.index(answer)] = float(cell)
-            except (TypeError, ValueError):
-                costs[names.index(true), names.index(answer)] = math.nan
-            if not abs(costs[names.index(true), names.index(answer)]) <= MOST_COST:
-                raise ValueError(
-                    f"costs={file}: '{show(cell)}' of {true} answered as {answer} is not a number up to {MOST_COST:g}: "
-                    "give one"
-                )
-    return costs
+def costs(config: Any, stored: Stored) -> Finding | None:
+    """What answers cost, by the file that `costs` names; None where it names none."""
+    return least_costs(stored, np.array(read_costs(config.costs, stored.names))) if config.costs else None
 
 
 def least_costs(stored: Stored, costs_CC: Floats) -> Finding:

@@ -11,7 +11,7 @@ n rows . S slices
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 
 from manyheads.data.rows import Rows, script_of
 from manyheads.evaluation.answered import Answered, Stored
-from manyheads.evaluation.evaluation import Finding, Setup
+from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Bools, holm, share_interval
 from manyheads.evaluation.metrics import AnswerTally, LabelPart
 from manyheads.evaluation.report import Section, Table
@@ -51,20 +51,25 @@ class Cut:
     masks: Callable[[Answered], Bools]
 
 
-def find_slices(stored: Stored, setup: Setup) -> Finding:
-    """Figures and tests of the slices that `setup.slices` names.
+def slices(config: Any, stored: Stored) -> Finding | None:
+    """The slices that are asked for; None where none are."""
+    return find_slices(stored, config.slices, config.seed) if config.slices else None
+
+
+def find_slices(stored: Stored, slices: Sequence[str], seed: int = 0) -> Finding:
+    """Figures and tests of the `slices` that are named; `seed` draws the rows by which the worst are found.
 
     Raises:
         ValueError: a column has too many values.
     """
     multi = next(iter(stored.models.values())) is not None
     notes = ["confidence cuts no slices, as rows with any number of labels have no confidence of one answer"]
-    notes = notes if multi and "confidence" in setup.slices else []
-    names = [one for one in setup.slices if one != "worst" and not (multi and one == "confidence")]
+    notes = notes if multi and "confidence" in slices else []
+    names = [one for one in slices if one != "worst" and not (multi and one == "confidence")]
     cuts = [_cut(by, stored) for by in names]
-    lines = _judged([(cut.by, name) for cut in cuts for name in cut.names], cuts, stored, setup)
-    if "worst" in setup.slices:
-        lines += _worst(stored, setup)
+    lines = _judged([(cut.by, name) for cut in cuts for name in cut.names], cuts, stored)
+    if "worst" in slices:
+        lines += _worst(stored, seed)
     corrected(lines)
     said = [
         f"slice: {one['by']} {one['slice']}: accuracy {one['accuracy']['value']:.1%} on {one['n_rows']:,} rows, "
@@ -177,7 +182,7 @@ def cells_of(rows: Rows, column: str) -> list[str]:
     return [NOTHING if one is None or one == "" else str(one) for one in columns[column]]
 
 
-def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored, setup: Setup) -> list[dict[str, Any]]:
+def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored) -> list[dict[str, Any]]:
     """One line a slice; those that hold rows enough are judged."""
     n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
     tallies = [LabelPart(n_classes) if multi else AnswerTally(n_classes) for _ in names]
@@ -226,11 +231,11 @@ def corrected(lines: list[dict[str, Any]]) -> None:
         line["p_holm"] = p
 
 
-def _worst(stored: Stored, setup: Setup) -> list[dict[str, Any]]:
+def _worst(stored: Stored, seed: int) -> list[dict[str, Any]]:
     """The leaves of a tree on one half of some rows in which most are wrong, as they are on the other half."""
     from sklearn.tree import DecisionTreeClassifier
 
-    n, random = len(stored.rows), np.random.default_rng([setup.seed, 3])
+    n, random = len(stored.rows), np.random.default_rng([seed, 3])
     chosen = np.sort(random.choice(n, min(n, MOST_SEARCHED), replace=False))
     right, start = list[Bools](), 0
     for found in stored.own():

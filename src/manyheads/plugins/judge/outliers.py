@@ -17,20 +17,23 @@ import sys
 from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyheads.config import EvaluateConfig, PredictConfig
 from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.texts import read_rows
 from manyheads.data.tokens import Tokens, encode
-from manyheads.inference.abstain import require_held_out, require_same
+from manyheads.evaluation.held_out import require_held_out, require_same
 from manyheads.inference.classifier import TextClassifier, in_chunks
 from manyheads.inference.format import OUTLIERS, WEIGHTS, ModelFolder, run_folder
+from manyheads.inference.rules import AnswerRule
+from manyheads.plugins.judge.checks import Asked
+from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import replace_file
 from manyheads.terminal import one_line
 
@@ -135,14 +138,35 @@ def _spread(rows: Rows, most: int) -> Rows:
     return rows.pick(at.clamp(max=len(rows) - 1).unique().numpy())
 
 
-def set_outliers(config: PredictConfig | EvaluateConfig, folder: ModelFolder, classifier: TextClassifier) -> Outliers:
+def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule | None:
+    """What predict and evaluate do with texts by `Outliers`; None where no rate of false alarms is asked for."""
+    alarms = config.outliers.false_alarms
+    if not alarms:
+        return None
+    outliers = set_outliers(config, folder, classifier)
+
+    def apply(answers: list[dict[str, Any]], predictions: list[Any], p_n: Tensor) -> None:
+        for answer, p in zip(answers, p_n.tolist(), strict=True):
+            answer |= {"outlier": p <= alarms, "outlier_p": round(p, 6)}
+
+    return AnswerRule(
+        apply=apply,
+        columns=("outlier", "outlier_p"),
+        digest=outliers.digest,
+        mark=outliers.answers,
+        judge="manyheads.plugins.judge.decisions:outlier_rows",
+        fitted=(outliers, alarms),
+        set_on=outliers.of_rows,
+        refusal="outliers.false_alarms is set by the rows of {source}, which are judged: judge others",
+    )
+
+
+def set_outliers(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> Outliers:
     """What is kept beside the model, else what the data of its run says, which is then kept there.
 
     Raises:
         ValueError: the run's data is not there, or has too few validation rows for so few false alarms.
     """
-    from manyheads.runs.config_file import read_run
-
     file, of_model, alarms = folder.path / OUTLIERS, _digest(folder), config.outliers.false_alarms
     found = read_outliers(file, of_model, classifier.settings.vocab_size, classifier.network.head.in_features)
     if found is None:

@@ -11,21 +11,19 @@ import pytest
 from scipy.stats import binomtest
 
 from manyheads.config import (
-    AbstainConfig,
     Accelerator,
     DataConfig,
     InferenceHardware,
-    OutliersConfig,
     PredictConfig,
     RunConfig,
-    SetsConfig,
 )
 from manyheads.data.texts import read_rows
-from manyheads.inference.abstain import Rules, least_confidence, likelier, most_wrong, of_label, set_bounds
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
+from manyheads.plugins.judge.abstain import Rules, least_confidence, likelier, most_wrong, of_label, set_bounds
 from manyheads.plugins.judge.calibrate import calibrate
 from manyheads.plugins.judge.config import CalibrateConfig
+from manyheads.plugins.judge.sections import AbstainConfig, OutliersConfig, SetsConfig
 from manyheads.runs.config_file import save_run
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)

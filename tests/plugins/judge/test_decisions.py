@@ -1,4 +1,4 @@
-"""What becomes of probabilities: risk by coverage, promises and costs, counted by hand."""
+"""What becomes of probabilities: promises and costs, counted by hand."""
 
 import io
 from dataclasses import asdict, replace
@@ -6,62 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored, answer_rows
-from manyheads.evaluation.calibration import Calibration
-from manyheads.evaluation.decisions import least_costs, outlier_rows, promises_kept, read_costs, risk_by_coverage
 from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.intervals import share_interval
-from manyheads.inference.abstain import Rules, likelier, of_label, set_bounds
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.outliers import fit_outliers
+from manyheads.inference.rules import AnswerRule
+from manyheads.plugins.judge.abstain import Rules, likelier, of_label, set_bounds
+from manyheads.plugins.judge.checks import read_costs
+from manyheads.plugins.judge.decisions import least_costs, outlier_rows, promises_kept
+from manyheads.plugins.judge.outliers import fit_outliers
 from manyheads.runs.summary import NETWORK
-
-NAMES = ["a", "b", "c"]
-
-
-def drawn(n: int = 900) -> tuple[Stored, np.ndarray, np.ndarray]:
-    random = np.random.default_rng(0)
-    labels, logits = random.integers(3, size=n), random.normal(size=(n, 3)).astype(np.float32)
-    logits[np.arange(n), labels] += 1.5
-    rows = Rows(["x"] * n, None, labels.tolist(), "x.csv", range(n))
-    likely = torch.tensor(logits).double().softmax(-1).numpy()
-    return (
-        Stored(rows, NAMES, {NETWORK: None}, io.BytesIO(logits.tobytes())),
-        likely,
-        labels,
-    )
-
-
-@pytest.mark.drawn
-def test_the_risk_of_the_surest_rows_is_counted() -> None:
-    stored, likely, labels = drawn()
-    calibration = Calibration(3)
-    for found in stored.own():
-        calibration.add(found.marks_nC, found.probabilities_nC)
-    order, wrong = np.argsort(-likely.max(1)), likely.argmax(1) != labels
-    points = risk_by_coverage(calibration).content
-    assert len(points) == 20
-    for at, one in enumerate(points, 1):
-        first = order[: at * 45]
-        share = share_interval(int(wrong[first].sum()), at * 45)
-        assert one["answered"] == pytest.approx(at / 20)
-        assert (one["risk"]["value"], one["risk"]["high"]) == (share.value, share.high)
-    assert points[0]["risk"]["value"] < points[-1]["risk"]["value"]
-
-
-def test_rows_that_are_as_sure_are_answered_together() -> None:
-    risks, errors = [], []
-    for order in (np.arange(300), np.arange(300)[::-1]):
-        calibration, right_n = Calibration(2), order < 240
-        calibration.add(np.stack([right_n, ~right_n], 1), np.tile([[0.8, 0.2]], (300, 1)))
-        risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(calibration).content]
-        errors.append(calibration.figures(multi=False)["adaptive_calibration_error"].value)
-    assert {*risks} == {(1.0, 0.2)}
-    assert errors == pytest.approx([0, 0])  # 80 % sure, and right in 80 %
+from tests.evaluation.test_risk import NAMES, drawn
 
 
 def test_promises_are_measured_on_rows_they_were_not_set_on() -> None:
@@ -84,7 +42,7 @@ def test_promises_are_measured_on_rows_they_were_not_set_on() -> None:
 
 def test_decisions_by_cost_cost_less(tmp_path: Path) -> None:
     (tmp_path / "costs.csv").write_text("true,c,a,b\nb,9,1,0\na,5,0,1\nc,0,1,2\n")
-    costs = read_costs(str(tmp_path / "costs.csv"), NAMES)
+    costs = np.array(read_costs(str(tmp_path / "costs.csv"), NAMES))
     assert costs.tolist() == [[0, 1, 5], [1, 0, 9], [1, 2, 0]]
     stored, likely, labels = drawn()
     found = least_costs(stored, costs).content
@@ -143,10 +101,11 @@ def test_the_rows_that_are_marked_are_counted_and_shown(model_folder: Path) -> N
     like = [f"{'good ' * (at % 4)}film {'so ' * (at % 5)}" for at in range(60)]
     some = Rows(["фильм", *like[:19]], None, [0] * 20, "x.csv", range(2, 22))
     outliers = fit_outliers(classifier, replace(some, texts=like), replace(some, texts=like))
-    stored = answer_rows(classifier, some, Setup(outliers=(outliers, 0.1)))
-    finding = outlier_rows(stored, outliers, 0.1)
+    rule = AnswerRule(apply=lambda *_: None, mark=outliers.answers)
+    stored = answer_rows(classifier, some, Setup(rules=[rule]))
+    finding = outlier_rows(stored, (outliers, 0.1), stored.marks[0])
     p_n = outliers.answers(classifier, some.texts, None)[1].numpy()
-    np.testing.assert_allclose(stored.p_n, p_n)
+    np.testing.assert_allclose(stored.marks[0], p_n)
     share = share_interval(int((p_n <= 0.1).sum()), 20)
     assert finding.content == {"false_alarms": 0.1, "validation_rows": 60, "marked": asdict(share)}
     (section,) = finding.sections

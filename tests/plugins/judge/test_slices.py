@@ -2,22 +2,23 @@
 
 import io
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import fisher_exact
 
-from manyheads.config import EvaluateConfig
+from manyheads.config import EvaluateConfig, Task
 from manyheads.data.rows import Rows, Table, Unread, script_of
 from manyheads.evaluation.answered import Stored
-from manyheads.evaluation.evaluate import require_columns
-from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.intervals import holm, share_interval
-from manyheads.evaluation.slices import find_slices
+from manyheads.plugins.judge.checks import check_slices
+from manyheads.plugins.judge.slices import find_slices
 from manyheads.runs.summary import NETWORK
 
 NAMES = ["no", "yes"]
+CLASSES: Any = SimpleNamespace(settings=SimpleNamespace(task=Task.classify))  # a folder of a model that has them
 
 
 def stored(n: int = 600, *, multi: bool = False) -> tuple[Stored, np.ndarray]:
@@ -39,7 +40,7 @@ def stored(n: int = 600, *, multi: bool = False) -> tuple[Stored, np.ndarray]:
 
 
 def lines(some: Stored, *slices: str) -> list[dict[str, Any]]:
-    return find_slices(some, Setup(slices=slices)).content
+    return find_slices(some, slices).content
 
 
 @pytest.mark.parametrize("multi", [False, True])
@@ -60,7 +61,7 @@ def test_a_column_cuts_rows_whose_figures_are_counted(multi: bool) -> None:
 
 def test_slices_of_many_labels_hold_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     some, right = stored(3000, multi=True)
-    monkeypatch.setattr("manyheads.evaluation.slices.AnswerTally", None)  # which would
+    monkeypatch.setattr("manyheads.plugins.judge.slices.AnswerTally", None)  # which would
     labels = np.array([one for (one,) in some.rows.sets])
     for at, one in enumerate(lines(some, "label")):
         assert (one["n_rows"], one["accuracy"]["value"]) == ((labels == at).sum(), right[labels == at].mean())
@@ -133,14 +134,14 @@ def test_what_is_asked_twice_of_a_length_is_said_once() -> None:
 
 def test_a_confidence_of_several_labels_is_said_to_be_none() -> None:
     some, _ = stored(100, multi=True)
-    found = find_slices(some, Setup(slices=("confidence", "label")))
+    found = find_slices(some, ("confidence", "label"))
     assert {one["by"] for one in found.content} == {"label"}
     assert "confidence cuts no slices" in found.sections[0].notes[0]
 
 
 def test_a_column_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"slices=column:web is no further column of x.csv: it has source, id"):
-        require_columns(["label", "column:web"], stored(50)[0].rows)
+        check_slices(EvaluateConfig(run="x", slices=["label", "column:web"]), CLASSES, stored(50)[0].rows)
 
 
 def test_a_slice_that_is_named_twice_would_count_twice_in_the_correction() -> None:
@@ -154,13 +155,6 @@ def test_a_slice_that_is_named_twice_would_count_twice_in_the_correction() -> No
         EvaluateConfig(run="x", slices="length")
     with pytest.raises(ValueError, match=r"^slices=\['length', 'label', 'length'\] names length twice: name it once$"):
         EvaluateConfig(run="x", slices=["length", "label", "length"])
-
-
-def test_p_values_are_corrected_as_holm_does() -> None:
-    ps = np.random.default_rng(0).random(7) / 5
-    order = np.argsort(ps)
-    expected = np.minimum(1, np.maximum.accumulate(ps[order] * np.arange(7, 0, -1)))
-    np.testing.assert_allclose(np.array(holm(ps.tolist()))[order], expected)
 
 
 def test_a_script_is_that_of_most_letters() -> None:

@@ -1,0 +1,107 @@
+"""What evaluate and predict check of the settings of this plugin, before torch is imported; and the table of costs."""
+
+import math
+from pathlib import Path
+from typing import Any, Protocol
+
+from manyheads.config import Task
+from manyheads.config.fields import listed, show
+from manyheads.config.inference import InferenceBatch
+from manyheads.data.opening import read_file
+from manyheads.data.rows import Known, Rows
+from manyheads.data.table import require_whole
+from manyheads.inference.format import WEIGHTS, ModelFolder
+from manyheads.plugins.judge.sections import AbstainConfig, OutliersConfig, SetsConfig
+
+MOST_COST = 1e12  # of an answer, so that squares of costs have sums
+
+
+class Asked(Protocol):
+    """The settings of predict, or of evaluate, that this plugin reads."""
+
+    run: str
+    labelled: str
+    abstain: AbstainConfig
+    sets: SetsConfig
+    outliers: OutliersConfig
+    batch: InferenceBatch
+
+
+def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> None:
+    """Raise ValueError where the model has no classes, or slices are of a column that the rows do not have beyond those
+    that are read."""
+    if config.slices and folder.settings.task is not Task.classify:
+        raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
+    known = rows.unread.names if rows.unread else []
+    for one in config.slices:
+        if one.startswith("column:") and (column := one.removeprefix("column:")) not in known:
+            raise ValueError(
+                f"slices=column:{column} is no further column of {rows.source}: it has {listed(known) or 'none'}"
+            )
+
+
+def check_costs(config: Any, folder: ModelFolder, rows: Rows) -> None:
+    """Raise ValueError where the model does not give one class a text, or the file has not the costs of its classes."""
+    if not config.costs:
+        return
+    if folder.settings.multi or folder.settings.task is not Task.classify:
+        has = "gives any number of labels" if folder.settings.multi else "has no classes"
+        raise ValueError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
+    read_costs(config.costs, folder.labels())
+
+
+def check_rules(config: Asked, folder: ModelFolder) -> None:
+    """Raise ValueError where the settings do nothing, or the model has no one class a text to promise something of."""
+    names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]
+    alarms, model = config.outliers.false_alarms, folder.settings
+    if alarms and (not model.n_classes or not (folder.path / WEIGHTS).is_file()):
+        has = "has no classes" if not model.n_classes else "is a graph for onnxruntime, which gives answers alone"
+        raise ValueError(
+            f"outliers.false_alarms={alarms:g} asks for vectors of texts, but the model of run {has}: remove it"
+        )
+    asked = next((f"{name}={value:g}" for name, value in names if value), "")
+    if config.labelled and not asked:
+        raise ValueError(
+            f"labelled={config.labelled} does nothing without abstain.risk or sets.coverage: add one, or remove it"
+        )
+    if config.sets.by_class and not config.sets.coverage:
+        raise ValueError("sets.by_class=true does nothing without sets.coverage: add it, for example sets.coverage=0.9")
+    if asked and (folder.settings.multi or not folder.settings.n_classes):
+        has = "gives any number of labels" if folder.settings.multi else "has no classes"
+        raise ValueError(f"{asked} is a promise of one class a text, but the model of run {has}: remove it")
+
+
+def read_costs(file: str, names: list[str]) -> list[list[float]]:
+    """What an answer costs, of each true class by each answer: the first column of the file has the true classes, the
+    header the answers. A ValueError where it is not so of all classes."""
+    path = Path(file)
+    if not path.is_file():
+        raise ValueError(f"costs={file} is not a file: name a csv whose header names the answers, and a row each class")
+    table = read_file(path)
+    require_whole(table, f"costs={file}")
+    first, *answers = table.names
+    known = Known(names, any_case=True)
+    answers = [known.named(one) for one in answers]
+    if sorted(map(known.named, table.names)) == sorted(names):  # a column without a name is not read
+        raise ValueError(
+            f"costs={file}: its first column, of the true classes, has no name in the header: give it one, with pandas "
+            "by to_csv(file, index_label='true')"
+        )
+    classes = [known.named(one) for one in table.column(first)]
+    for what, found in (("header", answers), ("first column", classes)):
+        if sorted(found) != sorted(names):
+            raise ValueError(f"costs={file}: its {what} names {listed(found)}, but the classes are {listed(names)}")
+    costs = [[math.nan] * len(names) for _ in names]
+    for answer, column in zip(answers, table.names[1:], strict=True):
+        for true, cell in zip(classes, table.column(column), strict=True):
+            try:
+                cost = float(cell)
+            except (TypeError, ValueError):
+                cost = math.nan
+            if not abs(cost) <= MOST_COST:
+                raise ValueError(
+                    f"costs={file}: '{show(cell)}' of {true} answered as {answer} is not a number up to {MOST_COST:g}: "
+                    "give one"
+                )
+            costs[names.index(true)][names.index(answer)] = cost
+    return costs

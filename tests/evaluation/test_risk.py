@@ -1,0 +1,57 @@
+"""What if only sure answers are given: risk by coverage, counted by hand."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from manyheads.data.rows import Rows
+from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.calibration import Calibration
+from manyheads.evaluation.classification import risk_by_coverage
+from manyheads.evaluation.intervals import share_interval
+from manyheads.runs.summary import NETWORK
+
+NAMES = ["a", "b", "c"]
+
+
+def drawn(n: int = 900) -> tuple[Stored, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    labels, logits = random.integers(3, size=n), random.normal(size=(n, 3)).astype(np.float32)
+    logits[np.arange(n), labels] += 1.5
+    rows = Rows(["x"] * n, None, labels.tolist(), "x.csv", range(n))
+    likely = torch.tensor(logits).double().softmax(-1).numpy()
+    return (
+        Stored(rows, NAMES, {NETWORK: None}, io.BytesIO(logits.tobytes())),
+        likely,
+        labels,
+    )
+
+
+@pytest.mark.drawn
+def test_the_risk_of_the_surest_rows_is_counted() -> None:
+    stored, likely, labels = drawn()
+    calibration = Calibration(3)
+    for found in stored.own():
+        calibration.add(found.marks_nC, found.probabilities_nC)
+    order, wrong = np.argsort(-likely.max(1)), likely.argmax(1) != labels
+    points = risk_by_coverage(calibration).content
+    assert len(points) == 20
+    for at, one in enumerate(points, 1):
+        first = order[: at * 45]
+        share = share_interval(int(wrong[first].sum()), at * 45)
+        assert one["answered"] == pytest.approx(at / 20)
+        assert (one["risk"]["value"], one["risk"]["high"]) == (share.value, share.high)
+    assert points[0]["risk"]["value"] < points[-1]["risk"]["value"]
+
+
+def test_rows_that_are_as_sure_are_answered_together() -> None:
+    risks, errors = [], []
+    for order in (np.arange(300), np.arange(300)[::-1]):
+        calibration, right_n = Calibration(2), order < 240
+        calibration.add(np.stack([right_n, ~right_n], 1), np.tile([[0.8, 0.2]], (300, 1)))
+        risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(calibration).content]
+        errors.append(calibration.figures(multi=False)["adaptive_calibration_error"].value)
+    assert {*risks} == {(1.0, 0.2)}
+    assert errors == pytest.approx([0, 0])  # 80 % sure, and right in 80 %
