@@ -56,8 +56,8 @@ MISTAKES = [
     ("train ++seed=4", "++seed=4: settings are set, never added or deleted: write seed=4"),
     (
         "train ~logger",
-        "~logger: settings are set, never added or deleted: write logger=NAME, and choose csv, mlflow, tensorboard, "
-        "trackio or wandb",
+        "~logger: settings are set, never added or deleted: write logger=NAME, and choose "
+        + one_of(choices("train", "logger")),
     ),
     ("train model@data=tiny", "model@data=tiny: settings keep their place, @ moves none: write model=tiny"),
     ("train hydra.run.dir=x", "hydra.run.dir=x: Hydra's own settings count only with -m: remove it, or add -m"),

@@ -46,10 +46,6 @@ MISTAKES = [
         "or use model.pair=joint",
     ),
     (
-        "logger=tensorboard",
-        "logger=tensorboard needs a package that is not installed: pip install -e '.[track]' in the clone of manyheads",
-    ),
-    (
         "hardware.precision=fp16",
         "hardware.precision=fp16 needs a GPU, but this run computes on the CPU: "
         "use hardware.precision=bf16 or hardware.precision=fp32",

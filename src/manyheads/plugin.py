@@ -73,21 +73,24 @@ class Section(NamedTuple):
     they are open to them.
 
     Attributes:
-        config: the section. Where `name` is empty, its settings become settings of what it widens, which `check` then
-            checks.
+        config: the section. Where `name` is empty, its settings become settings of what it widens, such as
+            `logger.mlflow`, which `check` then checks.
         help: what it is about.
         into: what it widens: `run` a training, `search` and `table` verbs that do several, `judge` and `answer` those
-            that judge rows or answer texts; see `section(opening=...)`.
+            that judge rows or answer texts, `logger` the section of that name; see `section(opening=...)`. The hooks
+            below get all settings of the verb, whatever is widened.
         facts: as of `setting`, such as `resume="free"` or `tasks=("pretrain",)`.
         check: `check(config)`, once all settings of a verb are made; raises ValueError for what does not go together.
         unread: `unread(config, name)`: why nothing would read a setting that was typed, and what to do; or "".
         launch: `launch(verb, config, words, config_dir)` before a verb runs; where it returns a text, such as the
             command that submits a job, that is printed in place of running. `words` are those after the verb.
-        refuse: `refuse(config, where)` in a call from "Python" and for each job of "-m", which never launch: raises
-            ValueError for what would have been.
+        refuse: `refuse(config, where)` where a verb begins to run ("here") and for each job of "-m": raises ValueError
+            for what cannot be done there, such as what `launch` would have launched.
         files: names, or patterns of `fnmatch`, of what `launch` leaves in the folder of a run that has not begun.
         barred: presets that make no sense in a verb without this section, each with the reason.
-        logger: `logger(run, folder)`: Lightning loggers of a training.
+        logger: `logger(run, folder)`: a context manager around a training and its judging, in the first process; gives
+            a list of Lightning's loggers, which get the figures of steps, then those of splits as `test/accuracy`.
+        links: folders in that of a run which such a logger keeps for itself, and which may hold links.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Section(NamedTuple):
     files: tuple[str, ...] = ()
     barred: Mapping[str, str] = NOTHING
     logger: Code | None = None
+    links: tuple[str, ...] = ()
 
 
 class Part(NamedTuple):
@@ -201,9 +205,10 @@ def verbs() -> dict[str, Verb]:
     return {verb.name: verb for one in plugins().values() for verb in one.verbs}
 
 
-def sections(opening: str) -> list[Section]:
-    """The sections of settings that widen an opening."""
-    return [section for one in plugins().values() for section in one.sections if opening in section.into]
+def sections(opening: str | None = None) -> list[Section]:
+    """The sections of settings that widen an opening; None: all there are."""
+    every = [section for one in plugins().values() for section in one.sections]
+    return [section for section in every if opening is None or opening in section.into]
 
 
 def _owners(kind: str, name: str) -> Iterator[tuple[str, Part]]:

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import Resume, RunConfig, Task
 from manyheads.config.facts import hooks
-from manyheads.config.fields import check_training, plain_settings, to_plain
+from manyheads.config.fields import check_training, to_plain
 from manyheads.config.plugins import refuse_unnamed
 from manyheads.config.required import (
     OF_CLASSES,
@@ -82,9 +82,8 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     """
     started = perf_counter()
     check_training(run.trainer)
-    run.logger.check_packages()
     for refuse in hooks(run, "refuse"):
-        refuse(run, "Python")
+        refuse(run, "here")
     n_local = 0 if run.dry else n_to_start(run.hardware)
     if callbacks:
         check_callbacks(callbacks, run.hardware.devices, n_local)
@@ -203,13 +202,11 @@ def train_here(
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.config.data import data_name
     from manyheads.data.cache import prepare_tokens
-    from manyheads.evaluation.intervals import plain
     from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
     from manyheads.inference.folder import judged_card
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
     from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
-    from manyheads.training.trackers import tracked
     from manyheads.training.trainer import check_tokens, check_trainer
 
     check_trainer(run)
@@ -225,8 +222,8 @@ def train_here(
         return show_plan(plan_figures(run, splits, tokens, network), splits.notes)
     check_tokens(start, tokens)
     notes, files = [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)], file_digests(run)
-    with run_folder(run, notes) as folder, tracked(run.logger, plain_settings(run), folder) as trackers:
-        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks, trackers)
+    with run_folder(run, notes) as folder, loggers_of(run, folder) as loggers:
+        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks, loggers)
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
@@ -236,8 +233,8 @@ def train_here(
         said = card_figures(summary), card_notes(summary, data_name(run.data))
         judged = judged_card(card.read_text(encoding="utf-8"), *said)
         put(card, judged)
-        for one in trackers:
-            one.judged({"validation": plain(summary.validation), "test": plain(summary.test)}, summary.steps)
+        for one in loggers:
+            one.log_metrics(flat_figures(summary), summary.steps)
     show_summary(summary, folder / "run.log")
     if this_process().is_first:
         check_figures(run, folder, summary)
@@ -254,7 +251,7 @@ def fit_on(
     start: Start,
     started: float,
     callbacks: "Sequence[Callback]",
-    trackers: "Sequence[Logger]",
+    loggers: "Sequence[Logger]",
 ) -> "tuple[Network, dict[str, Any] | None]":
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
     import torch
@@ -267,7 +264,7 @@ def fit_on(
         try:
             with watched(folder / RANKS, run.hardware.timeout):
                 labels = splits.labels
-                training = fit(run, network, tokens, labels, folder, start, started, callbacks, trackers)
+                training = fit(run, network, tokens, labels, folder, start, started, callbacks, loggers)
             if this_process().n_ranks > 1:
                 atexit.register(leave)  # not where it failed: closing would wait for the others
             return network, training
@@ -296,6 +293,27 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
         summary = read_summary(folder / "summary.json")
         check_figures(run, folder, summary)
         return summary
+
+
+@contextmanager
+def loggers_of(run: RunConfig, folder: Path) -> "Iterator[list[Logger]]":
+    """The loggers of plugins, which the first process has."""
+    with ExitStack() as stack:
+        makers = hooks(run, "logger") if is_first_process() else ()
+        yield [one for make in makers for one in stack.enter_context(make(run, folder))]
+
+
+def flat_figures(summary: "Summary") -> dict[str, float]:
+    """The figures of the splits as a logger takes them: `test/accuracy`, `test/accuracy_low`, `test/accuracy_high`."""
+    from manyheads.evaluation.intervals import plain
+
+    ends = {"value": "", "low": "_low", "high": "_high"}
+    return {
+        f"{split}/{name}{ends[key]}": value
+        for split in ("validation", "test")
+        for name, one in plain(getattr(summary, split)).items()
+        for key, value in one.items()
+    }
 
 
 @contextmanager

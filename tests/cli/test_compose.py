@@ -348,22 +348,3 @@ def test_nothing_is_shown_of_a_file_that_a_config_links_to(tmp_path, content):
     with pytest.raises(ValueError, match=r"config\.yaml is a link, which may lead to any file: put the file") as caught:
         read_run(tmp_path / "run")
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        ([], []),
-        (["logger=wandb"], ["wandb"]),
-        (["logger=[csv,trackio,mlflow]"], ["mlflow", "trackio"]),
-        (["logger=[tensorboard]", "logger.wandb=true"], ["tensorboard", "wandb"]),
-    ],
-)
-def test_several_trackers_at_once(words, names):
-    assert compose("train", words).logger.trackers() == names
-
-
-@pytest.mark.parametrize("name", ["nope", "", "../csv", "csv@x"])
-def test_each_of_several_trackers_must_be_one(name):
-    with pytest.raises(ValueError, match=r"is not a choice: choose csv, mlflow, tensorboard, trackio or wandb$"):
-        compose("train", [f"logger=[csv,{name}]"])

@@ -125,11 +125,6 @@ LINES = [
         "train tokenizer.path=/x.json tokenizer.kind=bpe",
         f"tokenizer.kind=bpe {WITH} tokenizer.path=/x.json: remove one of them",
     ),
-    (
-        "train logger.project=x",
-        "logger.project=x does nothing without a tracker that has projects: add logger=wandb, mlflow or trackio, or "
-        "remove it",
-    ),
     ("train model.encoder=gru hardware.compile=always", f"hardware.compile=always {WITH} model.encoder=gru: remove it"),
     ("train experiment=dates optim.few_epochs=9", f"optim.few_epochs=9 {WITH} task=seq2seq: remove it"),
     ("train experiment=dates optim.steps_per_class=9", f"optim.steps_per_class=9 {WITH} task=seq2seq: remove it"),

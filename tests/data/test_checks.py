@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from manyheads.cli.main import main
-from manyheads.config import Balance, DataConfig, LoggerConfig, Long, training
+from manyheads.config import Balance, DataConfig, Long
 from manyheads.config.fields import check_training
 from manyheads.data import texts as checks
 from manyheads.data.rows import Rows, Splits
@@ -56,20 +56,6 @@ def test_every_verb_that_trains_says_so_before_it_writes(words, tmp_path, monkey
     assert main([*words.split(), "data.path=rows.csv", "trainer.limit_val_batches=0.4", "output=out"]) == 2
     assert capsys.readouterr().err.startswith("trainer.limit_val_batches=0.4 would judge epochs by the longest")
     assert [one.name for one in tmp_path.iterdir()] == ["rows.csv"]
-
-
-@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb", "trackio"])
-def test_a_logger_that_is_not_installed_is_one_sentence(kind, monkeypatch):
-    monkeypatch.setattr(training, "find_spec", lambda name: None)
-    assert complaint(LoggerConfig(**{kind: True}).check_packages) == (
-        f"logger={kind} needs a package that is not installed: pip install -e '.[track]' in the clone of manyheads"
-    )
-    LoggerConfig().check_packages()
-
-
-def test_either_package_of_tensorboard_will_do(monkeypatch):
-    monkeypatch.setattr(training, "find_spec", lambda name: name == "tensorboardX" or None)
-    LoggerConfig(tensorboard=True).check_packages()
 
 
 def test_a_weight_for_no_class_is_one_sentence():

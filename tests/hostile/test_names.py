@@ -100,12 +100,6 @@ def test_links_are_found_wherever_they_are(tmp_path):
         with pytest.raises(ValueError, match=r"a/b/link is a link"):
             within(tmp_path, "a", "b", "link", "file")
         link.unlink()
-    (tmp_path / "wandb").mkdir()
-    (tmp_path / "wandb" / "latest-run").symlink_to("run-20261122")  # as its logger does; nothing of ours goes there
-    refuse_links(tmp_path)
-    (tmp_path / "a" / "wandb").symlink_to("/etc")
-    with pytest.raises(ValueError, match="a/wandb is a link"):
-        refuse_links(tmp_path)
 
 
 @pytest.mark.parametrize(("words", "name"), [

@@ -53,10 +53,10 @@ def test_those_of_the_environment_are_nowhere(rows, tmp_path):
 
 TYPED = [
     "data.path=https://me:password123@host/rows.csv", "data.path=s3://me:password123@bucket/rows.csv",
-    "logger.project=https://password123@wandb.ai/x", "data.revision=//me:password123@x",
+    "data.revision=//me:password123@x",
     "tokenizer.path=a//password123@b/c",
     "output=sftp://me:password123@host/x", "data.cache=file://me:password123@host",
-    "data.path=/data/correct-horse-battery-staple.csv", "logger.project=0123fake456fake789fake0123fake456fake789",
+    "data.path=/data/correct-horse-battery-staple.csv", "data.label=0123fake456fake789fake0123fake456fake789",
     "data.text=hf_FakeButSecret0123456789abcdef",
 ]  # fmt: skip
 

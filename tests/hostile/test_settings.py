@@ -27,7 +27,6 @@ CALLS: dict[str, dict[str, Any]] = {  # of a config.yaml
 }
 READS: dict[str, dict[str, Any]] = {
     "a name": {"data": {"label": "${oc.env:HF_TOKEN}"}},
-    "a project": {"logger": {"wandb": True, "project": "${oc.env:HF_TOKEN}"}},
     "a flag": {"trainer": {"max_time": "${oc.env:HF_TOKEN}"}},
     "a default": {"data": {"target": "${oc.env:NOT_SET,${oc.env:HF_TOKEN}}"}},
     "a decoded one": {"seed": "${oc.decode:${oc.env:HF_TOKEN}}"},

@@ -143,9 +143,13 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
     """
     known = settings(type(config))
     for name, value in typed.items():
-        why = _why_unread(config, known[name], value) if name in known else ""
-        if not why and isinstance(config, RunConfig) and name in known:
-            why = _why_unread_here(config, known[name], value, varied)
+        if name not in known:
+            continue
+        why, default = _why_unread(config, known[name], value), known[name].default
+        if not why and value not in (default, getattr(default, "name", default)):  # scripts may write all of them down
+            why = next(filter(None, (unread(config, name) for unread in hooks(config, "unread"))), "")
+            if not why and isinstance(config, RunConfig):
+                why = _why_unread_here(config, known[name], varied)
         if why:
             raise ValueError(f"{name}={show(value)} does nothing {why}")
 
@@ -171,9 +175,6 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
             )
         if facts.needs == "folds" and not data.folds:
             return "without folds: add data.folds=5, or remove it"
-    for unread in hooks(config, "unread"):
-        if why := unread(config, one.name):
-            return why
     if not isinstance(config, RunConfig):
         return ""
     task = config.task
@@ -186,13 +187,8 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
     return ""
 
 
-def _why_unread_here(run: RunConfig, one: Setting, value: Any, varied: Collection[str]) -> str:
-    """Why what another setting is makes this one useless, and what to do; empty where something reads it, or where it
-    is typed as it is by default."""
-    if value in (one.default, getattr(one.default, "name", one.default)):
-        return ""
-    if one.name == "logger.project" and not {"mlflow", "wandb", "trackio"} & {*run.logger.trackers()}:
-        return "without a tracker that has projects: add logger=wandb, mlflow or trackio, or remove it"
+def _why_unread_here(run: RunConfig, one: Setting, varied: Collection[str]) -> str:
+    """Why what another setting is makes this one useless, and what to do; empty where something reads it."""
     if one.name not in READ_WHERE:
         return ""
     other, is_read, wanted = READ_WHERE[one.name]

@@ -30,7 +30,7 @@ ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by t
     "~hydra.hydra_logging.root.handlers",
     *(f"+hydra.hydra_logging.loggers.{one}={{level:INFO,handlers:[console]}}" for one in ("hydra", "hydra_plugins")),
 )
-TOGETHER = "logger"  # the group of which several presets may be read at once: logger=[tensorboard,mlflow]
+TOGETHER = "logger"  # the group of which several presets may be read at once: logger=[NAME,NAME]
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 PLAIN_PATH = re.compile(r"[\w./~-]+")  # needs no quotes in a list
 

@@ -137,7 +137,7 @@ def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
 def barred(verb: str) -> dict[str, str]:
     """Presets that make no sense in a verb, each with the reason."""
     its = {name.partition(".")[0] for name in settings(schema_of(verb))}
-    others = (one for each in plugin.plugins().values() for one in each.sections if one.name not in its)
+    others = [one for one in plugin.sections() if one.name not in its]
     return {name: why for one in others for name, why in one.barred.items()} | {**VERBS[verb].barred}
 
 

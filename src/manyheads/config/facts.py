@@ -199,20 +199,20 @@ def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type
 
     def declare(schema: Any) -> Any:
         rules = getattr(schema, "__post_init__", lambda self: None)  # also of the section that it widens
-        schema.rules, schema.opening = rules, opening
+        schema.rules, schema.opening, schema.prefix = rules, opening, where
         known = getattr(schema, "__dataclass_fields__", {})
         schema.__annotations__ = dict(schema.__dict__.get("__annotations__", {}))  # noqa: RUF063 - inspect takes long to import
-        for one in plugin.sections(opening) if opening else ():
-            for name, (kind, declared) in _added(one).items():
-                if name not in known:
-                    schema.__annotations__[name] = kind
-                    setattr(schema, name, declared)
+        for name, (kind, made) in _added(opening).items():
+            if name not in known:
+                schema.__annotations__[name] = kind
+                setattr(schema, name, made)
 
         def check(self: Any) -> None:
             check_ranges(self, where)
             rules(self)
-            for rule in hooks(self, "check"):
-                rule(self)
+            for one in plugin.sections(opening):
+                if one.check is not None:
+                    plugin.resolve(one.check)(self)
 
         # `dataclass` compiles these anew for each section, which is half of the time until `--help` is shown
         methods = {"__init__": _init, "__repr__": _repr, "__eq__": _equal, "__hash__": None, "__post_init__": check}
@@ -223,33 +223,40 @@ def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type
     return declare
 
 
-def _added(one: plugin.Section) -> dict[str, tuple[Any, Any]]:
-    """What a section of a plugin adds to one that it widens: by name the type of each field and how it is declared."""
-    config = plugin.resolve(one.config)
-    if one.name:
-        return {one.name: (config, setting(config, one.help, **one.facts))}
-    types = get_type_hints(config)
-    return {name: (types[name], field_of(config, name)) for name in types}
+def _added(opening: str) -> dict[str, tuple[Any, Any]]:
+    """The type and the declaration of each setting, or section of them, that plugins add."""
+    found = {}
+    for one in plugin.sections(opening):
+        config = plugin.resolve(one.config)
+        if one.name:
+            found[one.name] = config, setting(config, one.help, **one.facts)
+        else:
+            found |= {name: (kind, field_of(config, name)) for name, kind in get_type_hints(config).items()}
+    return found
 
 
 def hooks(config: Any, name: str) -> Iterator[Callable[..., Any]]:
-    """What the sections of plugins that widen `config` have for a hook: a field of `Section`, such as `launch`."""
-    codes = (getattr(one, name) for one in plugin.sections(getattr(config, "opening", "")))
-    yield from (plugin.resolve(code) for code in codes if code is not None)
+    """What the sections of plugins that widen `config`, or a section in it, have for a hook: a field of `Section`."""
+    for part in (config, *(getattr(config, one.name) for one in fields(config))):
+        codes = (getattr(one, name) for one in plugin.sections(getattr(part, "opening", "")))
+        yield from (plugin.resolve(code) for code in codes if code is not None)
 
 
 def widened(schema: Any) -> Any:
     """A schema with the sections of plugins that were registered after it was declared: a class below it, or itself."""
-    return _widened(schema, plugin.changes()) if getattr(schema, "opening", "") else schema
+    return _widened(schema, plugin.changes()) if hasattr(schema, "opening") else schema
 
 
 @cache
 def _widened(schema: Any, changes: int) -> Any:
-    known = {one.name for one in fields(schema)}
-    if all(known >= _added(one).keys() for one in plugin.sections(schema.opening)):
+    kinds = get_type_hints(schema)
+    inner = {name: widened(kind) for name, kind in kinds.items() if is_dataclass(kind) and widened(kind) is not kind}
+    if not inner and _added(schema.opening).keys() <= kinds.keys():
         return schema
     body = {"__module__": schema.__module__, "__doc__": schema.__doc__, "__post_init__": schema.rules}
-    return section(opening=schema.opening)(type(schema.__name__, (schema,), body))
+    metadata = {one.name: one.metadata for one in fields(schema)}
+    body |= {name: field(default_factory=kind, metadata=metadata[name]) for name, kind in inner.items()}
+    return section(schema.prefix, schema.opening)(type(schema.__name__, (schema,), body | {"__annotations__": inner}))
 
 
 def _init(self: Any, **given: Any) -> None:

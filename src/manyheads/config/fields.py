@@ -29,7 +29,7 @@ OUR_FLAGS = {  # flags that other settings stand for
     "strategy": "set hardware.strategy",
     "precision": "set hardware.precision",
     "accumulate_grad_batches": "set batch.accumulate",
-    "logger": "name trackers, such as logger=[tensorboard,mlflow]",
+    "logger": "choose loggers by logger=NAME",
     "log_every_n_steps": "set logger.every",
     "default_root_dir": "set output",
     "callbacks": "set checkpoint.metric and checkpoint.patience",

@@ -6,11 +6,10 @@ import math
 import re
 from dataclasses import replace
 from enum import Enum, StrEnum
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import install_extra, show
+from manyheads.config.fields import show
 from manyheads.config.model import Task
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -271,26 +270,8 @@ class HardwareConfig:
         )
 
 
-TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")
-
-
-@section("logger.")
+@section("logger.", opening="logger")
 class LoggerConfig:
-    """metrics.csv is always written; any of the trackers may be added to it: `logger=[tensorboard,mlflow]`."""
+    """metrics.csv is always written; plugins add loggers: `logger=[NAME,NAME]`."""
 
-    tensorboard: bool = setting(False, "write what TensorBoard reads, too, into the run folder")
-    mlflow: bool = setting(False, "log to MLflow, too: where MLFLOW_TRACKING_URI points")
-    wandb: bool = setting(False, "log to Weights & Biases, too; WANDB_MODE=offline keeps it here")
-    trackio: bool = setting(False, "log to Trackio, too: its store on this machine, or where TRACKIO_SPACE_ID points")
     every: int = setting(50, "steps between two logged lines", ge=1)
-    project: str = setting("manyheads", "project of wandb and trackio, experiment of mlflow", may_be_empty=False)
-
-    def trackers(self) -> list[str]:
-        """Those that were asked for."""
-        return [name for name in TRACKERS if getattr(self, name)]
-
-    def check_packages(self) -> None:
-        """The package of each tracker, which has its name, must be installed."""
-        for name in self.trackers():
-            if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
-                raise ValueError(f"logger={name} needs a package that is not installed: {install_extra('track')}")

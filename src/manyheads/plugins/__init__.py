@@ -2,6 +2,7 @@
 
 PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "slurm": "manyheads.plugins.slurm",
+    "trackers": "manyheads.plugins.trackers",
     "interpret": "manyheads.plugins.interpret",
     "judge": "manyheads.plugins.judge",
 }

@@ -128,7 +128,6 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 HANDED_ON = "MANYHEADS_OUTPUT"
 RANKS = "ranks"  # the folder of what each process of several writes of itself
 LOOK = 0.05  # seconds
-TRACKERS = "wandb"  # folder of a logger that links its newest run and its own logs, and never writes through links
 REMEDY = "lead out of the folder that is written to: put what it leads to in its place, or use another folder"
 _held: set[Path] = set()
 Curve = dict[str, float]  # one row of metrics.csv; a figure that was not logged at that step is absent
@@ -214,7 +213,7 @@ def named_folder(output: str) -> Path:
 
 def is_unbegun(folder: Path) -> bool:
     """Whether a run may begin in the folder: it is empty but for what queued it."""
-    queued = [name for one in plugin.sections("run") for name in one.files]
+    queued = [name for one in plugin.sections() for name in one.files]
     return all(any(fnmatch(one.name, name) for name in queued) for one in folder.iterdir())
 
 
@@ -349,12 +348,14 @@ def within(folder: Path, *names: str) -> Path:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder with a link anywhere in it but within what a logger keeps there for itself."""
+    """Refuse a folder with a link anywhere in it but within what a logger keeps there for itself, and never writes to
+    through a link."""
+    own = {name for one in plugin.sections() for name in one.links}
     for place, folders, files in os.walk(folder):
         for name in sorted([*folders, *files]):
             within(Path(place), name)
-        if Path(place) == folder and TRACKERS in folders:
-            folders.remove(TRACKERS)
+        if Path(place) == folder:
+            folders[:] = [name for name in folders if name not in own]
 
 
 def read_curves(path: Path) -> list[Curve]:

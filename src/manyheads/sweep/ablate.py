@@ -50,7 +50,7 @@ def ablate(config: AblateConfig) -> "Record":
             another comparison, or is in use. All are found before the first run.
     """
     for refuse in hooks(config, "refuse"):
-        refuse(config, "Python")
+        refuse(config, "here")
     check_training(config.trainer)
     found, runs = read_sets(config), [config.run(variant) for variant in config.variants()]
     for one in found:

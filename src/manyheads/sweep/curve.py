@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import CurveConfig, Metric
+from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
 from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
@@ -57,7 +58,8 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     """
     refuse_many_processes(config, "curve")
     check_training(config.trainer)
-    config.logger.check_packages()
+    for refuse in hooks(config, "refuse"):
+        refuse(config, "here")
     splits = read_splits(config.data, config.seed, with_test=config.test)
     settled = config.checkpoint.settled(config.run({}).task, multi=splits.multi)
     asked, config = config, replace(config, checkpoint=settled)

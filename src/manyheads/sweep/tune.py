@@ -90,14 +90,13 @@ def check_search(config: TuneConfig) -> None:
         ValueError: one sentence.
     """
     for refuse in hooks(config, "refuse"):
-        refuse(config, "Python")
+        refuse(config, "here")
     if config.needs_optuna and find_spec("optuna") is None:
         asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
         asked = f"storage={config.storage}" if config.storage else asked
         raise ValueError(f"{asked} needs a package that is not installed: {install_extra('tune')}")
     refuse_many_processes(config, "tune")
     check_training(config.trainer)
-    config.logger.check_packages()
     run = config.run({})
     for axis in config.axes():
         refuse_unused(run, {axis.name: config.search[axis.name]}, config.search)

@@ -1,4 +1,4 @@
-"""Figures while a run trains: throughput, metrics.csv, lines or a bar on the screen. Trackers are in trackers.py.
+"""Figures while a run trains: throughput, metrics.csv, lines or a bar on the screen.
 
 Throughput is real tokens, padding and seconds of the loop, counted on the host, so no GPU is waited for in a step.
 """

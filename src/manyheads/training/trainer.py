@@ -258,7 +258,7 @@ def fit(
     start: Start,
     started: float,
     callbacks: Sequence[Callback] = (),
-    trackers: Sequence[Logger] = (),
+    loggers: Sequence[Logger] = (),
 ) -> dict[str, Any] | None:
     """Train `network` in place and leave it with the best epoch's weights, on the CPU. Returns the figures of Summary
     that only the training loop knows, in the first process alone.
@@ -267,7 +267,7 @@ def fit(
         start: what it goes on from, if anything.
         started: `perf_counter()` when the run began, less what it took before.
         callbacks: the user's own.
-        trackers: loggers beside metrics.csv.
+        loggers: further ones than metrics.csv.
 
     Raises:
         ValueError: training diverged, or memory runs out whatever the size of a batch.
@@ -285,7 +285,7 @@ def fit(
     metrics = MetricsFile(folder / "metrics.csv")
     ours = [guard, meter, keep]
     try:
-        module = run_trainer(run, network, tokens, labels, ours, folder, [metrics, *trackers], checkpoint, callbacks)
+        module = run_trainer(run, network, tokens, labels, ours, folder, [metrics, *loggers], checkpoint, callbacks)
     except RuntimeError as error:
         if again := guard.answered():
             raise again from error

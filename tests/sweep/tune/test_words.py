@@ -18,7 +18,7 @@ ODD = [
     ["data=sst2", "data.path=copy"],
     ["data=sst2"],
     ["data.split_seed=3", "test=false", "resume=auto", "output=x", "data.on_bad_row=drop"],
-    ["logger.mlflow=true", "logger.project=true", "data.text=it's [1,2]"],
+    ["logger.every=7", "data.text=it's [1,2]"],
     ["task=seq2seq", "data=dates", "model.dropout=0.0"],
     ["task=seq2seq", "data=dates", "model.dropout=0.2", "model.dropout_tokens=0.1"],
     ["task=seq2seq", "data.path=copy", "data.text=text", "tokenizer.kind=wordpiece", "tokenizer.lowercase=true"],

@@ -13,20 +13,26 @@ import sys
 import time
 import urllib.request
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from manyheads import compose, train
-from manyheads.config import LoggerConfig
+from manyheads import compose, train, training_run
+from manyheads.cli.compose import laid_over
+from manyheads.cli.hydra import composed, values_of
+from manyheads.cli.main import main
+from manyheads.config import DataConfig, LoggerConfig, ModelConfig, RunConfig
+from manyheads.config.fields import plain_settings
 from manyheads.distributed.signals import Stopped
-from manyheads.training import trackers
-from manyheads.training.trackers import CLIENTS, Tracker, tracked
+from manyheads.plugins.trackers import config as trackers
+from manyheads.plugins.trackers.trackers import CLIENTS, Tracker, tracked
+from manyheads.runs.config_file import read_run
+from manyheads.runs.folder import refuse_links
 
 TINY = ["debug=fast", "hardware=cpu", "logger=[tensorboard,mlflow]"]
-JUDGED = {"test": {"accuracy": {"value": 0.5, "low": 0.25, "high": 0.75}}}
-SETTINGS = {"model.n_heads": 2, "data.path": "/data/rows.csv", "optim.head_lr": None}
+ENDS = {"test/accuracy": 0.5, "test/accuracy_low": 0.25, "test/accuracy_high": 0.75}
 
 
 def recording(calls, fails_at=None, problem=None):
@@ -64,7 +70,7 @@ def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, monkeypatc
     calls, broken = [], []
     monkeypatch.setitem(CLIENTS, "tensorboard", recording(broken, "init"))
     monkeypatch.setitem(CLIENTS, "mlflow", recording(calls))
-    monkeypatch.setattr(LoggerConfig, "check_packages", lambda logger: None)
+    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
     summary = train(compose("train", [*TINY, f"output={tmp_path / 'run'}", "logger.project=cats"]))
     assert [call[0] for call in calls if call[0] != "log"] == ["init", "keep", "end"]
     assert calls[0][1:3] == ("cats", "")
@@ -90,7 +96,7 @@ def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(t
             if trainer.global_step == 6:
                 raise Stopped("a test", 130)
 
-    monkeypatch.setattr(LoggerConfig, "check_packages", lambda logger: None)
+    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
     words = [
         "debug=fast",
         "hardware=cpu",
@@ -122,13 +128,13 @@ def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, monke
     run_folder(tmp_path)
     with (
         caplog.at_level(logging.WARNING, "manyheads"),
-        tracked(ask("tensorboard", "wandb"), SETTINGS, tmp_path) as all_,
+        tracked(ask("tensorboard", "wandb"), tmp_path) as all_,
     ):
         for step in range(3):
             for one in all_:
                 one.log_metrics({"loss": 1.0}, step)
         for one in all_:
-            one.judged(JUDGED, 3)
+            one.log_metrics(ENDS, 3)
     said = [one.message for one in caplog.records]
     assert len(said) == 1
     assert said[0].startswith(f"logger=tensorboard failed ({type(problem).__name__}: ")
@@ -143,7 +149,7 @@ def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, monkeypatch
     monkeypatch.setitem(CLIENTS, "wandb", recording(calls))
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "wandb.json").write_text(content)
-    with tracked(ask("wandb"), SETTINGS, tmp_path):
+    with tracked(ask("wandb"), tmp_path):
         pass
     assert calls[0][2] == ("" if content != '{"record": 3}' else "3")
 
@@ -154,19 +160,95 @@ def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, monkeypatch):
     monkeypatch.setitem(CLIENTS, "wandb", recording(calls))
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "wandb.json").write_text(f'{{"record": "r1", "steps": {steps}}}')
-    with tracked(ask("wandb"), SETTINGS, tmp_path) as (one,):
+    with tracked(ask("wandb"), tmp_path) as (one,):
         one.log_metrics({"loss": 1.0}, 2)
     assert logged(calls, "loss") == {2: 1.0}
 
 
 def test_other_processes_have_no_tracker(tmp_path, monkeypatch):
-    monkeypatch.setattr(trackers, "is_first_process", lambda: False)
-    with tracked(ask(*CLIENTS), SETTINGS, tmp_path) as none:
+    monkeypatch.setattr(training_run, "is_first_process", lambda: False)
+    with training_run.loggers_of(ask(*CLIENTS), tmp_path) as none:
         assert none == []
 
 
+@pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb", "trackio"])
+def test_a_logger_that_is_not_installed_is_one_sentence(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    assert main(["train", "data=demo", f"logger={kind}"]) == 2
+    assert capsys.readouterr().err == (
+        f"logger={kind} needs a package that is not installed: pip install -e '.[track]' in the clone of manyheads\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+    trackers.refuse(RunConfig(), "here")
+
+
+def test_either_package_of_tensorboard_will_do(monkeypatch):
+    monkeypatch.setattr(trackers, "find_spec", lambda name: name == "tensorboardX" or None)
+    trackers.refuse(ask("tensorboard"), "here")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ([], []),
+        (["logger=wandb"], ["wandb"]),
+        (["logger=[csv,trackio,mlflow]"], ["mlflow", "trackio"]),
+        (["logger=[tensorboard]", "logger.wandb=true"], ["tensorboard", "wandb"]),
+    ],
+)
+def test_several_trackers_at_once(words, names):
+    assert trackers.chosen(compose("train", words)) == names
+
+
+@pytest.mark.parametrize("name", ["nope", "", "../csv", "csv@x"])
+def test_each_of_several_trackers_must_be_one(name):
+    with pytest.raises(ValueError, match=r"is not a choice: choose csv, mlflow, tensorboard, trackio or wandb$"):
+        compose("train", [f"logger=[csv,{name}]"])
+
+
+def test_presets_of_several_trackers_are_laid_over_one_another_as_hydra_composes_them():
+    groups = {"logger": "[wandb,mlflow]"}
+    assert laid_over("train", groups) == values_of(composed("train", groups, [], None))
+
+
+def test_a_project_that_no_tracker_reads_is_one_sentence(capsys):
+    assert main(["train", "logger.project=x"]) == 2
+    assert capsys.readouterr().err == (
+        "logger.project=x does nothing without a tracker that has projects: add logger=wandb, mlflow or trackio, or "
+        "remove it\n"
+    )
+    assert compose("train", ["logger.project=manyheads"]) == compose("train")
+
+
+def test_a_link_of_a_trackers_own_is_none_of_ours(tmp_path):
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "latest-run").symlink_to("run-20261122")  # as its logger does; nothing of ours goes there
+    refuse_links(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "wandb").symlink_to("/etc")
+    with pytest.raises(ValueError, match="a/wandb is a link"):
+        refuse_links(tmp_path)
+
+
+@pytest.mark.parametrize("word", ["logger.project=https://password123@wandb.ai/x", "logger.project=0123fake456fake789"])
+def test_a_secret_that_is_typed_as_a_project_is_refused_unsaid(word, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_API_KEY", "0123fake456fake789")
+    assert main(["train", word]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("logger.project holds ")
+    assert not [one for one in ("password123", "0123fake") if one in said]
+
+
+def test_the_project_of_a_folder_is_no_interpolation(tmp_path):
+    (tmp_path / "config.yaml").write_text('logger: {wandb: true, project: "${oc.env:HF_TOKEN}"}\n')
+    with pytest.raises(ValueError, match="holds an interpolation"):
+        read_run(tmp_path)
+
+
 def ask(*names):
-    return LoggerConfig(**dict.fromkeys(names, True))
+    data, model = DataConfig(path="/data/rows.csv"), ModelConfig(n_heads=2)
+    return RunConfig(data=data, model=model, logger=LoggerConfig(**dict.fromkeys(names, True)))
 
 
 def run_folder(folder):
@@ -176,7 +258,7 @@ def run_folder(folder):
 
 
 def stopped(kind, folder):
-    with tracked(ask(kind), SETTINGS, folder) as (one,):
+    with tracked(ask(kind), folder) as (one,):
         for step in (3, 6, 9):
             one.log_metrics({"loss": 1 / step, "epoch": 0}, step)
         assert not one.failed
@@ -188,16 +270,15 @@ def interrupted_and_finished(kind, folder):
     run_folder(folder)
     with pytest.raises(Stopped):
         stopped(kind, folder)
-    with tracked(ask(kind), SETTINGS | {"model.n_heads": 4}, folder) as (one,):
+    with tracked(replace(ask(kind), model=ModelConfig(n_heads=4)), folder) as (one,):
         for step in (6, 9, 12):
             one.log_metrics({"loss": 1 / step, "epoch": 0}, step)
-        one.judged(JUDGED, 13)
+        one.log_metrics(ENDS, 13)
     assert not one.failed
     return one.record
 
 
 STEPS = [(3, 1 / 3), (6, 1 / 6), (9, 1 / 9), (12, 1 / 12)]
-ENDS = {"test/accuracy": 0.5, "test/accuracy_low": 0.25, "test/accuracy_high": 0.75}
 
 
 @pytest.fixture
@@ -253,11 +334,11 @@ def test_a_server_of_mlflow_has_one_run(real, tmp_path, monkeypatch):
         assert (run.info.run_id, run.info.status, run.info.run_name) == (record, "FINISHED", "cats")
         assert [(one.step, one.value) for one in client.get_metric_history(record, "loss")] == STEPS
         assert ENDS.items() <= run.data.metrics.items()
-        assert run.data.params == {name: str(value) for name, value in SETTINGS.items()}
+        assert run.data.params == {name: str(value) for name, value in plain_settings(ask("mlflow")).items()}
         assert [one.path for one in client.list_artifacts(record)] == ["model", "report.html"]
         assert [one.path for one in client.list_artifacts(record, "model")] == ["model/model.safetensors"]
         one = Tracker("mlflow", "manyheads", real)
-        one.begin(SETTINGS)
+        one.begin({"model.n_heads": 2})
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
         began = time.monotonic()

@@ -1,4 +1,5 @@
-"""Trackers beside metrics.csv: TensorBoard, MLflow, Weights & Biases and Trackio, by Lightning's and their own clients.
+"""Trackers in addition to metrics.csv: TensorBoard, MLflow, Weights & Biases and Trackio, by Lightning's or their own
+clients.
 
 A tracker is given the settings, the figures of each logged step, at the end those of the evaluation with their
 intervals, and then report.html and the model folder. None of them can end a run: what a client raises is said once, and
@@ -21,10 +22,11 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from manyheads.config import LoggerConfig
+from manyheads.config import RunConfig
+from manyheads.config.fields import plain_settings
 from manyheads.distributed.signals import Stopped
+from manyheads.plugins.trackers.config import chosen
 from manyheads.runs.checkpoints import json_or_none
-from manyheads.runs.folder import is_first_process
 from manyheads.terminal import one_line
 
 log = logging.getLogger("manyheads")
@@ -143,8 +145,7 @@ CLIENTS: dict[str, Any] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb"
 
 
 class Tracker(Logger):
-    """One of `CLIENTS`, asked until it fails for the first time. Lightning calls `log_metrics`, the first process alone
-    `begin`, `judged` and `end`."""
+    """One of `CLIENTS`, asked until it fails for the first time."""
 
     version = ""  # type: ignore[assignment]
 
@@ -187,19 +188,10 @@ class Tracker(Logger):
         self.steps |= dict.fromkeys(figures, step)
         self._write()
 
-    def judged(self, figures: Mapping[str, Mapping[str, Mapping[str, float]]], step: int) -> None:
-        """The figures by split and name, each with `value`, `low` and `high`, then the files of the finished run."""
-        ends = {"value": "", "low": "_low", "high": "_high"}
-        flat = {
-            f"{split}/{name}{ends[key]}": value
-            for split, named in figures.items()
-            for name, one in named.items()
-            for key, value in one.items()
-        }
-        self.log_metrics(flat, step)
-        self._ask(lambda: self.client.keep(self.folder / "report.html", self.folder / "model"))
-
     def end(self, status: str) -> None:
+        """Also hands over the files of a run that is finished."""
+        if status == "FINISHED":
+            self._ask(lambda: self.client.keep(self.folder / "report.html", self.folder / "model"))
         self._ask(lambda: self.client.end(status))
 
     def _ask(self, call: Any, *given: Any) -> None:
@@ -225,13 +217,14 @@ class Tracker(Logger):
 
 
 @contextmanager
-def tracked(logger: LoggerConfig, settings: dict[str, Any], folder: Path) -> Iterator[list[Tracker]]:
-    """The trackers that `logger` asks for, in the first process; each is told how the block ended."""
-    found = [Tracker(kind, logger.project, folder) for kind in logger.trackers() if is_first_process()]
+def tracked(run: RunConfig, folder: Path) -> Iterator[list[Tracker]]:
+    """The trackers that `logger=` names; each is given how the block ended."""
+    config: Any = run.logger
+    found = [Tracker(kind, config.project, folder) for kind in chosen(run)]
     status = "FAILED"
     try:
         for one in found:
-            one.begin(settings)
+            one.begin(plain_settings(run))
         yield found
         status = "FINISHED"
     except (Stopped, KeyboardInterrupt):

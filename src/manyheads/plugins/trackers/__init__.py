@@ -1,0 +1,17 @@
+"""logger=tensorboard, mlflow, wandb, trackio: figures of a run in trackers, in addition to metrics.csv."""
+
+from pathlib import Path
+
+from manyheads.plugin import Plugin, Section
+
+SETTINGS = Section(
+    "",
+    "manyheads.plugins.trackers.config:TrackersConfig",
+    "trackers of figures",
+    into=("logger",),
+    unread="manyheads.plugins.trackers.config:unread",
+    refuse="manyheads.plugins.trackers.config:refuse",
+    logger="manyheads.plugins.trackers.trackers:tracked",
+    links=("wandb",),  # its newest run and its own logs
+)
+PLUGIN = Plugin("trackers", sections=[SETTINGS], presets=Path(__file__).parent / "conf")
