@@ -1,6 +1,7 @@
 """What the tests of several rooms share: small shipped models, and runs of several processes."""
 
 import gc
+import json
 import os
 import secrets
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.config import DataConfig, ModelConfig
 from tests.browser import chromium  # noqa: F401  a fixture
 from tests.forks import forks  # noqa: F401  a fixture
@@ -165,6 +166,31 @@ def label_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model/ takes pairs; read only."""
     return ship(tmp_path_factory.mktemp("pair-run") / "model", pairs=True).parent
+
+
+CALIBRATED_TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful", "not so good the film"]
+
+
+@pytest.fixture(params=["classes", "labels", "pairs", "no share"])
+def calibrated(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[str] | None]:
+    """A run whose linear model answers with the network, calibrated so that other classes are the likeliest; and the
+    second texts of `CALIBRATED_TEXTS`, where it takes pairs."""
+    from manyheads.data.rows import Rows
+    from manyheads.inference.folder import load, save
+    from manyheads.linear.blend import Blend, Tuned
+    from manyheads.linear.fit import fit_linear
+
+    pairs, multi = request.param == "pairs", request.param == "labels"
+    own = load(ship(tmp_path / "plain" / "model", pairs=pairs, thresholds=[0.5, 0.35, 0.6] if multi else None))
+    seconds = CALIBRATED_TEXTS[::-1] if pairs else None
+    linear = fit_linear(Rows(CALIBRATED_TEXTS, seconds, [0, 1, 1, 0, 2, 1, 0], "x.csv", range(7)), 3)
+    thresholds = ([0.5, 0.35, 0.6], {"network": [0.2, 0.9, 0.4], "linear": [0.6, 0.3, 0.1]}) if multi else ()
+    blend = Blend(linear, 0.0 if request.param == "no share" else 0.45, 1.7)
+    about = {"model": own.model, "data": DataConfig(max_length=12), "tokenizer": own.tokenizer, "labels": own.labels}
+    save(tmp_path / "run" / "model", own.network, **about, pairs=pairs, tuned=Tuned(blend, *thresholds))
+    calibration = {"method": "vector", "scale": [0.4, 2.0, 0.7], "shift": [1.5, -1.0, 0.5]}
+    (tmp_path / "run" / "model" / "calibration.json").write_text(json.dumps(calibration))
+    return tmp_path / "run", seconds
 
 
 def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig | None = None) -> Path:

@@ -6,6 +6,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import manyheads.plugin as plugin
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "manyheads"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -24,7 +26,6 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("evaluation",),
     ("training_run",),
     ("sweep", "explain"),
-    ("serving",),
     ("builtin", "api"),  # names of code, and what plugins of users import
 )
 TOGETHER = {"runs", "distributed", "terminal"}  # of one layer, and may import each other
@@ -47,10 +48,15 @@ SHIPPED = {
     "huggingface/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
-    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py", "sweep/ablate.py", "serving/serve.py"),
+    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("runs/summary.py", "runs/report.py"),
     *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),
+    *(
+        f"{verb.run.partition(':')[0].removeprefix('manyheads.').replace('.', '/')}.py"
+        for verb in plugin.verbs().values()
+        if verb.name not in ("audit", "export")  # which import torch first
+    ),
 )
 
 

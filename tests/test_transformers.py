@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tokenizers import processors
 from torch.nn import functional as F
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.cli.main import main
 from manyheads.config import (
     DataConfig,
@@ -29,7 +29,6 @@ from manyheads.config.fields import to_plain
 from manyheads.huggingface.write import family_of, write_family
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.plugins.interpret.maps import layer_maps, only_batch, overheard
 
 transformers = pytest.importorskip("transformers")
 import manyheads.transformers as ours  # noqa: E402 - it needs transformers
@@ -117,6 +116,7 @@ def test_every_shape_answers_there_as_here(name, pairs, drawn, tmp_path):
 )
 @torch.no_grad()
 def test_attentions_are_our_maps_and_hidden_states_those_of_each_layer(name, side, drawn, tmp_path):
+    maps = pytest.importorskip("manyheads.plugins.interpret.maps", reason="our own maps, for comparison")
     model = drawn(SHAPES[name])
     folder = written(model, tmp_path / "theirs")
     batch, theirs = given(folder, side=side), opened(folder)
@@ -129,11 +129,11 @@ def test_attentions_are_our_maps_and_hidden_states_those_of_each_layer(name, sid
     assert torch.equal(head, found.logits)
     for row, text in enumerate(TEXTS):
         real = batch["attention_mask"][row].bool()
-        one = only_batch(model, text, None)
-        with overheard(model.network) as calls:
+        one = maps.only_batch(model, text, None)
+        with maps.overheard(model.network) as calls:
             states = model.network.encode(one.ids_N, one.layout)
         for call, whole in zip(calls, found.attentions, strict=True):
-            expected = layer_maps(call).weights_HLM
+            expected = maps.layer_maps(call).weights_HLM
             torch.testing.assert_close(whole[row][:, real][:, :, real], expected, rtol=0, atol=1e-6)
             assert not whole[row][:, ~real].any()
             assert not whole[row][:, :, ~real].any()
@@ -144,17 +144,18 @@ def test_attentions_are_our_maps_and_hidden_states_those_of_each_layer(name, sid
 
 @torch.no_grad()
 def test_maps_of_two_texts_that_are_read_apart_are_of_each_text(drawn, tmp_path):
+    maps = pytest.importorskip("manyheads.plugins.interpret.maps", reason="our own maps, for comparison")
     model = drawn(PAIRS["read apart"], pairs=True)
     folder = written(model, tmp_path / "theirs")
     found = opened(folder)(**given(folder, SECONDS, "left"), output_attentions=True, output_hidden_states=True)
     assert [len(one) for one in (*found.attentions, *found.hidden_states)] == [2 * len(TEXTS)] * 7
     for row in (0, 3):
-        one = only_batch(model, TEXTS[row], SECONDS[row])
-        with overheard(model.network) as calls:
+        one = maps.only_batch(model, TEXTS[row], SECONDS[row])
+        with maps.overheard(model.network) as calls:
             model.network(one.ids_N, one.layout, one.segments_N)
         for call, whole in zip(calls, found.attentions, strict=True):
             for of, at in ((0, row), (1, row + len(TEXTS))):
-                expected = layer_maps(call, document=of).weights_HLM
+                expected = maps.layer_maps(call, document=of).weights_HLM
                 _, n, m = expected.shape
                 torch.testing.assert_close(whole[at, :, :n, :m], expected, rtol=0, atol=1e-6)
 

@@ -69,20 +69,6 @@ VERBS = (
         OF_TRAINING,
     ),
     Verb(
-        "serve",
-        "manyheads.config.inference:ServeConfig",
-        "manyheads.serving.serve:serve",
-        "answer texts over HTTP, with a page to try the model",
-        {"hardware": "auto"},
-        (
-            "manyheads serve run=outputs/reviews",
-            "manyheads serve run=outputs/reviews port=8080 workers=2 hardware.threads=1 exact=false",
-        ),
-        dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one"),
-        {"hardware.devices": "each worker has one device"},
-        no_multirun="runs until it is ended",
-    ),
-    Verb(
         "runs",
         "manyheads.config.inference:RunsConfig",
         "manyheads.runs.report:runs",

@@ -19,6 +19,7 @@ from huggingface_hub import constants
 from manyheads import load
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
+from manyheads.cli.verbs import VERBS
 from manyheads.config import RunConfig
 from manyheads.config.fields import to_plain
 from manyheads.huggingface.push import card_of
@@ -26,7 +27,6 @@ from manyheads.huggingface.shapes import find_origin
 from manyheads.inference.folder import judged_card
 from manyheads.inference.folder import load as load_model
 from manyheads.inference.format import is_hub_name, open_folder
-from manyheads.serving import serve
 
 TOKEN = "hf_" + "a1B2" * 8
 FIGURES = {"accuracy": {"value": 0.91, "low": 0.88, "high": 0.93}, "loss": {"value": 0.3, "low": 0.25, "high": 0.36}}
@@ -338,6 +338,7 @@ def test_marks_of_texts_unlike_the_training_go_with_the_model(hub, run, tmp_path
 
 
 def test_a_server_holds_the_commit_that_it_began_with(hub, run, monkeypatch):
+    serve = pytest.importorskip("manyheads.plugins.serving.serve", reason="its verb is typed")
     assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
     held = []
 
@@ -371,10 +372,11 @@ def test_verbs_take_a_name_of_the_hub_and_write_nothing_beside_its_copy(hub, run
     of_data = ["evaluate", "run=me/reviews", "data.path=rows.csv"]
     assert main([*of_data, "output=judged"]) == 0
     assert (tmp_path / "judged" / "metrics.json").is_file()
-    assert main(["look", "run=me/reviews", "text=good film", "output=looked"]) == 0
+    has_look = "look" in VERBS
+    assert not has_look or main(["look", "run=me/reviews", "text=good film", "output=looked"]) == 0
     assert main(["export", "run=me/reviews", "output=exported"]) == 0
     capsys.readouterr()
-    for words in (of_data, ["look", "run=me/reviews", "text=good"], ["export", "run=me/reviews"]):
+    for words in (of_data, *[["look", "run=me/reviews", "text=good"]] * has_look, ["export", "run=me/reviews"]):
         assert main(words) == 2
         assert capsys.readouterr().err == (
             "run=me/reviews is a model of the Hugging Face hub, beside whose copy nothing is written: name a folder by "

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from manyheads.config.inference import ReportConfig as ReportConfig
     from manyheads.config.inference import ReportFormat as ReportFormat
     from manyheads.config.inference import RunsConfig as RunsConfig
-    from manyheads.config.inference import ServeConfig as ServeConfig
     from manyheads.config.inference import TextColumns as TextColumns
     from manyheads.config.inference import run_data as run_data
     from manyheads.config.model import GenerateConfig as GenerateConfig

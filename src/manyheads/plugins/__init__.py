@@ -5,4 +5,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "trackers": "manyheads.plugins.trackers",
     "interpret": "manyheads.plugins.interpret",
     "judge": "manyheads.plugins.judge",
+    "serving": "manyheads.plugins.serving",
 }

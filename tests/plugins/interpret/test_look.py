@@ -13,31 +13,25 @@ import torch
 from manyheads.cli import main as cli
 from manyheads.config import (
     Accelerator,
-    DataConfig,
     InferenceHardware,
-    Member,
     ModelConfig,
     PairKind,
     Precision,
     PredictConfig,
-    ServeConfig,
 )
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup
-from manyheads.inference.folder import load, save
+from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
-from manyheads.linear.blend import Blend, Tuned
-from manyheads.linear.fit import fit_linear
 from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.look import look
 from manyheads.plugins.interpret.page import Shown, write_page
 from manyheads.plugins.interpret.shown import choose
-from manyheads.serving.worker import look as page_of_server
-from manyheads.serving.worker import opened
-from manyheads.serving.worker import predicted as predicted_by_server
-from tests.conftest import LABELS, ship
+from manyheads.plugins.interpret.view import page_of
+from tests.conftest import CALIBRATED_TEXTS as TEXTS
+from tests.conftest import LABELS
 
 
 def config(run, **typed):
@@ -78,25 +72,6 @@ def test_a_file_of_texts_and_of_pairs(run, pair_folder, tmp_path, capsys):
     assert "good, bad" in page.read_text()
 
 
-TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful", "not so good the film"]
-
-
-@pytest.fixture(params=["classes", "labels", "pairs", "no share"])
-def calibrated(request, tmp_path):
-    """A run whose linear model answers with the network, calibrated so that other classes are the likeliest."""
-    pairs, multi = request.param == "pairs", request.param == "labels"
-    own = load(ship(tmp_path / "plain" / "model", pairs=pairs, thresholds=[0.5, 0.35, 0.6] if multi else None))
-    seconds = TEXTS[::-1] if pairs else None
-    linear = fit_linear(Rows(TEXTS, seconds, [0, 1, 1, 0, 2, 1, 0], "x.csv", range(7)), 3)
-    thresholds = ([0.5, 0.35, 0.6], {"network": [0.2, 0.9, 0.4], "linear": [0.6, 0.3, 0.1]}) if multi else ()
-    blend = Blend(linear, 0.0 if request.param == "no share" else 0.45, 1.7)
-    about = {"model": own.model, "data": DataConfig(max_length=12), "tokenizer": own.tokenizer, "labels": own.labels}
-    save(tmp_path / "run" / "model", own.network, **about, pairs=pairs, tuned=Tuned(blend, *thresholds))
-    calibration = {"method": "vector", "scale": [0.4, 2.0, 0.7], "shift": [1.5, -1.0, 0.5]}
-    (tmp_path / "run" / "model" / "calibration.json").write_text(json.dumps(calibration))
-    return tmp_path / "run", seconds
-
-
 def shown_in(page):
     """What a page says, and its probabilities in tenths of a percent."""
     (said,) = re.findall(r"The model says <b>(.*?)</b>", page)
@@ -105,7 +80,7 @@ def shown_in(page):
 
 
 def test_all_doors_give_one_answer(calibrated, tmp_path):
-    """load, predict, look, serve and evaluate; the right values are made of both members by hand."""
+    """load, predict, look, the view and evaluate; the right values are made of both members by hand."""
     folder, seconds = calibrated
     model = load(folder)
     network, linear = (model.member_logits(TEXTS, seconds)[name].double() for name in ("network", "linear"))
@@ -127,37 +102,20 @@ def test_all_doors_give_one_answer(calibrated, tmp_path):
     assert predict(PredictConfig(**asked, output=str(tmp_path / "out.jsonl"))) == len(TEXTS)
     predicted = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     pages = [shown_in(page.read_text()) for page in look(LookConfig(**asked))]
-    serve = ServeConfig(run=str(folder), hardware=hardware)
-    predictor = opened(serve)
-    question = {"texts": TEXTS, "pairs": seconds, "thresholds": None, "top_k": 0, "members": True}
-    served = predicted_by_server(predictor, question, serve, [])["predictions"]
+    answers = model.predict(TEXTS, seconds)
     sets = [tuple(sorted(map(LABELS.index, one))) for one in labels] if model.multi else None
     rows = Rows(TEXTS, seconds, [LABELS.index(one[0]) if one else 3 for one in labels], "x.csv", range(7), sets=sets)
     judged = next(answer_rows(model, rows, Setup()).own())
     assert judged.right_n.all()
     for at, (text, pair) in enumerate(zip(TEXTS, seconds or [None] * 7, strict=True)):
         wanted = dict(zip(LABELS, expected[at].tolist(), strict=True))
-        options = {"layers": "1", "heads": "1", "attribution": False}
-        asked = {"texts": [text], "pairs": pair and [pair], "view": "heads", "options": options}
-        of_page = shown_in(page_of_server(predictor, asked, serve))
-        for said in (predicted[at], served[at]):
-            assert said["probabilities"] == pytest.approx(wanted, abs=1e-5)
-            assert sorted(said.get("labels", [said.get("label")])) == sorted(labels[at])
+        shown = page_of(model, text, pair, answer=answers[at], source="run", layers="1", heads="1")
+        assert predicted[at]["probabilities"] == pytest.approx(wanted, abs=1e-5)
+        assert sorted(predicted[at].get("labels", [predicted[at].get("label")])) == sorted(labels[at])
         assert judged.probabilities_nC[at] == pytest.approx(expected[at].numpy(), abs=1e-5)
-        for name, shares in (pages[at], of_page):
+        for name, shares in (pages[at], shown_in(shown)):
             assert name.startswith("no label") if not labels[at] else sorted(name.split(", ")) == sorted(labels[at])
             assert shares == pytest.approx({one: 100 * share for one, share in wanted.items()}, abs=0.06)
-
-
-@pytest.mark.parametrize("member", [Member.network, Member.linear])
-def test_a_member_that_answers_alone_has_its_own_name(calibrated, member):
-    folder, seconds = calibrated
-    hardware = InferenceHardware(accelerator=Accelerator.cpu, precision=Precision.fp32)
-    serve = ServeConfig(run=str(folder), hardware=hardware, members=member)
-    question = {"texts": TEXTS, "pairs": seconds, "thresholds": None, "top_k": 0, "members": True}
-    for row in predicted_by_server(opened(serve), question, serve, [])["predictions"]:
-        assert row["members"].keys() == {member.name}
-        assert row["members"][member.name] == pytest.approx(row["probabilities"], abs=1e-6)
 
 
 def test_what_is_explained_is_the_class_that_is_answered(calibrated, tmp_path):

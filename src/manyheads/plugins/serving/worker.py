@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from safetensors.torch import load_file
 
 import manyheads.plugin as plugin
-from manyheads.config import Member, OnBadRow, Precision, ServeConfig
+from manyheads.config import Member, OnBadRow, Precision
 from manyheads.config.fields import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
@@ -25,6 +25,7 @@ from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.nn.assemble import count_parameters
 from manyheads.plugin import VERSION, Part
+from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import escape_unwritable
 
 Question = dict[str, Any]

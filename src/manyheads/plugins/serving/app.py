@@ -32,10 +32,10 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 
 import manyheads.plugin as plugin
-from manyheads.config import ServeConfig
 from manyheads.config.fields import one_of, show
 from manyheads.plugin import VERSION, Part
-from manyheads.serving.crew import Crew, TooManyError
+from manyheads.plugins.serving.config import ServeConfig
+from manyheads.plugins.serving.crew import Crew, TooManyError
 
 BODY_SECONDS = 10.0  # in which a body must have come
 OPEN = ("/", "/page.css", "/page.js", "/health")  # need no token: they say nothing of the model
@@ -341,7 +341,7 @@ def _questions(
     if not config.page:
         return
     for name, kind in TYPES.items():
-        content = files("manyheads.serving").joinpath("page", name).read_bytes()
+        content = files("manyheads.plugins.serving").joinpath("page", name).read_bytes()
         path = "/" if name == "index.html" else f"/{name}"
         page = Response(content, media_type=f"{kind}; charset=utf-8")
         app.add_api_route(path, partial(_same, page), methods=["GET"], include_in_schema=False)

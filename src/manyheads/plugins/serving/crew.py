@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from manyheads.config import ServeConfig
 from manyheads.config.fields import to_plain
 from manyheads.distributed.ranks import n_cores
+from manyheads.plugins.serving.config import ServeConfig
 
 MOST_TRIES = 3  # processes that a question may end
 LETTERS = 4  # of a token, about: it is counted before texts are read
@@ -23,7 +23,7 @@ LETTERS = 4  # of a token, about: it is counted before texts are read
 # that cannot run: 2 threads on 2 cores that are busy answered 1 text a second instead of 66 (4 layers of 256).
 QUIETLY = {"OMP_WAIT_POLICY": "passive"}
 LARGEST = 2**28  # bytes of an answer
-PROGRAM = ("-P", "-m", "manyheads.serving.worker")
+PROGRAM = ("-P", "-m", "manyheads.plugins.serving.worker")
 GRACE = 2.0  # seconds in which a process may leave by itself
 PATIENCE = 5.0  # most seconds between two starts of a process that does not come up
 Answer = tuple[int, bytes]

@@ -5,10 +5,14 @@ import json
 import pytest
 
 import manyheads
-from manyheads.config import OnBadRow, ServeConfig
-from manyheads.config.inference import ServedTexts
-from manyheads.inference.classifier import TextClassifier
-from manyheads.serving.worker import answered, opened
+import manyheads.plugin as plugin
+from manyheads.config import Accelerator, InferenceHardware, Member, OnBadRow, Precision
+from manyheads.inference.classifier import Prediction, TextClassifier
+from manyheads.inference.folder import load
+from manyheads.plugin import Part, Plugin, register, unregister
+from manyheads.plugins.serving.config import ServeConfig, ServedTexts
+from manyheads.plugins.serving.worker import about, answered, opened
+from tests.conftest import CALIBRATED_TEXTS
 
 TEXTS = ["good film", "a bad film", "not so good", "ß", "very very awful film a film", "zebra"]
 PAIRS = [*TEXTS[1:], TEXTS[0]]
@@ -123,6 +127,26 @@ def test_pairs_that_are_missing_in_one_question_and_too_many_in_another_move_non
     assert [status for status, _ in ask(pair_folder, {"texts": []}, third, exact=False)] == [422, 200]
 
 
+def test_a_page_is_the_one_of_a_view_that_is_registered(model_folder):
+    def view(predictor, text, pair, *, answer, source, loud):
+        return f"{source}: {text.upper() if loud else text} {pair} {answer.label}"
+
+    asked = {"kind": "look", "view": "mine", "texts": ["good film"], "options": {"loud": True}}
+    register(Plugin("own", parts=[Part("view", "mine", view, {"loud": False})]))
+    try:
+        ((status, page),) = ask(model_folder, asked)
+        (one,) = manyheads.load(model_folder).predict(["good film"])
+        assert (status, page) == (200, f"{model_folder.name}: GOOD FILM None {one.label}")
+        found = about(opened(ServeConfig(run=str(model_folder))), ServeConfig(run=str(model_folder)))
+        assert found["views"]["mine"] == {"options": {"loud": False}, "labels": {}, "why_not": ""}
+        facts = {"why_not": lambda predictor: "not this one"}
+        register(Plugin("own", parts=[Part("view", "mine", view, {"loud": False}, facts)]))
+        assert ask(model_folder, asked) == [(422, "not this one")]
+    finally:
+        unregister("own")
+
+
+@pytest.mark.skipif("heads" not in plugin.names("view"), reason="no plugin adds the view")
 def test_a_page_shows_the_heads_that_are_asked_for(model_folder):
     options = {"layers": "2", "heads": "1", "attribution": True}
     asked = {"kind": "look", "view": "heads", "texts": ["good <b>film"], "options": options}
@@ -132,3 +156,24 @@ def test_a_page_shows_the_heads_that_are_asked_for(model_folder):
     assert page.count('id="map-') == 1
     assert "Integrated gradients" in page
     assert wrong == "layers=7 is out of range: the model has layers 1 to 2"
+
+
+def test_served_answers_are_those_of_a_calibrated_run(calibrated):
+    folder, seconds = calibrated
+    hardware = InferenceHardware(accelerator=Accelerator.cpu, precision=Precision.fp32)
+    ((_, said),) = ask(folder, {"texts": CALIBRATED_TEXTS, "pairs": seconds}, hardware=hardware)
+    for row, one in zip(said["predictions"], load(folder).predict(CALIBRATED_TEXTS, seconds), strict=True):
+        assert row["probabilities"] == pytest.approx(one.probabilities, abs=1e-5)
+        labels = [one.label] if isinstance(one, Prediction) else one.labels
+        assert row.get("labels", [row.get("label")]) == labels
+
+
+@pytest.mark.parametrize("member", [Member.network, Member.linear])
+def test_a_member_that_answers_alone_has_its_own_name(calibrated, member):
+    folder, seconds = calibrated
+    hardware = InferenceHardware(accelerator=Accelerator.cpu, precision=Precision.fp32)
+    asked = {"texts": CALIBRATED_TEXTS, "pairs": seconds, "members": True}
+    ((_, said),) = ask(folder, asked, hardware=hardware, members=member)
+    for row in said["predictions"]:
+        assert row["members"].keys() == {member.name}
+        assert row["members"][member.name] == pytest.approx(row["probabilities"], abs=1e-6)

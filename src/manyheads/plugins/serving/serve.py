@@ -16,10 +16,11 @@ from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any
 
-from manyheads.config import ServeConfig, Task
+from manyheads.config import Task
 from manyheads.config.fields import install_extra
 from manyheads.inference.format import is_hub_name, open_folder
 from manyheads.inference.predict import check_members
+from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import one_line
 
 TOKEN = "MANYHEADS_TOKEN"  # noqa: S105 - the name of the variable
@@ -86,8 +87,8 @@ def _listening(config: ServeConfig) -> socket.socket:
 
 async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> int:
     """Serve; the signal that ended it."""
-    from manyheads.serving.app import make_app
-    from manyheads.serving.crew import Crew
+    from manyheads.plugins.serving.app import make_app
+    from manyheads.plugins.serving.crew import Crew
 
     asked: list[int] = []  # signals that came
     loop = asyncio.get_running_loop()

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from manyheads.config import ServeConfig
 from manyheads.config.inference import InferenceBatch
-from manyheads.serving import crew as module
-from manyheads.serving.crew import Crew
+from manyheads.plugins.serving import crew as module
+from manyheads.plugins.serving.config import ServeConfig
+from manyheads.plugins.serving.crew import Crew
 
 QUESTION = {"kind": "predict", "texts": ["good film"], "pairs": None}
 

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from manyheads.config import ServeConfig
-from manyheads.serving.app import HEADERS, make_app
-from manyheads.serving.crew import Crew
+import manyheads.plugin as plugin
+from manyheads.plugin import Part
+from manyheads.plugins.serving.app import HEADERS, make_app
+from manyheads.plugins.serving.config import ServeConfig
+from manyheads.plugins.serving.crew import Crew
 
 httpx = pytest.importorskip("httpx")
 ABOUT = {"name": "run", "labels": ["bad", "good"]}
@@ -217,7 +219,8 @@ def test_with_a_token_nothing_of_the_model_is_said_without_it():
 def test_openapi_names_what_there_is_and_nothing_comes_from_elsewhere():
     async def check(client, crew, gate):
         schema = (await client.get("/openapi.json")).json()
-        assert {*schema["paths"]} == {"/predict", "/look", "/health", "/metadata", "/metrics"}
+        views = ["/look"] * bool(plugin.names("view"))
+        assert {*schema["paths"]} == {"/predict", *views, "/health", "/metadata", "/metrics"}
         for path in ("/docs", "/redoc"):
             assert (await client.get(path)).status_code == 404
         page = await client.get("/")
@@ -225,6 +228,26 @@ def test_openapi_names_what_there_is_and_nothing_comes_from_elsewhere():
         assert "default-src 'none'" in page.headers["content-security-policy"]
 
     run(check)
+
+
+def test_looking_takes_what_the_views_that_are_registered_let_one_choose(monkeypatch):
+    mine = {"mine": Part("view", "mine", print, {"n": 3, "loud": False}, {"help": {"n": "how many"}})}
+    for views in (mine, {}):
+        monkeypatch.setattr(plugin, "parts", lambda kind, views=views: views)
+
+        async def check(client, crew, gate, views=views):
+            asked = await client.post("/look", json={"text": "a", "n": "x"})
+            schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+            assert (asked.status_code, "LookedAt" in schemas) == ((422, True) if views else (404, False))
+            if views:
+                assert {*schemas["LookedAt"]["properties"]} == {"text", "pair", "view", "n", "loud"}
+                assert schemas["LookedAt"]["properties"]["n"]["description"] == "how many"
+                asked = await client.post("/look", json={"text": "a", "view": "yours"})
+                assert asked.json() == {"detail": "view: input should be 'mine'"}
+                asked = await client.post("/look", json={"text": "a", "layers": "1"})
+                assert asked.json()["detail"].startswith("layers is not known here: choose text, pair, view, n or loud")
+
+        run(check)
 
 
 def test_without_the_page_nobody_can_look():

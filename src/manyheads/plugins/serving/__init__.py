@@ -1,0 +1,24 @@
+"""A classifier as a web server: the verb `serve`, which has a page, too, and shows on it the views of other plugins.
+
+One process speaks HTTP (app.py) and queues what is asked (crew.py); others hold the model (worker.py).
+"""
+
+from pathlib import Path
+
+from manyheads.plugin import Plugin, Verb
+
+SERVE = Verb(
+    "serve",
+    "manyheads.plugins.serving.config:ServeConfig",
+    "manyheads.plugins.serving.serve:serve",
+    "answer texts over HTTP, with a page to try the model",
+    {"hardware": "auto"},
+    (
+        "manyheads serve run=outputs/reviews",
+        "manyheads serve run=outputs/reviews port=8080 workers=2 hardware.threads=1 exact=false",
+    ),
+    dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one"),
+    {"hardware.devices": "each worker has one device"},
+    no_multirun="runs until it is ended",
+)
+PLUGIN = Plugin("serving", verbs=(SERVE,), presets=Path(__file__).parent / "conf")
