@@ -140,7 +140,7 @@ def test_the_page_answers_by_the_keyboard_and_says_what_is_wrong(server, chromiu
             assert chromium.value("document.getElementById('looks').children.length") == 0
             continue
         chromium.wait(
-            "document.getElementById('look-heads').contentDocument?.querySelectorAll('#text .token small').length > 3",
+            "document.getElementById('look-heads')?.contentDocument?.querySelectorAll('#text .token small').length > 3",
             40,
         )
         assert chromium.value("document.querySelectorAll('#members tbody tr').length") == 3
