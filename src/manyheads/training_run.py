@@ -206,6 +206,7 @@ def train_here(
     from manyheads.inference.folder import judged_card
     from manyheads.training.module import assemble_network
     from manyheads.training.objectives import check_held_out
+    from manyheads.training.own_parts import check_part
     from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
     from manyheads.training.trainer import check_tokens, check_trainer
 
@@ -214,6 +215,7 @@ def train_here(
     if run.task is Task.pretrain:
         check_held_out(tokens["validation"])
     network = assemble_network(run, splits, tokenizer)
+    check_part(run, network)
     asked, run = run, settle_batch(run, network, tokens, splits.labels)
     run = run if start.end else settle_budget(run, network, tokens, splits.labels)
     check_limits(start, run)

@@ -243,9 +243,9 @@ def run_hydra(
     if sweep:
         say_split(values, typed)
         run_one = partial(_one_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
-        flags_of_trainer = [name.removeprefix("trainer.") for name in typed.swept if name.startswith("trainer.")]
+        open_keys = [name for name in typed.swept if name not in settings(schema_of(verb))]
         with sentence_of_launcher(typed):
-            return run_jobs(verb, words + own, config_dir, run_one, flags_of_trainer)
+            return run_jobs(verb, words + own, config_dir, run_one, open_keys)
     further = typed.values | ({"search": values["search"]} if typed.search else {})
     run_app(verb, flags, words + [f"++{name}={hydra_word(one)}" for name, one in further.items()], config_dir)
     return []
@@ -260,7 +260,8 @@ def _one_job(
     use_of_parent()  # in the process of a launcher
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
-    own = of_one_job(by_name(schema_of(verb), values_of(config)), typed)
+    composed = {name: held(values_of(config), name) for name in typed.swept}
+    own = of_one_job({name: section[key] for name, (section, key) in composed.items()}, typed)
     values, of_experiment, bring = _base(verb, replace(typed, values=own), groups, config_dir)
     keep_split(values, typed)
     return task(lambda: placed(_resolved(verb, values, of_experiment, bring, own, _varied(typed)), folder))

@@ -4,6 +4,7 @@ A mistake is shown as one sentence; everything else is a bug and keeps its trace
 
 - a `ValueError` or `OSError` is a mistake if a `raise` statement in a module of manyheads raised it: our own
   code speaks to the user so. The same error from inside torch, Lightning or a built-in called by us is a bug;
+- so is one that code of a user's plugin raised, and the sentence names the plugin;
 - an `OSError` that names a file is a mistake if manyheads touched the file, directly or through the standard
   library: no such file, no permission;
 - a full disk is never a bug, whoever writes to it.
@@ -32,6 +33,7 @@ from manyheads.config import (
 )
 from manyheads.config.facts import Setting, having, hooks, settings
 from manyheads.config.fields import first_line, leaves, one_of, show, unknown_sentence
+from manyheads.config.plugins import plugin_of
 from manyheads.terminal import one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -66,6 +68,8 @@ def user_sentence(error: BaseException) -> str | None:
     if not frames or not isinstance(error, ValueError | OSError):
         return None
     module, code, instruction = frames[-1]
+    if (owner := plugin_of(module)) and code.co_code[instruction] == RAISE:
+        return one_line(f"plugin {owner}: {error}")
     if _is_ours(module) and code.co_code[instruction] == RAISE:
         return one_line(_file_sentence(error) if isinstance(error, OSError) and error.filename else str(error))
     if isinstance(error, OSError) and error.filename is not None:
@@ -180,7 +184,8 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
     task = config.task
     if not facts.is_read_in(task.name):
         return f"with task={task.name}: remove it"
-    if facts.needs == "transformer" and not config.model.has_heads:
+    is_missing = facts.needs == "transformer" and not config.model.has_heads
+    if is_missing and not config.model.encoder_reads(one.name.removeprefix("model.")):
         return f"with model.encoder={config.model.encoder}: remove it"
     if facts.needs == "pretraining" and task is not Task.pretrain:
         return f"with task={task.name}: use manyheads pretrain"

@@ -116,10 +116,10 @@ def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str
 
 
 def run_jobs(
-    verb: str, words: Sequence[str], config_dir: str | None, run_one: Callable[[DictConfig], Any], flags: Sequence[str]
+    verb: str, words: Sequence[str], config_dir: str | None, run_one: Callable[[DictConfig], Any], keys: Sequence[str]
 ) -> list[Any]:
-    """What `run_one` returned for each job of `-m`, which varies the `flags` of the Trainer, too."""
-    _register_schema(verb, flags)
+    """What `run_one` returned for each job of `-m`, which varies these `keys` of settings that hold any."""
+    _register_schema(verb, keys)
     with hydra.initialize_config_dir(str(conf_folder()), "manyheads", "1.3"):
         jobs = GlobalHydra.instance().hydra.multirun(verb, run_one, [*words, *_search(verb, config_dir)])  # type: ignore[union-attr]
     return [job.return_value for batch in jobs or () for job in batch]
@@ -162,14 +162,14 @@ def _hydra_settings(config: DictConfig, words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _register_schema(verb: str, flags: Sequence[str] = ()) -> None:
-    """Make the settings of a verb known to Hydra, with these flags of the Trainer, which has many more; and the presets
-    of plugins."""
+def _register_schema(verb: str, keys: Sequence[str] = ()) -> None:
+    """Make the settings of a verb known to Hydra, with these `keys` of settings that hold any, such as flags of the
+    Trainer; and the presets of plugins."""
     if PluginPresets not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(PluginPresets)
     schema = OmegaConf.structured(schema_of(verb))
-    for flag in flags:
-        schema.trainer[flag] = None
+    for name in keys:
+        OmegaConf.update(schema, name, None, force_add=True)
     ConfigStore.instance().store(name=f"{verb}_schema", node=schema)
     if preset_file("", verb) is None:  # a plugin's verb without a file of its own
         groups = [{group: name} for group, name in VERBS[verb].groups.items()]

@@ -22,7 +22,16 @@ from manyheads.config import RunConfig
 from manyheads.config.axes import is_range
 from manyheads.config.data import KINDS
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
-from manyheads.config.fields import checked_flag, choices_of, convert, interpolation_sentence, one_of, show
+from manyheads.config.fields import (
+    checked_flag,
+    choices_of,
+    convert,
+    flat,
+    interpolation_sentence,
+    mapping_of,
+    one_of,
+    show,
+)
 
 ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
     "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr",
@@ -86,7 +95,7 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
         elif key in VERBS[verb].groups:
             parsed = _read(key, value, names=True) if sweep and value else Parsed([])
             _take_group(typed, verb, key, value.strip(), parsed, choices(verb, key, more))
-        elif key not in known and not (key.startswith("trainer.") and "trainer" in known):
+        elif key not in known and not mapping_of(key, known):
             if word in words and _is_path(word):  # such as a job of -m, whose folder has the settings that vary
                 raise ValueError(f"{word} is not a setting: {_for_word(verb, word, words)}")
             raise ValueError(_unknown(verb, key, value, list(known), _cut_text(verb, word, words, path=False)))
@@ -144,7 +153,7 @@ def _split(verb: str, word: str, words: Sequence[str]) -> tuple[str, str]:
 def _instead(verb: str, key: str, value: str) -> str:
     """What there is instead of a setting that is added or deleted."""
     known, groups = settings_of(verb), VERBS[verb].groups
-    if key not in known and key not in groups and not (key.startswith("trainer.") and "trainer" in known):
+    if key not in known and key not in groups and not mapping_of(key, known):
         return f", and {_unknown(verb, key, value, list(known))}".replace(f"{key}= ", f"{key} ", 1)
     if value:
         return f": write {key}={value}"
@@ -255,7 +264,10 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
             remedy = f"write {key}=[{value}]"
         raise ValueError(f"{key}={value} holds several values: {remedy}")
     if one is None:
-        checked = [checked_flag(key.removeprefix("trainer."), element) for element in parsed.values]
+        if key.startswith("trainer."):
+            checked = [checked_flag(key.removeprefix("trainer."), element) for element in parsed.values]
+        else:  # an option of a block, which the model checks
+            checked = [flat(key, element) for element in parsed.values]
     else:
         checked = [convert(one, element) for element in parsed.values]
     typed.forget(key)
@@ -315,7 +327,7 @@ def hydra_value(value: Any) -> Any:
 def _take_search(typed: Typed, key: str, value: str) -> bool:
     """Take what `tune` searches: several values, or two ends. False where it is one value, or no setting of a run."""
     known = settings(RunConfig)
-    if not key.startswith("trainer.") and (key not in known or known[key].is_text):
+    if not mapping_of(key, known) and (key not in known or known[key].is_text):
         return False
     several: list[Any] | str = value.strip()
     if not is_range(value):

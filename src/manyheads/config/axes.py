@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from manyheads.config.facts import Facts, Setting, nearest_setting, require, settings
-from manyheads.config.fields import convert, show, to_plain, unwrap
+from manyheads.config.fields import convert, mapping_of, show, to_plain, unwrap
 from manyheads.config.run import RunConfig
 
 SEARCHED = ("model.", "optim.", "batch.", "tokenizer.")  # the rows of train and validation stay the same
@@ -85,6 +85,8 @@ def _searchable(name: str) -> Setting:
     if name in FLAGS:
         return Setting(name, FLAGS[name], None, Facts(""))
     one = settings(RunConfig).get(name)
+    if name.startswith("model.") and mapping_of(name, settings(RunConfig)):
+        return Setting(name, Any, None, Facts(""))
     if one and (name.startswith(SEARCHED) or name == "data.max_length") and not one.is_text:
         return replace(one, kind=int) if name == "batch.tokens" else one
     if one or name.startswith("trainer."):

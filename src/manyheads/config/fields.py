@@ -107,7 +107,9 @@ def convert(one: Setting, value: Any) -> Any:
     if get_origin(inner) is dict:
         if not isinstance(value, Mapping):
             raise ValueError(
-                f"{name}={show(value)} is not a section: set one flag at a time, such as {name}.max_epochs=3"
+                f"{name}={show(value)} is not a section: "
+                f"set one {'flag' if name == 'trainer' else 'option'} at a time, such as "
+                + (f"{name}.max_epochs=3" if name == "trainer" else f"{name}.NAME=VALUE")
             )
         return {str(key): flat(f"{name}.{key}", each) for key, each in value.items()}
     if get_origin(inner) is list:
@@ -131,6 +133,12 @@ def convert(one: Setting, value: Any) -> Any:
         words = KIND_WORDS[inner] + (" or null" if optional else "")
         raise ValueError(f"{name}={show(value)} has the wrong type: it must be {words}; the default is {show(default)}")
     return made
+
+
+def mapping_of(name: str, known: Mapping[str, Setting]) -> str:
+    """The setting that holds `name` as one of its keys, such as `trainer`; empty: none does."""
+    inside = (one.name for one in known.values() if name.startswith(f"{one.name}.") and get_origin(one.kind) is dict)
+    return next(inside, "")
 
 
 def choices_of(one: Setting) -> list[str]:
@@ -179,8 +187,10 @@ def refuse_code(values: Any, verbatim: Collection[str] = ()) -> None:
 
 def held(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
     """The section of nested `values` that holds the setting `name`, and its key there."""
-    section, _, key = name.rpartition(".")
-    return (values[section] if section else values), key
+    *sections, key = name.split(".")
+    for section in sections:
+        values = values[section]
+    return values, key
 
 
 def by_name(schema: type, plain: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from enum import Enum, StrEnum
 from typing import Any
 
 import manyheads.plugin as plugin
+from manyheads.config.blocks import NUMBERS, checked_options, numbers_of, options_of
 from manyheads.config.facts import having, require, section, setting
 from manyheads.config.fields import one_of, show
 
@@ -57,6 +58,9 @@ class ModelConfig:
         "layers of self-attention, or recurrent ones: these have no heads, norms and d_ff",
         part="encoder",
     )
+    encoder_options: dict[str, Any] = setting(
+        dict, "options of encoder, each typed as model.encoder_options.NAME=VALUE"
+    )
     bidirectional: bool = setting(True, "a recurrent encoder reads both ways, each with half of d_model")
     n_layers: int = setting(2, "encoder layers", ge=1, le=1000)
     n_heads: int = setting(4, "attention heads of a layer", ge=1, le=4096, needs="transformer")
@@ -74,8 +78,14 @@ class ModelConfig:
     scores: list[str] = setting(
         list, "one score a layer, repeated in turn; empty: score in all", part="score", needs="heads"
     )
+    score_options: dict[str, Any] = setting(
+        dict, "options of score, each typed as model.score_options.NAME=VALUE", needs="attention"
+    )
     normaliser: str = setting(
         "softmax", "how the scores of a query become weights", part="normaliser", needs="attention"
+    )
+    normaliser_options: dict[str, Any] = setting(
+        dict, "options of normaliser, each typed as model.normaliser_options.NAME=VALUE", needs="attention"
     )
     scale: float | None = setting(
         None, "factor of the scores; null: 1/√d_k (scaled_dot), learned (cosine) or 1", gt=0.0, needs="attention"
@@ -93,7 +103,13 @@ class ModelConfig:
     )
     causal: bool = setting(False, "a token attends to itself and those before it alone", needs="heads")
     activation: str = setting("gelu", "feed-forward non-linearity", part="activation", needs="transformer")
+    activation_options: dict[str, Any] = setting(
+        dict, "options of activation, each typed as model.activation_options.NAME=VALUE", needs="transformer"
+    )
     positions: str = setting("sinusoidal", "how word order enters", part="positions")
+    positions_options: dict[str, Any] = setting(
+        dict, "options of positions, each typed as model.positions_options.NAME=VALUE"
+    )
     rotary_base: float = setting(
         10_000.0,
         "rotary positions: the longest wavelength is near 2π times this",
@@ -117,6 +133,9 @@ class ModelConfig:
         tasks=("classify",),
     )
     norm: str = setting("layer", "normalisation", part="norm", needs="transformer")
+    norm_options: dict[str, Any] = setting(
+        dict, "options of norm, each typed as model.norm_options.NAME=VALUE", needs="transformer"
+    )
     norm_eps: float | None = setting(
         None,
         "added to the variance that a norm divides by; null: 1e-5 (layer) or 1e-6 (rms)",
@@ -132,6 +151,9 @@ class ModelConfig:
     )
     pooling: str = setting(
         "mean", "how token vectors become one text vector", part="pooling", weights="default", tasks=("classify",)
+    )
+    pooling_options: dict[str, Any] = setting(
+        dict, "options of pooling, each typed as model.pooling_options.NAME=VALUE"
     )
     pooler: Pooler = setting(
         Pooler.none,
@@ -196,6 +218,9 @@ class ModelConfig:
             "model.norm_embedding=true asks for the norm that model.placement=post has after the embeddings anyway: "
             "remove it, or choose model.placement=pre",
         )
+        for kind in NUMBERS:
+            names = [name for its, name in self.chosen_parts() if its == kind]
+            setattr(self, f"{kind}_options", checked_options(kind, names, getattr(self, f"{kind}_options")))
         self._check_recurrence()  # which refuses all of attention, before what goes together there is looked at
         self._check_attention()
 
@@ -272,11 +297,28 @@ class ModelConfig:
         default = ModelConfig()
         for name in having(ModelConfig, needs=needs):
             value = getattr(self, name)
+            if value != getattr(default, name) and self.encoder_reads(name):
+                continue
             require(value == getattr(default, name), f"model.{name}={show(value)} {why}")
 
     def facts(self, kind: str) -> Mapping[str, Any]:
         """What is known of the part that the setting `kind` names, before it is made."""
         return plugin.find(kind, getattr(self, kind)).facts
+
+    def chosen_parts(self) -> list[tuple[str, str]]:
+        """Kind and name of each of its blocks."""
+        scores = [("score", name) for name in dict.fromkeys([*self.scores, self.score])]
+        return [*scores, *((kind, getattr(self, kind)) for kind in NUMBERS if kind != "score")]
+
+    def encoder_reads(self, name: str) -> bool:
+        """Whether the encoder is made with a number of the model."""
+        return not {name, "model"}.isdisjoint(numbers_of("encoder", self.encoder))
+
+    def options(self, kind: str, name: str = "") -> dict[str, Any]:
+        """The options of a part of the model; of several of one kind those that `name` has."""
+        given = getattr(self, f"{kind}_options")
+        known = options_of(kind, name or getattr(self, kind)) if given else ()
+        return {option: value for option, value in given.items() if option in known}
 
     def score_of(self, layer: int) -> str:
         """The score of layer `layer`, from 0."""

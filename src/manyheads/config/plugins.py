@@ -81,6 +81,16 @@ def recorded() -> list[str]:
     return found
 
 
+def plugin_of(module: str) -> str:
+    """The plugin of a user whose code is in a module of this name; empty: none."""
+    for name, one in plugin.given().items():
+        codes = [*(part.make for part in one.parts), *(verb.run for verb in one.verbs)]
+        homes = {one.partition(":")[0] if isinstance(one, str) else getattr(one, "__module__", "") for one in codes}
+        if module in homes:
+            return name
+    return ""
+
+
 def require_given(records: Any, owner: object) -> None:
     """Refuse what was made with a plugin that this process was not given.
 

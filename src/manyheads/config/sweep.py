@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from manyheads.config.axes import Axis, count_values, make_axis
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import field_of, nearest_setting, require, section, setting, settings
-from manyheads.config.fields import default_trainer, from_plain, held, show, show_list, to_plain
+from manyheads.config.fields import default_trainer, from_plain, held, mapping_of, show, show_list, to_plain
 from manyheads.config.model import ModelConfig, Task
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.training import (
@@ -310,6 +310,8 @@ class AblateConfig:
         )
         known = [name for name in settings(RunConfig) if name.startswith(COMPARED)]
         for name in (name for name in self.varied if name not in known):
+            if str(name).startswith(COMPARED) and mapping_of(str(name), settings(RunConfig)):
+                continue
             require(
                 name not in settings(RunConfig),
                 f"vary={show(name)} cannot vary, as all rows share data, hardware and seeds: "

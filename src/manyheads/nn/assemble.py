@@ -8,6 +8,7 @@ W, U and v of a score        Xavier uniform, each head's matrix by itself
 W^O, W2                      the same, divided by √n of the n residual blocks of their stack, 2 a layer in an encoder
                              and 3 in a decoder: the residual stream keeps its size (Radford et al., 2019, "GPT-2",
                              section 2.3)
+a part of a user's            as its own constructor made it
 recurrent layers             each gate by itself: Xavier uniform from the input, orthogonal from the state
                              (Saxe et al., 2014)
 the head, other matrices     Xavier uniform
@@ -17,6 +18,7 @@ biases zero, that of an LSTM's forget gate one (Jozefowicz et al., 2015, section
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +46,11 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
         if isinstance(stack, Encoder | Decoder | Cross):
             blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
             shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
-    drawn: set[nn.Module] = set()
+    own = {module for part in model.modules() if hasattr(part, "own_part") for module in part.modules()}
+    drawn = {*own}
     for module in model.modules():
+        if module in own:
+            continue
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, MultiHeadAttention):
@@ -110,7 +115,7 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
     return Embeddings(
         vocab_size=vocab_size,
         d_model=model.d_model,
-        positions=make_block("positions", model.positions, max_length=max_length, d_model=width) if is_added else None,
+        positions=_positions(model, max_length=max_length, d_model=width) if is_added else None,
         n_segments=n_segments,
         norm=any_norm(model, width) if is_normed else nn.Identity(),
         dropout=model.dropout_at("embedding"),
@@ -120,10 +125,15 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
     )
 
 
+def _positions(model: ModelConfig, **numbers: Any) -> Any:
+    return make_block("positions", model.positions, model.options("positions"), **numbers)
+
+
 def encoder(model: ModelConfig, max_length: int) -> nn.Module:
     return make_block(
         "encoder",
         model.encoder,
+        model.options("encoder"),
         model=model,
         max_length=max_length,
         d_model=model.d_model,
@@ -175,7 +185,7 @@ def attention(
         window, base = model.window_of(layer), model.rotary_base_of(layer)
         if enters in ("queries", "scores"):
             numbers = {"max_length": max_length, "n_heads": n_heads, "d_k": d_k, "base": base}
-            entering = make_block("positions", model.positions, **numbers)
+            entering = _positions(model, **numbers)
     return MultiHeadAttention(
         d_model=model.d_model,
         n_heads=n_heads,
@@ -186,8 +196,15 @@ def attention(
         dropout=model.dropout_attention,
         rotary=entering if enters == "queries" else None,
         alibi=entering if enters == "scores" else None,
-        score=make_score(model.score_of(layer), n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=model.scale),
-        normaliser=model.normaliser,
+        score=make_score(
+            model.score_of(layer),
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            d_k=d_k,
+            scale=model.scale,
+            options=model.options("score", model.score_of(layer)),
+        ),
+        normaliser=make_block("normaliser", model.normaliser, model.options("normaliser")),
         window=window,
         causal=causal,
         project=model.project,
@@ -197,13 +214,20 @@ def attention(
 
 
 def feed_forward(model: ModelConfig) -> FeedForward:
-    return FeedForward(d_model=model.d_model, d_ff=model.d_ff, activation=model.activation, bias=model.bias)
+    return FeedForward(
+        d_model=model.d_model,
+        d_ff=model.d_ff,
+        activation=model.activation,
+        options=model.options("activation"),
+        bias=model.bias,
+    )
 
 
 def pooling(model: ModelConfig) -> nn.Module:
     """Tokens to one vector."""
     own = model.facts("encoder").get("poolings", {}).get(model.pooling)
-    pool = plugin.resolve(own)(model) if own else make_block("pooling", model.pooling, d_model=model.d_model)
+    options = model.options("pooling")
+    pool = plugin.resolve(own)(model) if own else make_block("pooling", model.pooling, options, d_model=model.d_model)
     pool = pool if isinstance(pool, nn.Module) else Pooling(pool)
     if model.pooler is PoolerKind.none:
         return pool
@@ -228,7 +252,8 @@ def norm(model: ModelConfig, *where: Placement) -> nn.Module:
 
 
 def any_norm(model: ModelConfig, width: int) -> nn.Module:
-    return make_block("norm", model.norm, d_model=width, eps=model.norm_eps, bias=model.norm_bias)
+    options = model.options("norm")
+    return make_block("norm", model.norm, options, d_model=width, eps=model.norm_eps, bias=model.norm_bias)
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -261,6 +286,7 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
       squares; for additive and concat 4 d_k: a sum, its tanh, and a product with v.
     Words narrower than d_model (d_embedding) are widened by 2 d_embedding d_model.
     Keys attended to are those a window or a causal mask leaves; a kernel that masks the whole grid does more.
+    Layers of a user's count as two operations for each of their weights, unless their part says `flops`.
     Pooling by attention takes 4 d_model: a score and a weighted sum.
     Two texts that are read apart (model.pair=cross) have `length` tokens together, and one more is read, since [CLS]
     is in both. A layer is that of each text by itself; in a cross layer each token attends to all of the other text.
@@ -276,7 +302,12 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
     """
     each = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
     if not model.has_heads:
-        return each + plugin.resolve(model.facts("encoder")["flops"])(model, pooled=pooled)
+        count = model.facts("encoder").get("flops")
+        if count:
+            return each + plugin.resolve(count)(model, pooled=pooled)
+        with torch.device("meta"):  # two for each weight
+            each += 2 * count_parameters(encoder(model, max_length=int(length) + 1))
+        return each + model.facts("pooling").get("flops", 0) * model.d_model * pooled
     each += model.facts("pooling").get("flops", 0) * model.d_model * pooled
     n_layers, n_cross = model.n_layers, model.n_cross_layers
     if not n_cross:

@@ -10,7 +10,7 @@ B batch . L query positions . M key positions . H query heads . G key/value head
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import manyheads.plugin as plugin
 from manyheads.nn.dropout import dropout as drop
 from manyheads.nn.parts import make_block
 
@@ -286,9 +287,36 @@ class Concat(Score):
         return scores_of_sums(q_BHLK, k_BHMK, self.v_HK) * self.scale
 
 
-def make_score(kind: str, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float | None = None) -> Score:
+class Own(Score):
+    """A score of a user's, a function or a module that compares all pairs, and may have a `project` of its own."""
+
+    def __init__(self, compare: Compare) -> None:
+        super().__init__()
+        self.compare = compare
+
+    def draw(self) -> None:
+        """It begins as its own constructor made it."""
+
+    def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        project = getattr(self.compare, "project", None)
+        return project(q, k) if project else (q, k)
+
+    def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
+        return self.compare(q_BHLK, k_BHMK)
+
+
+def make_score(
+    kind: str,
+    *,
+    n_heads: int,
+    n_kv_heads: int,
+    d_k: int,
+    scale: float | None = None,
+    options: Mapping[str, Any] = plugin.NOTHING,
+) -> Score:
     """The score `kind` names; `scale` None is its own: 1/√d_k for scaled_dot, learned for cosine, 1 for the others."""
-    return make_block("score", kind, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=scale)
+    score = make_block("score", kind, options, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=scale)
+    return score if isinstance(score, Score) else Own(score)
 
 
 def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ def assemble_masked(model: ModelConfig, *, vocab_size: int, max_length: int, n_s
         d_model=model.d_model,
         d_words=words.embedding_dim,
         vocab_size=vocab_size,
-        norm=make_block("norm", model.norm, d_model=words.embedding_dim, eps=model.norm_eps),
+        norm=make_block("norm", model.norm, model.options("norm"), d_model=words.embedding_dim, eps=model.norm_eps),
     )
     initialise(head)
     return MaskedLM(embeddings=classifier.embeddings, encoder=classifier.encoder, head=head)

@@ -5,9 +5,10 @@ from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
-import manyheads.plugin as plugin
+from torch import nn
 
-FUNCTIONS = ("score", "normaliser", "pooling", "activation")  # a function of these kinds is the block itself
+import manyheads.plugin as plugin
+from manyheads.config.blocks import is_block
 
 
 def make_block(kind: str, name: str, options: Mapping[str, Any] = plugin.NOTHING, **numbers: Any) -> Any:
@@ -17,9 +18,11 @@ def make_block(kind: str, name: str, options: Mapping[str, Any] = plugin.NOTHING
         options: the settings `model.<kind>_options`.
         numbers: sizes and the like, of which the block gets those that its signature names. One that is None is left to
             the default there.
+
+    A module of a user's part has `own_part`: it begins as its own constructor made it.
     """
     make = plugin.make(kind, name)
-    if kind in FUNCTIONS and not isinstance(make, type):
+    if is_block(kind, make):
         return partial(make, **options) if options else make
     asked = signature(make).parameters
     given = {
@@ -27,4 +30,7 @@ def make_block(kind: str, name: str, options: Mapping[str, Any] = plugin.NOTHING
         for key, value in numbers.items()
         if key in asked and (value is not None or asked[key].default is Parameter.empty)
     }
-    return make(**given, **options)
+    block = make(**given, **options)
+    if isinstance(block, nn.Module) and plugin.owner(kind, name).name in plugin.given():
+        block.own_part = True  # type: ignore[assignment]
+    return block

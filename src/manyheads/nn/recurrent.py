@@ -275,8 +275,10 @@ def state_attention(model: ModelConfig) -> StateAttention:
     """The one attention of a recurrent model: one head as wide as a state."""
     return StateAttention(
         d_model=model.d_model,
-        score=make_score(model.score, n_heads=1, n_kv_heads=1, d_k=model.d_model, scale=model.scale),
-        normaliser=make_block("normaliser", model.normaliser),
+        score=make_score(
+            model.score, n_heads=1, n_kv_heads=1, d_k=model.d_model, scale=model.scale, options=model.options("score")
+        ),
+        normaliser=make_block("normaliser", model.normaliser, model.options("normaliser")),
         dropout=model.dropout_attention,
     )
 
