@@ -228,6 +228,13 @@ def names(kind: str) -> list[str]:
     return list(parts(kind))
 
 
+def asked(kind: str, *of: Any) -> list[str]:
+    """The names of the parts of a kind that are asked for: the fact `check` of each says so when it is called with
+    `of`, or raises ValueError for what cannot be asked; a part without it always is."""
+    checks = {name: part.facts.get("check") for name, part in parts(kind).items()}
+    return [name for name, check in checks.items() if check is None or resolve(check)(*of)]
+
+
 def find(kind: str, name: str) -> Part:
     """The part of a kind that has this name.
 

@@ -145,7 +145,7 @@ def evaluate_classifier(
 
 def findings(stored: Stored, setup: Setup, calibration: Calibration) -> list[Finding]:
     """What was asked beyond the figures, and what there is beyond them wherever a row has one class."""
-    found = [one for analyse in setup.analyses if (one := analyse(stored)) is not None]
+    found = [analyse(stored) for analyse in setup.analyses]
     for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
         if rule.judge is not None:
             found.append(plugin.resolve(rule.judge)(stored, rule.fitted, marks_n))

@@ -28,7 +28,7 @@ from manyheads.evaluation.held_out import learnt_texts, require_same
 from manyheads.inference.answers import Answers, opened_answers
 from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, home_of, open_folder, run_folder
 from manyheads.inference.predict import answer_together, origin
-from manyheads.inference.rules import check_rules, fit_rules
+from manyheads.inference.rules import fit_rules
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import Results, read_json, refuse_kept, refuse_unwritable, within
 from manyheads.runs.summary import written_summary
@@ -125,12 +125,10 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     model, settings = opened
     home = run_folder(model)
     _check_output(config, model)
-    check_rules(config, opened)
+    plugin.asked("answer_rule", config, opened)
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
-    for part in plugin.parts("analysis").values():
-        if "check" in part.facts:
-            plugin.resolve(part.facts["check"])(config, opened, data.rows)
+    analyses = plugin.asked("analysis", config, opened, data.rows)
     if settings.task is Task.classify and data.run is None and not data.role:
         n, said = learnt_texts(home, data.rows, labels)
         data.learnt = f"{said}: figures and lead flatter the model" if n else ""
@@ -160,7 +158,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             generate=config.generate,
             progress=progress,
             answers=answers,
-            analyses=[partial(plugin.make("analysis", name), config) for name in plugin.names("analysis")],
+            analyses=[partial(plugin.make("analysis", name), config) for name in analyses],
             rules=rules,
         )
         evaluation = evaluate_rows(predictor, data.rows, setup)

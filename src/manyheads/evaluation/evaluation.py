@@ -1,4 +1,9 @@
-"""An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`."""
+"""An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`.
+
+Parts of kind `analysis` are questions to an evaluation of a classifier: `make(config, stored)` gives a `Finding` by its
+`Stored` answers. The fact `check` of such a part is `check(config, folder, rows)`: whether the settings ask it; it
+raises ValueError for what cannot be asked of this model or these rows, before torch is imported.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -52,8 +57,8 @@ class Setup:
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
     models that need no training of ours. A batch has at most `tokens` tokens, 0: as suits the task; `progress` is
     called with the number of further rows that are answered. `answers` is a part to keep what a classifier answers,
-    which may hold some already. `analyses` are called with the `Stored` answers of a classifier, and return what they
-    find, or None where nothing is asked; `rules` are what else its answers go through.
+    which may hold some already. `analyses` are called with the `Stored` answers of a classifier; `rules` change or mark
+    its answers.
     """
 
     train: Rows | None = None
@@ -64,7 +69,7 @@ class Setup:
     generate: GenerateConfig = field(default_factory=GenerateConfig)
     progress: Callable[[int], None] = lambda n_rows: None
     answers: Answers | None = None
-    analyses: Sequence[Callable[[Any], Finding | None]] = ()
+    analyses: Sequence[Callable[[Any], Finding]] = ()
     rules: Sequence[AnswerRule] = ()
 
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import manyheads.plugin as plugin
 from manyheads.config import InferenceHardware, Member, PredictConfig, Task
 from manyheads.config.facts import having
 from manyheads.config.fields import to_plain
@@ -25,7 +26,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
-from manyheads.inference.rules import AnswerRule, check_rules, fit_rules, mark_texts
+from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
 from manyheads.terminal import one_line, row_counter
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _check(config: PredictConfig) -> ModelFolder:
     folder = open_folder(config.run, graph=True)
     task = folder.settings.task
     config.generate.check_read(by_texts=task is Task.seq2seq)
-    check_rules(config, folder)
+    plugin.asked("answer_rule", config, folder)
     if config.top_k and task is not Task.classify:
         raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
     check_members(config.members, folder)

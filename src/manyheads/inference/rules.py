@@ -1,8 +1,8 @@
 """What changes or marks the answers of a classifier, in predict and in evaluate alike: parts of kind `answer_rule`.
 
-Such a part is `make(config, folder, classifier)`: an `AnswerRule`, fitted as the settings say, or None where they ask
-for none. Its fact `check`, where it has one, is `check(config, folder)`: it raises ValueError for settings that do
-nothing or do not suit the model, before torch is imported.
+Such a part is `make(config, folder, classifier)`: an `AnswerRule`, fitted as the settings say. Its fact `check` is
+`check(config, folder)`: whether they ask for it; it raises ValueError for settings that do nothing or do not suit the
+model, before torch is imported.
 
 n texts . C classes
 """
@@ -50,21 +50,14 @@ class AnswerRule:
     refusal: str = ""
 
 
-def check_rules(config: Any, folder: ModelFolder) -> None:
-    """Raise ValueError where settings of a rule do nothing, or do not suit the model."""
-    for part in plugin.parts("answer_rule").values():
-        if "check" in part.facts:
-            plugin.resolve(part.facts["check"])(config, folder)
-
-
 def fit_rules(config: Any, folder: ModelFolder, predictor: object) -> list[AnswerRule]:
     """The rules that the settings ask for of a classifier."""
     from manyheads.inference.classifier import TextClassifier
 
     if not isinstance(predictor, TextClassifier):
         return []
-    made = (plugin.make("answer_rule", name)(config, folder, predictor) for name in plugin.names("answer_rule"))
-    return [rule for rule in made if rule is not None]
+    names = plugin.asked("answer_rule", config, folder)
+    return [plugin.make("answer_rule", name)(config, folder, predictor) for name in names]
 
 
 def mark_texts(

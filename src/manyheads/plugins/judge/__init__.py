@@ -114,9 +114,14 @@ PARTS = (
         "answer_rule",
         "promises",
         "manyheads.plugins.judge.abstain:rule",
-        facts={"check": "manyheads.plugins.judge.checks:check_rules"},
+        facts={"check": "manyheads.plugins.judge.checks:check_promises"},
     ),
-    Part("answer_rule", "outliers", "manyheads.plugins.judge.outliers:rule"),
+    Part(
+        "answer_rule",
+        "outliers",
+        "manyheads.plugins.judge.outliers:rule",
+        facts={"check": "manyheads.plugins.judge.checks:check_outliers"},
+    ),
 )
 
 PLUGIN = Plugin("judge", verbs=VERBS, sections=SECTIONS, parts=PARTS, presets=Path(__file__).parent / "conf")

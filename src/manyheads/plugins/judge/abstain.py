@@ -97,10 +97,8 @@ def held_out_rows(config: Asked, folder: ModelFolder) -> Rows:
     return replace(rows, labels=[ids[label] for label in rows.labels])
 
 
-def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule | None:
-    """What predict and evaluate do with answers by `Rules`; None where neither a risk nor a coverage is asked for."""
-    if not config.abstain.risk and not config.sets.coverage:
-        return None
+def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:
+    """What predict and evaluate do with answers by `Rules`."""
     rules = set_rules(config, folder, classifier)
     return AnswerRule(
         apply=lambda answers, predictions, marks_n: apply(rules, answers, predictions),

@@ -27,9 +27,9 @@ class Asked(Protocol):
     batch: InferenceBatch
 
 
-def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> None:
-    """Raise ValueError where the model has no classes, or slices are of a column that the rows do not have beyond those
-    that are read."""
+def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
+    """Whether slices are asked for. A ValueError where the model has no classes, or they are of a column that the rows
+    do not have beyond those that are read."""
     if config.slices and folder.settings.task is not Task.classify:
         raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
     known = rows.unread.names if rows.unread else []
@@ -38,27 +38,35 @@ def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> None:
             raise ValueError(
                 f"slices=column:{column} is no further column of {rows.source}: it has {listed(known) or 'none'}"
             )
+    return bool(config.slices)
 
 
-def check_costs(config: Any, folder: ModelFolder, rows: Rows) -> None:
-    """Raise ValueError where the model does not give one class a text, or the file has not the costs of its classes."""
+def check_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
+    """Whether costs are asked for. A ValueError where the model does not give one class a text, or the file has not the
+    costs of its classes."""
     if not config.costs:
-        return
+        return False
     if folder.settings.multi or folder.settings.task is not Task.classify:
         has = "gives any number of labels" if folder.settings.multi else "has no classes"
         raise ValueError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
-    read_costs(config.costs, folder.labels())
+    return bool(read_costs(config.costs, folder.labels()))
 
 
-def check_rules(config: Asked, folder: ModelFolder) -> None:
-    """Raise ValueError where the settings do nothing, or the model has no one class a text to promise something of."""
-    names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]
+def check_outliers(config: Asked, folder: ModelFolder) -> bool:
+    """Whether outliers are asked for. A ValueError where the model has no vectors of texts."""
     alarms, model = config.outliers.false_alarms, folder.settings
     if alarms and (not model.n_classes or not (folder.path / WEIGHTS).is_file()):
         has = "has no classes" if not model.n_classes else "is a graph for onnxruntime, which gives answers alone"
         raise ValueError(
             f"outliers.false_alarms={alarms:g} asks for vectors of texts, but the model of run {has}: remove it"
         )
+    return alarms > 0
+
+
+def check_promises(config: Asked, folder: ModelFolder) -> bool:
+    """Whether a risk or sets are asked for. A ValueError where the settings do nothing, or the model has no one class a
+    text to promise something of."""
+    names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]
     asked = next((f"{name}={value:g}" for name, value in names if value), "")
     if config.labelled and not asked:
         raise ValueError(
@@ -69,6 +77,7 @@ def check_rules(config: Asked, folder: ModelFolder) -> None:
     if asked and (folder.settings.multi or not folder.settings.n_classes):
         has = "gives any number of labels" if folder.settings.multi else "has no classes"
         raise ValueError(f"{asked} is a promise of one class a text, but the model of run {has}: remove it")
+    return bool(asked)
 
 
 def read_costs(file: str, names: list[str]) -> list[list[float]]:

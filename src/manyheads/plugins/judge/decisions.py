@@ -90,9 +90,9 @@ def _words(one: dict[str, float]) -> str:
     return f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
 
 
-def costs(config: Any, stored: Stored) -> Finding | None:
-    """What answers cost, by the file that `costs` names; None where it names none."""
-    return least_costs(stored, np.array(read_costs(config.costs, stored.names))) if config.costs else None
+def costs(config: Any, stored: Stored) -> Finding:
+    """What answers cost, by the file that `costs` names."""
+    return least_costs(stored, np.array(read_costs(config.costs, stored.names)))
 
 
 def least_costs(stored: Stored, costs_CC: Floats) -> Finding:

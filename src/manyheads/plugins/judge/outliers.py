@@ -138,12 +138,9 @@ def _spread(rows: Rows, most: int) -> Rows:
     return rows.pick(at.clamp(max=len(rows) - 1).unique().numpy())
 
 
-def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule | None:
-    """What predict and evaluate do with texts by `Outliers`; None where no rate of false alarms is asked for."""
-    alarms = config.outliers.false_alarms
-    if not alarms:
-        return None
-    outliers = set_outliers(config, folder, classifier)
+def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:
+    """What predict and evaluate do with texts by `Outliers`."""
+    alarms, outliers = config.outliers.false_alarms, set_outliers(config, folder, classifier)
 
     def apply(answers: list[dict[str, Any]], predictions: list[Any], p_n: Tensor) -> None:
         for answer, p in zip(answers, p_n.tolist(), strict=True):

@@ -51,9 +51,9 @@ class Cut:
     masks: Callable[[Answered], Bools]
 
 
-def slices(config: Any, stored: Stored) -> Finding | None:
-    """The slices that are asked for; None where none are."""
-    return find_slices(stored, config.slices, config.seed) if config.slices else None
+def slices(config: Any, stored: Stored) -> Finding:
+    """The slices that the settings name."""
+    return find_slices(stored, config.slices, config.seed)
 
 
 def find_slices(stored: Stored, slices: Sequence[str], seed: int = 0) -> Finding:
