@@ -13,8 +13,9 @@ from pathlib import Path
 from contestants.tables import fill_document
 
 from manyheads.cli.compose import compose
-from manyheads.sweep.ablate import ablate, read_record
-from manyheads.sweep.tables import sheets
+from manyheads.plugins.sweep.ablate import ablate
+from manyheads.plugins.sweep.record import read_record
+from manyheads.plugins.sweep.tables import sheets
 from manyheads.terminal import Sheet
 
 NAMES = ["scores", "heads", "d_k", "positions", "placement"]

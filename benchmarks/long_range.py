@@ -18,7 +18,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from manyheads.cli.compose import compose
-from manyheads.sweep.ablate import Record, ablate
+from manyheads.plugins.sweep.ablate import ablate
+from manyheads.plugins.sweep.record import Record
 
 DISTANCES = (8, 16, 32, 64)
 N_ROWS = {"train": 8000, "validation": 500}

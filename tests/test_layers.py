@@ -25,7 +25,7 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("training",),
     ("evaluation",),
     ("training_run",),
-    ("sweep", "explain"),
+    ("explain",),
     ("builtin", "api"),  # names of code, and what plugins of users import
 )
 TOGETHER = {"runs", "distributed", "terminal"}  # of one layer, and may import each other
@@ -48,7 +48,7 @@ SHIPPED = {
     "huggingface/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
-    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py"),
+    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py", "plugins/sweep/ablate.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("runs/summary.py", "runs/report.py"),
     *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),

@@ -198,11 +198,6 @@ MISTAKES = [
     ("train -m seed=1,-2", "seed=-2 is out of range: it must be at least 0 and below 4294967296; the default is 0"),
     ("train -m model=tiny,bse", f"model=bse is not a choice: choose {MODELS}"),
     ("train -m seed=1,2 +model.bias=0", "+model.bias=0: settings are set, never added or deleted: write model.bias=0"),
-    (
-        "train -m seed=1,2 hardware.devices=4",
-        "hardware.devices=4 is refused under -m, which runs on one device: use "
-        "`manyheads tune model.n_heads=2,4 hardware.devices=4`",
-    ),
 ]
 
 

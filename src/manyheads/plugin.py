@@ -32,6 +32,9 @@ class Verb(NamedTuple):
         task: it trains for this task alone, and reads no setting that such a training does not read.
         why_task: why it does not, for the sentence that refuses one.
         no_multirun: what it does, and so why `-m` does nothing here; empty where `-m` runs several.
+        takes_several: it tries several values of a setting of a run: those that are typed, or a range such as `1..4`,
+            are kept in its setting `search` by name. `takes_several(name, given)`: what is tried of one, a range's
+            ends, as values of the setting; raises ValueError for what cannot be.
         shared: `shared(config)`: how several jobs of one command share its work, a `Shared`; None: they cannot.
     """
 
@@ -47,6 +50,7 @@ class Verb(NamedTuple):
     task: str = ""
     why_task: str = ""
     no_multirun: str = ""
+    takes_several: Code | None = None
     shared: Code | None = None
 
 
@@ -76,9 +80,9 @@ class Section(NamedTuple):
         config: the section. Where `name` is empty, its settings become settings of what it widens, such as
             `logger.mlflow`, which `check` then checks.
         help: what it is about.
-        into: what it widens: `run` a training, `search` and `table` verbs that do several, `judge` and `answer` those
-            that judge rows or answer texts, `logger` the section of that name; see `section(opening=...)`. The hooks
-            below get all settings of the verb, whatever is widened.
+        into: what it widens: `run` a training, `search`, `table` and `curve` verbs that do several, `judge` and
+            `answer` those that judge rows or answer texts, `logger` the section of that name; see
+            `section(opening=...)`. The hooks below get all settings of the verb, whatever is widened.
         facts: as of `setting`, such as `resume="free"` or `tasks=("pretrain",)`.
         check: `check(config)`, once all settings of a verb are made; raises ValueError for what does not go together.
         unread: `unread(config, name)`: why nothing would read a setting that was typed, and what to do; or "".

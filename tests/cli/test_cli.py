@@ -136,7 +136,6 @@ def test_info_and_completion(tmp_path, monkeypatch, capsys):
     assert "model: mini\n" in shell("train", "--info", "defaults-tree", "model=mini", cwd=tmp_path).stdout
     words = ["trainer.val_check_interval=0.5", "optim.class_weights={no: 2}", "data.rows=1e3"]
     assert "  val_check_interval: 0.5\n" in shell("train", "--info", "config", *words, cwd=tmp_path).stdout
-    assert "search:" in shell("tune", "--info", "config", "optim.lr=1e-3,1e-4", cwd=tmp_path).stdout
     for line, completed in [
         ("manyheads ev", "evaluate"),
         ("manyheads train hardware=c", "hardware=cpu"),

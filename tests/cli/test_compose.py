@@ -5,13 +5,12 @@ import os
 import shutil
 
 import pytest
-import yaml
 from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from manyheads.cli import grammar
-from manyheads.cli.compose import compose, shown
+from manyheads.cli.compose import compose
 from manyheads.cli.grammar import parse
 from manyheads.config import ModelConfig, RunConfig, Source
 from manyheads.runs.config_file import read_run, save_run
@@ -211,13 +210,6 @@ def test_lists_of_names_that_are_typed():
     ]
 
 
-def test_values_of_a_comparison_keep_names_too():
-    config = compose("ablate", ["vary=optim.class_weights", "values=[none,{no: 2, 010: 1}]"])
-    assert config.values == ["none", {"no": 2, "010": 1}]
-    tuned = compose("tune", ["optim.class_weights=none,{no: 2, 010: 1}"])
-    assert tuned.search == {"optim.class_weights": ["none", {"no": 2, "010": 1}]}
-
-
 def test_hardware_presets():
     assert compose("train", ["hardware=ddp"]).hardware.devices == 0
     assert compose("evaluate", ["run=x", "hardware=ddp"]).hardware.devices == 0
@@ -236,18 +228,6 @@ def test_other_flags_of_the_trainer():
 @pytest.mark.parametrize("word", ["experiment=", "experiment=null", "debug=null"])
 def test_an_optional_preset_may_be_none(word):
     assert compose("train", [word]) == RunConfig(model=TINY)
-
-
-def test_what_tune_searches_is_shown(tmp_path, monkeypatch):
-    (tmp_path / "experiment").mkdir()
-    search = "{optim.lr: 'log:1e-4..1e-2', model.dropout: [0, 0.1]}"
-    (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\nsearch: {search}\n")
-    monkeypatch.chdir(tmp_path)
-    typed = ["model.n_layers=1..4", "batch.tokens=auto,512", "optim.lr=0.003"]
-    for words, config_dir in ((["optim.lr=1e-4,1e-3"], None), ([*typed, "experiment=mine"], str(tmp_path))):
-        said = yaml.safe_load(shown("tune", ["--cfg", "job"], words, config_dir))
-        assert said["search"] == compose("tune", words, config_dir=config_dir).search
-    assert said["optim"]["lr"] == 0.003
 
 
 def test_inside_another_hydra_application(tmp_path):

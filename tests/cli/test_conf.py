@@ -69,7 +69,7 @@ def several(verb):
 TOGETHER_READ = [("train", one) for one in several("train")] + [(verb, {}) for verb in VERBS]
 TOGETHER_READ += [("train", {group: name}) for group in ("experiment", "debug") for name in choices("train", group)]
 TOGETHER_READ += [("train", {"experiment": "dates", "debug": "overfit"})]
-TOGETHER_READ += [("ablate", {"experiment": "ablate_heads"}), ("pretrain", {"experiment": "paper", "model": "mini"})]
+TOGETHER_READ += [("pretrain", {"experiment": "paper", "model": "mini"})]
 
 
 @pytest.mark.parametrize(

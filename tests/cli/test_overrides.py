@@ -44,9 +44,6 @@ def test_every_value_of_a_sweep_is_checked():
 
 SEVERAL = [
     ("train", "seed=1,2", "give one, or add -m to run one after another"),
-    ("tune", "seeds=1,2", "give one"),
-    ("ablate", "values=a,b", "write values=[a,b]"),
-    ("ablate", "sets=demo,b", "write sets=[demo,b]"),
 ]
 
 
@@ -55,11 +52,6 @@ def test_what_helps_where_one_value_is_taken(verb, word, remedy):
     with pytest.raises(ValueError, match="holds several") as error:
         read(verb, word)
     assert str(error.value) == f"{word} holds several values: {remedy}"
-
-
-def test_tune_is_not_told_to_add_what_it_refuses():
-    with pytest.raises(ValueError, match=r"count only with -m: remove it$"):
-        read("tune", "hydra.run.dir=x")
 
 
 def test_what_is_taken_as_it_is_typed():

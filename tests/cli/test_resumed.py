@@ -172,8 +172,8 @@ def test_what_cannot_be_trained_again_is_one_sentence(folder, tmp_path):
         compose("pretrain", [f"again={folder}"])
     with pytest.raises(ValueError, match=r"^again=.* does nothing with resume="):
         compose("train", [f"resume={folder}", f"again={folder}"])
-    with pytest.raises(ValueError, match="again=x is a setting of train, not of tune"):
-        compose("tune", ["again=x"])
+    with pytest.raises(ValueError, match="again=x is a setting of train, not of evaluate"):
+        compose("evaluate", ["run=x", "again=x"])
     with pytest.raises(ValueError, match=f"once more write again={folder}, to continue it resume={folder}"):
         compose("train", [str(folder)])
     save_run(RunConfig(task=Task.pretrain), folder / "config.yaml")

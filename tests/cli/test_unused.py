@@ -107,10 +107,6 @@ LINES = [
         "train optim.decay_share=0.5",
         f"optim.decay_share=0.5 {WITH} optim.schedule=linear: add optim.schedule=wsd, {OR}",
     ),
-    (
-        "tune optim.decay_share=0.1,0.5",
-        f"optim.decay_share=[0.1, 0.5] {WITH} optim.schedule=linear: add optim.schedule=wsd, {OR}",
-    ),
     ("train optim.few_epochs=9", f"optim.few_epochs=9 {WITH} optim.few=0: add optim.few=50, {OR}"),
     ("train guard.at_most=9", f"guard.at_most=9 {WITH} guard.nonfinite=raise: add guard.nonfinite=skip, {OR}"),
     (
@@ -159,7 +155,6 @@ def test_what_is_typed_as_it_is_anyway_is_not_refused():
     [
         "train -m optim.schedule=linear,wsd optim.decay_share=0.5",
         "train -m optim=scratch,wsd optim.decay_share=0.5",
-        "tune optim.schedule=linear,wsd optim.decay_share=0.1,0.5",
     ],
 )
 def test_what_one_run_of_several_reads_is_not_refused_for_another(line, capsys, tmp_path, monkeypatch):

@@ -49,7 +49,7 @@ def test_all_of_them_or_none_are_as_good_as_before(limit):
     check_training({"max_epochs": 3, "limit_val_batches": limit})
 
 
-@pytest.mark.parametrize("words", ["train", "train data.folds=3", "tune optim.lr=1e-3..1e-2", "curve"])
+@pytest.mark.parametrize("words", ["train", "train data.folds=3"])
 def test_every_verb_that_trains_says_so_before_it_writes(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("text,label\n" + "a b,x\nc d,y\n" * 20)

@@ -13,7 +13,8 @@ import pytest
 
 from manyheads.config.data import stem_of
 from manyheads.data import blocks, files
-from manyheads.data.files import kind_of, read_file
+from manyheads.data.files import kind_of
+from manyheads.data.opening import read_file
 
 ODD = ["plain", 'with "quotes", commas', "two\nlines", "next\u0085line", "para\u2029graph", "tab\there", "naïve 東京"]
 

@@ -41,7 +41,7 @@ from manyheads.cli.sweeps import (
     sentence_of_launcher,
 )
 from manyheads.cli.verbs import VERBS, Config, own_settings, preset_file, schema_of
-from manyheads.config import AblateConfig, EvaluateConfig, PredictConfig, RunConfig, Task
+from manyheads.config import EvaluateConfig, PredictConfig, RunConfig, Task
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
 from manyheads.config.plugins import recorded, take_plugins, use, use_of_parent
@@ -68,10 +68,6 @@ def compose(
 def compose(
     verb: Literal["predict"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
 ) -> PredictConfig: ...
-@overload
-def compose(
-    verb: Literal["ablate"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
-) -> AblateConfig: ...
 @overload
 def compose(verb: str, overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...) -> Config: ...
 def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None, plugins: Words = ()) -> Config:
@@ -112,7 +108,8 @@ def _base(
     merge_search(values, typed)
     name = groups.get("experiment")
     own = own_settings("experiment", name, config_dir) if name else {}
-    return values, own, partial(bring_weights, own=own)
+    tried = plugin.resolve(VERBS[verb].takes_several)
+    return values, own, partial(bring_weights, own=own, tried=tried)
 
 
 def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir: str | None) -> dict[str, Any]:

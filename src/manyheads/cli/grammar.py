@@ -17,6 +17,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)  # a text that is written without quotes
 CONSTANTS = {"true": True, "false": False, "null": None, "nan": float("nan"), "inf": float("inf")}
 QUOTED = re.compile(r"""'(?:\\.|''|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+RANGE = re.compile(r"(log:)?([^\[\]{}(),'\"]*?)\.\.([^\[\]{}(),'\"]*)")  # two ends, of a search
 ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 CLOSES = {"[": "]", "{": "}", "(": ")"}
 
@@ -27,6 +28,11 @@ class Parsed:
 
     values: list[Any]
     sweep: bool = False
+
+
+def is_range(text: Any) -> bool:
+    """Whether a text is meant as two ends."""
+    return isinstance(text, str) and RANGE.fullmatch(text.strip()) is not None
 
 
 def read(text: str, *, names: bool = False) -> Parsed:

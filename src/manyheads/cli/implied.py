@@ -4,14 +4,13 @@ Each function changes `values`, the nested settings that presets have made, befo
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
-from manyheads.config.axes import make_axis
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show, to_plain
 from manyheads.huggingface.shapes import Origin, find_origin, folder_of
@@ -20,6 +19,7 @@ from manyheads.inference.format import is_hub_name
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
 BY_DATA = having(OptimConfig, by_data=True)
 PRESETS = {"model": "from_weights", "optim": "finetune"}
+Tried = Callable[[str, Any], list[Any]]  # `Verb.takes_several`
 FURTHER = {"model": "from_weights", "optim": "further"}  # of `pretrain`
 
 
@@ -53,13 +53,17 @@ def merge_search(values: dict[str, Any], typed: Typed) -> None:
 
 
 def bring_weights(
-    values: dict[str, Any], typed: dict[str, Any], own: Mapping[str, Any] = MappingProxyType({})
+    values: dict[str, Any],
+    typed: dict[str, Any],
+    own: Mapping[str, Any] = MappingProxyType({}),
+    tried: Tried | None = None,
 ) -> dict[str, Any]:
     """Put into `values` what the weights of `init_from` fix: the shape, the tokenizer, and how long texts may be. Each
     value of a search counts as typed.
 
     Args:
         own: what the experiment itself sets, which stays where weights leave a choice.
+        tried: `takes_several` of a verb that searches.
 
     Returns:
         What was typed, but a folder of weights as the absolute path that counts for a run from anywhere.
@@ -72,20 +76,19 @@ def bring_weights(
         return typed
     name = str(folder_of(name)) if os.path.isdir(os.path.expanduser(name)) else name
     origin = find_origin(name)
-    for tried in searched_settings(values):
-        _bring_shape(name, origin, values["model"], typed | tried, own)
-        _bring_tokenizer(name, origin, values["tokenizer"], typed | tried)
-        _bring_length(name, origin, values["data"], typed | tried)
+    for searched in searched_settings(values, tried) if tried else [{}]:
+        _bring_shape(name, origin, values["model"], typed | searched, own)
+        _bring_tokenizer(name, origin, values["tokenizer"], typed | searched)
+        _bring_length(name, origin, values["data"], typed | searched)
     return typed | {"init_from": name}
 
 
-def searched_settings(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def searched_settings(values: Mapping[str, Any], tried: Tried) -> list[dict[str, Any]]:
     """Settings of a search in which each of its values, or end of a range, occurs; of no search the empty one alone."""
     search = values.get("search")
     if not isinstance(search, dict) or not search:
         return [{}]
-    axes = [make_axis(str(name), given) for name, given in search.items()]
-    few = {axis.name: list(axis.values or (axis.low, axis.high)) for axis in axes}
+    few = {str(name): tried(str(name), given) for name, given in search.items()}
     first = {name: of[0] for name, of in few.items()}
     return [first, *(first | {name: value} for name, of in few.items() for value in of[1:])]
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from manyheads.cli import grammar
-from manyheads.cli.grammar import Parsed
+from manyheads.cli.grammar import Parsed, is_range
 from manyheads.cli.verbs import VERBS, barred, choices, reads, schema_of, settings_of, why_unread
 from manyheads.config import RunConfig
-from manyheads.config.axes import is_range
 from manyheads.config.data import KINDS
 from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
 from manyheads.config.fields import (
@@ -50,7 +49,7 @@ class Typed:
     settings, and settings that are swept.
 
     `later` are the further values of a sweep, one dict each: [{"model.n_heads": 4}, {"model.n_heads": 8}].
-    `search` is what `tune` varies: {"optim.lr": "log:1e-4..1e-2", "model.n_heads": [2, 4]}.
+    `search` is what a search varies: {"optim.lr": "log:1e-4..1e-2", "model.n_heads": [2, 4]}.
     `swept_groups` are all presets of a swept group; `swept` are the swept settings, with what was typed where it does
     not list its values.
     """
@@ -99,7 +98,7 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
             if word in words and _is_path(word):  # such as a job of -m, whose folder has the settings that vary
                 raise ValueError(f"{word} is not a setting: {_for_word(verb, word, words)}")
             raise ValueError(_unknown(verb, key, value, list(known), _cut_text(verb, word, words, path=False)))
-        elif not (verb == "tune" and _take_search(typed, key, value)):
+        elif not (VERBS[verb].takes_several and _take_search(typed, key, value)):
             _take_setting(typed, verb, key, value, sweep)
     for key in typed.search:
         if key in typed.values:
@@ -120,7 +119,7 @@ def _named_runs(verb: str, words: Sequence[str]) -> list[str]:
 
 def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
     if not sweep:
-        remedy = "remove it" if verb == "tune" else "remove it, or add -m"
+        remedy = "remove it" if VERBS[verb].takes_several else "remove it, or add -m"
         raise ValueError(f"{word}: Hydra's own settings count only with -m: {remedy}")
     if key not in HYDRAS_OWN and not key.startswith("hydra.launcher."):
         raise ValueError(
@@ -259,7 +258,7 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
     is_text = one is not None and one.is_text
     parsed = _read_text(one, value, sweep=sweep) if one and is_text else _read(key, value, names=_holds_names(one))
     if parsed.sweep and not sweep:
-        remedy = "give one" if verb == "tune" else "give one, or add -m to run one after another"
+        remedy = "give one" if VERBS[verb].takes_several else "give one, or add -m to run one after another"
         if one is not None and isinstance(one.default, list):
             remedy = f"write {key}=[{value}]"
         raise ValueError(f"{key}={value} holds several values: {remedy}")
@@ -325,7 +324,7 @@ def hydra_value(value: Any) -> Any:
 
 
 def _take_search(typed: Typed, key: str, value: str) -> bool:
-    """Take what `tune` searches: several values, or two ends. False where it is one value, or no setting of a run."""
+    """Take what a search tries: several values, or two ends. False where it is one value, or no setting of a run."""
     known = settings(RunConfig)
     if not mapping_of(key, known) and (key not in known or known[key].is_text):
         return False

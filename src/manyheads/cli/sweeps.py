@@ -107,12 +107,11 @@ def refuse_many_devices(config: Config) -> None:
     if not isinstance(config, RunConfig):
         return
     devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
-    each = "manyheads train model.n_heads=$n"
-    refused = [
-        (nodes, config.hardware.nodes, f"start each run alone, such as `for n in 2 4; do {each} {nodes}; done`"),
-        (devices, config.hardware.devices, f"use `manyheads tune model.n_heads=2,4 {devices}`"),
-    ]
-    for word, count, remedy in refused:
+    search = next((name for name, one in VERBS.items() if one.takes_several), None)
+    for word, count in ((nodes, config.hardware.nodes), (devices, config.hardware.devices)):
+        remedy = f"start each run alone, such as `for n in 2 4; do manyheads train model.n_heads=$n {word}; done`"
+        if search and word == devices:
+            remedy = f"use `manyheads {search} model.n_heads=2,4 {word}`"
         if count != 1:
             raise ValueError(f"{word} is refused under -m, which runs on one device: {remedy}")
 

@@ -46,12 +46,6 @@ if TYPE_CHECKING:
     from manyheads.config.run import Resume as Resume
     from manyheads.config.run import Rounding as Rounding
     from manyheads.config.run import RunConfig as RunConfig
-    from manyheads.config.sweep import AblateConfig as AblateConfig
-    from manyheads.config.sweep import CurveConfig as CurveConfig
-    from manyheads.config.sweep import Equal as Equal
-    from manyheads.config.sweep import Method as Method
-    from manyheads.config.sweep import Prune as Prune
-    from manyheads.config.sweep import TuneConfig as TuneConfig
     from manyheads.config.training import Accelerator as Accelerator
     from manyheads.config.training import CheckpointConfig as CheckpointConfig
     from manyheads.config.training import GuardConfig as GuardConfig
@@ -65,7 +59,7 @@ if TYPE_CHECKING:
     from manyheads.config.training import Schedule as Schedule
     from manyheads.config.training import Strategy as Strategy
 
-FILES = ("data", "model", "training", "inference", "run", "sweep")
+FILES = ("data", "model", "training", "inference", "run")
 
 
 def __getattr__(name: str) -> Any:

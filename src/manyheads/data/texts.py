@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig, Source, Task, TuneConfig
+from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig, Source, Task
 from manyheads.config.fields import listed
 from manyheads.data.columns import find_columns
 from manyheads.data.opening import Tables, open_split, open_tables
@@ -81,7 +81,7 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     return shorten(rows, data.rows, seed=0)
 
 
-def check_rows(run: RunConfig | TuneConfig, splits: Splits) -> None:
+def check_rows(run: RunConfig, splits: Splits) -> None:
     """What settings say of classes and pairs of texts must be in the data."""
     pairs = splits.train.pairs is not None
     check_class_names(run.optim.class_weights, splits.labels)

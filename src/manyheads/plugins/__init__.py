@@ -6,4 +6,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "interpret": "manyheads.plugins.interpret",
     "judge": "manyheads.plugins.judge",
     "serving": "manyheads.plugins.serving",
+    "sweep": "manyheads.plugins.sweep",
 }

@@ -1,0 +1,258 @@
+"""The verb `tune`: a process for each setting and seed, ranked by the validation split. It trains nothing itself.
+
+The settings are a grid, draws, or Optuna's (optuna.py).
+"""
+
+import logging
+import random
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from hashlib import blake2b
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manyheads.cli.compose import preset_values
+from manyheads.cli.errors import refuse_unused
+from manyheads.cli.grammar import write
+from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
+from manyheads.config import RunConfig, Task
+from manyheads.config.facts import having, hooks, settings
+from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
+from manyheads.data.rows import Splits
+from manyheads.data.sources import read_splits
+from manyheads.data.texts import check_rows
+from manyheads.distributed.ranks import this_process
+from manyheads.distributed.signals import Stop
+from manyheads.huggingface.shapes import file_digests
+from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig
+from manyheads.plugins.sweep.journal import Journal, State, Trial, open_journal
+from manyheads.plugins.sweep.scheduler import Search
+from manyheads.runs.resume import verdict
+from manyheads.terminal import print_sheet, say, show_files, shown
+
+if TYPE_CHECKING:
+    from manyheads.plugins.sweep.optuna import Study
+    from manyheads.plugins.sweep.tables import Ranked
+
+QUOTED = re.compile(r"(['\"])(.*)\1", re.DOTALL)
+PATIENCE = 10_000  # draws in a row of settings that are known, before a range is said to hold no more
+log = logging.getLogger("manyheads.tune")
+
+
+def tune(config: TuneConfig) -> "list[Ranked]":
+    """Make the runs that the journal lacks, then print and write what all of them came to.
+
+    Returns:
+        The settings, best first.
+
+    Raises:
+        Stopped: a signal ended the search; its runs have saved, and the same words go on.
+        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
+            another search; no run that came to a figure.
+    """
+    check_search(config)
+    planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
+    splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
+    asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
+    check_rows(config.run({}), splits)
+    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
+    with begun(config, planned, folder, question(config, splits)) as queue, shown(log):
+        if queue.outcomes:
+            log.info("%d runs are in the journal already", len(queue.outcomes))
+        search, stop = Search(config, queue), Stop()
+        with stop.listening():
+            search.run(stop)
+        outcomes = queue.outcomes
+    from manyheads.plugins.sweep.tables import MOST_LINES, rank, sheet_of_search, write_results
+
+    ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric, folds=config.data.folds > 0)
+    best = ranked[0] if ranked and ranked[0].values else None
+    command = "" if best is None else final_command(asked, best)
+    files = write_results(folder, config, ranked, outcomes, command)
+    print_sheet(sheet_of_search(config, ranked, MOST_LINES))
+    show_files(folder, files)
+    if best is None:
+        raise ValueError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
+    say(f"train trial {best.trial} and judge it on the test split: {command}")
+    return ranked
+
+
+def check_search(config: TuneConfig) -> None:
+    """What is refused before the data is read.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    for refuse in hooks(config, "refuse"):
+        refuse(config, "here")
+    if config.needs_optuna and find_spec("optuna") is None:
+        asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
+        asked = f"storage={config.storage}" if config.storage else asked
+        raise ValueError(f"{asked} needs a package that is not installed: {install_extra('tune')}")
+    refuse_many_processes(config, "tune")
+    check_training(config.trainer)
+    run = config.run({})
+    for axis in config.axes():
+        refuse_unused(run, {axis.name: config.search[axis.name]}, config.search)
+
+
+def refuse_many_processes(config: TuneConfig | CurveConfig, verb: str) -> None:
+    """Refuse several processes of a search, or several runs on the devices of one."""
+    if config.jobs > 1 and config.hardware.devices != 1:
+        raise ValueError(
+            f"jobs={config.jobs} with hardware.devices={config.hardware.devices} would put several runs on the same "
+            "devices: leave one of them at 1"
+        )
+    if this_process().started_by:
+        raise ValueError(
+            f"{verb} starts its own processes, but {this_process().started_by} started several of it: start it once, "
+            "without"
+        )
+
+
+def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
+    """All settings of a grid, the last axis fastest, or draws of which none comes twice.
+
+    More draws of the same search begin with the same ones.
+
+    Raises:
+        ValueError: ranges so narrow that they hold fewer settings.
+    """
+    axes = config.axes()
+    if config.chosen is Method.grid:
+        listed = [axis.listed for axis in axes]
+        return [dict(zip(config.search, values, strict=True)) for values in product(*(one for one in listed if one))]
+    draw = random.Random(f"tune {config.seed}")  # noqa: S311 - settings, not secrets
+    made: dict[str, dict[str, Any]] = {}
+    n_trials, finite, in_vain = config.n_trials, config.size is not None, 0
+    while len(made) < n_trials:  # of a finite space no more are asked than there are
+        setting = {axis.name: axis.draw(draw) for axis in axes}
+        in_vain = 0 if repr(setting) not in made else in_vain + 1
+        made.setdefault(repr(setting), setting)
+        if in_vain >= PATIENCE and not finite:
+            raise ValueError(_too_narrow(config, len(made)))
+    return list(made.values())
+
+
+def _too_narrow(config: TuneConfig, n_found: int) -> str:
+    ranges = " ".join(f"{axis.name}={config.search[axis.name]}" for axis in config.axes() if axis.listed is None)
+    return (
+        f"{ranges}: only {n_found} different settings were found for {config.n_trials} trials, as numbers are drawn "
+        f"with few digits: add trials={n_found}, or search a wider range"
+    )
+
+
+def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
+    """What a folder's search must have in common with the one that goes on in it, versions included."""
+    asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
+    also = blake2b(digest_size=16)
+    for file in (file for path in config.pretrain.also for file in _files(Path(path).expanduser())):
+        also.update(blake2b(file.read_bytes()).digest())
+    asked |= {"minutes": config.minutes, "pretrain.also": also.hexdigest() if config.pretrain.also else ""}
+    return asked | shared_question(config, splits)
+
+
+def shared_question(config: TuneConfig | CurveConfig, splits: Splits) -> dict[str, Any]:
+    """The part of it that all runs share."""
+    run = config.run({})
+    decisive = {
+        name: value
+        for name, value in plain_settings(run).items()
+        if name not in ("hardware.threads", "seed") and verdict(name) != "free"
+    }
+    asked: dict[str, Any] = {name: version(name) for name in ("manyheads", "torch")}
+    asked |= {"seed": config.seed, "data": splits.digests(), "files": file_digests(run), "test": run.test}
+    return asked | decisive
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
+def seeds_of(config: TuneConfig) -> range:
+    return range(config.seed, config.seed + config.n_runs)
+
+
+@contextmanager
+def begun(
+    config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, asked: dict[str, Any]
+) -> "Iterator[Journal | Study]":
+    """The queue of a search: which run is next, and those that have ended. Of settings known beforehand all are run
+    with the first seed before any with the next, so that a stop leaves whole tables."""
+    seeds = seeds_of(config)
+    if config.storage:
+        from manyheads.plugins.sweep.shared import join_search
+
+        with join_search(config, planned, seeds, folder, asked) as shared:
+            yield shared
+        return
+    with open_journal(folder, asked) as journal:
+        if planned is None or config.needs_optuna:
+            from manyheads.plugins.sweep.optuna import LocalStudy
+
+            yield LocalStudy(config, planned, seeds, journal)
+        else:
+            journal.trials = (Trial(number, seed, one) for seed in seeds for number, one in enumerate(planned, start=1))
+            yield journal
+
+
+def final_command(config: TuneConfig, best: "Ranked") -> str:
+    """What trains a setting with the first seed, as `train` does, and reads the test split. A run that its minutes
+    ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
+    run = config.run(best.setting)
+    run.test = run.linear = True
+    run.data.folds = 0
+    first = best.runs[0]
+    if first.state is State.late:
+        run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})
+        if config.budget:  # which no limit of epochs, rows or classes cut short
+            run = replace(run, optim=replace(run.optim, **dict.fromkeys(BY_DATA, 0)))
+            run.trainer["max_epochs"] = -1
+    return shlex.join(["manyheads", "train", *as_words(run)])
+
+
+def _folder_name(config: TuneConfig) -> str:
+    return re.sub(r"[^\w-]+", "-", "-".join(["tune", *(name.rpartition(".")[2] for name in config.search)]))
+
+
+def as_words(run: RunConfig) -> list[str]:
+    """`key=value` of every setting that is not as usual and that something reads, in the order of declaration, as
+    somebody would type them for Hydra's grammar."""
+    plain, usual = plain_settings(run), _usual_settings(run)
+    texts = {name for name, one in settings(RunConfig).items() if one.is_text}
+    as_typed = having(RunConfig, verbatim=True)
+    if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
+        usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
+    words = []
+    for name, value in plain.items():
+        if value == usual.get(name, ...) or not _is_read(run, name, value):
+            continue
+        is_plain = name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value))
+        words.append(f"{name}={value if is_plain else write(value)}")
+    return words
+
+
+def _usual_settings(run: RunConfig) -> dict[str, Any]:
+    """What such a run has by default, by dotted name, presets included. What weights decide is left out."""
+    presets = preset_values("train", {"task": run.task.name} | (PRESETS if run.init_from else {}))
+    usual = by_name(RunConfig, presets) | {"task": Task.classify.name}  # another is typed, which chooses the preset
+    if not run.init_from:
+        return usual
+    decided = {"data.max_length", *having(RunConfig, weights="default"), *having(RunConfig, weights="free")}
+    return {name: value for name, value in usual.items() if name not in decided}
+
+
+def _is_read(run: RunConfig, name: str, value: Any) -> bool:
+    if name in LIMITS and run.budget:
+        return False
+    try:
+        refuse_unused(run, {name: value})
+    except ValueError:
+        return False
+    return True
