@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import manyheads.plugin as plugin
 from manyheads.cli.compose import compose
 from manyheads.cli.errors import user_sentence
-from manyheads.config import AblateConfig, ModelConfig, RunConfig
+from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.blocks import NUMBERS
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, MultiHeadAttention, assemble, attend
@@ -135,18 +135,6 @@ def test_own_choices_and_options_are_typed_recorded_and_compared(tmp_path):
     plugin.unregister("my_parts")
     with pytest.raises(ValueError, match="which was not given"):
         read_run(tmp_path)
-
-
-def test_own_choices_and_options_are_compared_and_searched():
-    found = compose("ablate", ["vary=model.score", "values=[scaled_dot,bilinear]"])
-    assert isinstance(found, AblateConfig)
-    assert [found.run(one).model.score for one in found.variants()] == ["scaled_dot", "bilinear"]
-    varied = ["vary=model.pooling_options.skip", "values=[0,2]", "model.pooling=last"]
-    found = compose("ablate", varied)
-    assert isinstance(found, AblateConfig)
-    assert [found.run(one).model.pooling_options["skip"] for one in found.variants()] == [0, 2]
-    tuned: Any = compose("tune", ["model.pooling=last", "model.pooling_options.skip=0,2"])
-    assert tuned.search == {"model.pooling_options.skip": [0, 2]}
 
 
 def test_an_option_that_has_no_default_is_asked_for():

@@ -1,0 +1,6 @@
+"""The tables of docs/ablations.md are made by a script of benchmarks/."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
