@@ -25,7 +25,7 @@ from machine import machine
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split
 from manyheads.evaluation.intervals import Z, plain, share_interval
@@ -67,7 +67,7 @@ class Known:
             words = [f"data.path={data}", f"output={run}", "trainer.max_epochs=3"]
             subprocess.run([sys.executable, "-m", "manyheads", "train", *words], check=True, stdout=subprocess.DEVNULL)
         self.classifier = load(run, TextClassifier)
-        columns = DataConfig(source=Source.files, path=str(data))
+        columns = DataConfig(source="files", path=str(data))
         train, held = (read_split(columns, one, self.classifier.labels) for one in ("train", "validation"))
         self.outliers: Outliers = fit_outliers(self.classifier, train, held)
         step = max(1, len(train) // 5_000)

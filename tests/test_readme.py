@@ -22,7 +22,7 @@ from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.main import top_help
 from manyheads.cli.verbs import VERBS, settings_of
-from manyheads.config import Accelerator, Resume, RunConfig, Source
+from manyheads.config import Accelerator, Resume, RunConfig
 from manyheads.config.facts import hooks
 from manyheads.config.fields import choices_of
 
@@ -306,7 +306,7 @@ def with_few_steps(verb, words):
     """The words of a training of seconds; None where this machine lacks what they ask for."""
     asked = composed(verb, words) if "-m" not in words else None
     hardware = getattr(asked, "hardware", None)
-    if asked and asked.data.source is Source.hub and not asked.data.path:
+    if asked and asked.data.source == "hub" and not asked.data.path:
         return None
     several = hardware and hardware.devices != 1 and hardware.accelerator is not Accelerator.cpu
     if hardware and (several or hardware.accelerator is Accelerator.gpu or hardware.nodes > 1):
@@ -341,7 +341,7 @@ def run_training(command, words, home, capsys):
         return
     config = composed("train", words)
     hardware = config.hardware
-    if config.data.source is Source.hub and not config.data.path:
+    if config.data.source == "hub" and not config.data.path:
         assert cli.main(["train", *words]) == 2
         assert capsys.readouterr().err == (
             f"data.hub={config.data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "

@@ -167,4 +167,13 @@ BLOCKS = (  # docs/extending.md says what the facts of each kind mean
     block("pooling", "attention", "classifier:AttentionPooling", flops=4),
 )
 
-PLUGIN = Plugin("core", verbs=VERBS, parts=BLOCKS)
+SOURCES = (  # of data.source: called with the settings of data, they give splits by name
+    Part("source", "demo", "manyheads.data.demo:demo"),
+    Part("source", "dates", "manyheads.data.demo:dates"),
+    Part("source", "files", "manyheads.data.opening:nothing"),  # data.path names them
+    Part("source", "hub", "manyheads.data.arrow:open_hub"),
+    Part("source", "run", "manyheads.data.opening:nothing"),  # the data of a finished run, which evaluate reads
+    Part("source", "memory", "manyheads.data.opening:nothing"),  # rows that were given in Python
+)
+
+PLUGIN = Plugin("core", verbs=VERBS, parts=(*BLOCKS, *SOURCES))

@@ -8,7 +8,7 @@ import yaml
 
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose, shown
-from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig, Source, Task
+from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig, Task
 from manyheads.config.fields import to_plain
 from manyheads.runs.config_file import save_run
 
@@ -126,9 +126,9 @@ def test_folds_have_the_limits_that_were_typed_for_them(tmp_path):
 def test_other_data_and_presets_may_be_typed_with_it(folder):
     words = [f"again={folder}"]
     other = compose("train", [*words, "data.path=x.csv"])
-    assert (other.data.source, other.data.rows, other.model.n_heads) == (Source.files, 50, 3)
+    assert (other.data.source, other.data.rows, other.model.n_heads) == ("files", 50, 3)
     hub = compose("train", [*words, "data.hub=imdb"])
-    assert (hub.data.source, hub.data.path, hub.data.rows) == (Source.hub, "", 50)
+    assert (hub.data.source, hub.data.path, hub.data.rows) == ("hub", "", 50)
     small = compose("train", [*words, "model=mini", "hardware=cpu", "optim.lr=0.5"])
     assert (small.model, small.optim.lr, small.data.rows) == (compose("train", ["model=mini"]).model, 0.5, 50)
     assert small.hardware.accelerator.name == "cpu"

@@ -13,7 +13,7 @@ import pytest
 from manyheads import train
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config import RunConfig, Source
+from manyheads.config import RunConfig
 from manyheads.config.facts import settings
 
 OWN = (
@@ -254,9 +254,9 @@ def test_named_data_takes_the_settings_of_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = ["data.rows=5", "data.text=review"]
     assert compose("evaluate", ["run=x", "data.path=y.csv", *rows]).data.rows == 5
-    assert compose("evaluate", ["run=x", "data.hub=imdb", *rows]).data.source is Source.hub
-    assert compose("evaluate", ["run=x", "data=demo", *rows]).data.source is Source.demo
-    assert compose("evaluate", ["run=x", "data.source=run"]).data.source is Source.run
+    assert compose("evaluate", ["run=x", "data.hub=imdb", *rows]).data.source == "hub"
+    assert compose("evaluate", ["run=x", "data=demo", *rows]).data.source == "demo"
+    assert compose("evaluate", ["run=x", "data.source=run"]).data.source == "run"
     assert compose("evaluate", ["run=x", "batch.tokens=99"]).batch.tokens == 99
     assert compose("train", ["data.rows=5", "output="]).data.rows == 5
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.data.columns import Columns, class_names, find_columns, require_columns
 from manyheads.data.rows import Table, label_cells, natural_order
 
@@ -96,7 +96,7 @@ def test_typed_names_win_over_ours_in_a_users_file():
 
 
 def test_a_presets_local_copy_may_use_our_names_or_the_hubs():
-    preset = DataConfig(source=Source.hub, hub="glue", path="x", text="sentence1", text_pair="sentence2", label="gold")
+    preset = DataConfig(source="hub", hub="glue", path="x", text="sentence1", text_pair="sentence2", label="gold")
     assert find_columns(table_of("text", "text_pair", "label"), preset) == Columns("text", "text_pair", "label")
     assert find_columns(table_of("sentence1", "sentence2", "gold"), preset) == Columns("sentence1", "sentence2", "gold")
 

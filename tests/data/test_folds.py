@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import deal_folds, shorten
@@ -85,7 +85,7 @@ def place(tmp_path):
 
 
 def data_of(place, **more):
-    return DataConfig(source=Source.files, path=str(place / "rows.csv"), cache=str(place / "cache"), **more)
+    return DataConfig(source="files", path=str(place / "rows.csv"), cache=str(place / "cache"), **more)
 
 
 def test_each_row_is_judged_once_and_never_by_a_model_that_learnt_from_it(place):

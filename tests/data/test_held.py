@@ -61,6 +61,30 @@ def test_a_missing_cell_is_a_mistake_of_its_row():
         TextData.from_rows(frame)
 
 
+def test_rows_of_a_source_of_ones_own(tmp_path):
+    """A part of kind `source` gives splits; what names no source is refused."""
+    import manyheads.plugin as plugin
+
+    def mine(data):
+        return {"train": ROWS, "test": ROWS[:6]}
+
+    plugin.register(plugin.Plugin("mine", parts=[plugin.Part("source", "mine", mine)]))
+    try:
+        data = TextData.from_run(compose("train", ["data.source=mine", f"data.cache={tmp_path}"]))
+        assert data.splits is not None
+        assert [len(data.tokens[name]) for name in ("train", "validation", "test")] == [54, 6, 6]
+    finally:
+        plugin.unregister("mine")
+    with pytest.raises(ValueError, match=r"data.source=mine is not a choice: choose demo"):
+        compose("train", ["data.source=mine"])
+
+
+def test_a_run_of_rows_that_were_given_says_so_when_they_are_asked_for():
+    run = compose("train", ["data.source=memory"])
+    with pytest.raises(ValueError, match=r"data=memory are rows that were given in Python.*data.path="):
+        TextData.from_run(run)
+
+
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [

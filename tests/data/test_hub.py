@@ -10,7 +10,7 @@ from dataclasses import replace
 import datasets
 import pytest
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.data import arrow as hub
 from manyheads.data.sources import read_split, read_splits
 
@@ -27,7 +27,7 @@ def split(n_rows: int, mark: str) -> datasets.Dataset:
 
 
 def config(**settings) -> DataConfig:
-    return DataConfig(source=Source.hub, hub="no/such", text="sentence", **settings)
+    return DataConfig(source="hub", hub="no/such", text="sentence", **settings)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_hub_splits_are_read_by_name(asked):
 def test_splits_that_are_not_read_are_named_whoever_reads_them(reader, asked, monkeypatch, tmp_path):
     names = ["train", "validation_matched", "validation_mismatched", "test_matched"]
     loaded = datasets.DatasetDict({name: split(40, name) for name in names})
-    data = DataConfig(source=Source.files, path=str(tmp_path / "mine"), text="sentence")
+    data = DataConfig(source="files", path=str(tmp_path / "mine"), text="sentence")
     if reader == "hub":
         data = config()
         monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: loaded)
@@ -134,8 +134,8 @@ def test_what_the_hub_refuses_is_one_sentence(monkeypatch, problem):
 
 def test_without_a_network_it_says_so_at_once(tmp_path):
     code = (
-        "from manyheads.config import DataConfig, Source; from manyheads.data.sources import read_splits; import sys\n"
-        "try: read_splits(DataConfig(source=Source.hub, hub='no/such'), 0)\n"
+        "from manyheads.config import DataConfig; from manyheads.data.sources import read_splits; import sys\n"
+        "try: read_splits(DataConfig(source='hub', hub='no/such'), 0)\n"
         "except ValueError as problem: print(problem, 'datasets' in sys.modules)"
     )
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}

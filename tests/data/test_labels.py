@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.config import DataConfig, MergeLabels, OnBadRow, Source
+from manyheads.config import DataConfig, MergeLabels, OnBadRow
 from manyheads.data.rows import Known, composed, joined, label_names, parted, spelled
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.texts import check_class_names
@@ -47,7 +47,7 @@ def written(folder, kind, cells, column="label"):
 
 
 def read(path, **more):
-    return read_splits(DataConfig(source=Source.files, path=str(path), **more), 0)
+    return read_splits(DataConfig(source="files", path=str(path), **more), 0)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -147,7 +147,7 @@ def test_other_splits_and_judged_rows_are_of_the_classes_that_are_known(tmp_path
     first = splits.labels.index(spelled(learnt[0]) if splits.labels[0] != "0" else learnt[0][:1])
     expected = [first, 1 - first] * 20
     assert [*splits.validation.labels] == expected
-    data = DataConfig(source=Source.files, path=str(tmp_path / "validation.csv"))
+    data = DataConfig(source="files", path=str(tmp_path / "validation.csv"))
     for labels in (splits.labels, learnt):  # as an earlier version called them
         rows = read_split(data, "validation", labels)
         assert [labels[one] for one in rows.labels] == [labels[labels.index(labels[one])] for one in rows.labels]
@@ -166,7 +166,7 @@ def test_names_that_differ_by_case_are_noted_and_joined_where_that_is_asked(tmp_
     merged = read(path, merge_labels=MergeLabels.case)
     assert merged.labels == ["Card", "STRASSE", "cash"]
     assert merged.notes[0] == "rows.csv: data.merge_labels=case joins Card (60), card (12); STRASSE (5), Straße (5)"
-    data = DataConfig(source=Source.files, path=str(path), merge_labels=MergeLabels.case)
+    data = DataConfig(source="files", path=str(path), merge_labels=MergeLabels.case)
     assert np.bincount(read_split(data, "train", merged.labels).labels).tolist() == [72, 10, 40]
     lists = [["Card", "card"], ["card", "cash"], []] * 20
     sets = read(written(tmp_path, "jsonl", lists, "labels"), merge_labels=MergeLabels.case).train.sets
@@ -184,7 +184,7 @@ def test_numbers_written_in_two_ways_are_noted(tmp_path, write):
 def test_a_split_without_a_usable_row_says_why(tmp_path, write, two_classes, complaint):
     write(tmp_path / "train.csv", two_classes(20))
     write(tmp_path / "test.csv", [("one", "maybe"), ("two", "perhaps")])
-    data = DataConfig(source=Source.files, path=str(tmp_path), on_bad_row=OnBadRow["drop"])
+    data = DataConfig(source="files", path=str(tmp_path), on_bad_row=OnBadRow["drop"])
     assert complaint(data) == (
         "test.csv has no usable row, but a split needs at least one: 2 of 2 are left out by data.on_bad_row=drop "
         "(first: row 2: the label 'maybe' has no row in the training split)"

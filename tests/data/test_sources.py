@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from manyheads.config import DataConfig, OnBadRow, Source, Task
+from manyheads.config import DataConfig, OnBadRow, Task
 from manyheads.data.sources import read_split, read_splits
 
 
@@ -263,7 +263,7 @@ def test_one_split_is_read_for_a_model(tmp_path, write, two_classes):
 def test_a_preset_reads_a_local_copy(tmp_path, write, two_classes):
     write(tmp_path / "train.csv", two_classes(40))
     write(tmp_path / "validation.csv", two_classes(4, "v"))
-    preset = {"source": Source.hub, "hub": "stanfordnlp/sst2", "text": "sentence", "validation_split": ""}
+    preset = {"source": "hub", "hub": "stanfordnlp/sst2", "text": "sentence", "validation_split": ""}
     data = DataConfig(path=str(tmp_path), test_split="validation", **preset)
     splits = read_splits(data, 0)
     assert splits.test is not None

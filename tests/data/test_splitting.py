@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import _shuffled_by_numpy, carve, shorten, shuffled
@@ -92,7 +92,7 @@ def test_the_seed_of_the_split_wins_over_that_of_the_run(tmp_path):
     path.write_text("text,label\n" + "".join(f"row {n},{'ab'[n % 2]}\n" for n in range(60)))
 
     def validation(seed, split_seed):
-        data = DataConfig(source=Source.files, path=str(path), split_seed=split_seed)
+        data = DataConfig(source="files", path=str(path), split_seed=split_seed)
         return read_splits(data, seed).validation.texts
 
     assert validation(5, 3) == validation(3, None) == validation(3, 3)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from manyheads.cli.compose import compose
-from manyheads.config import DataConfig, OnBadRow, RunConfig, Source
+from manyheads.config import DataConfig, OnBadRow, RunConfig
 from manyheads.data import arrow, cache, column
 from manyheads.data.cache import prepare_tokens
 from manyheads.data.sources import read_splits
@@ -41,7 +41,7 @@ def hub(tmp_path, monkeypatch):
             for shard in range(3):
                 part = split.shard(3, shard, contiguous=True)
                 part.to_parquet(tmp_path / "mine" / f"{name}-0000{shard}-of-00003.parquet")
-        return DataConfig(source=Source.hub, hub="mine", streaming=True, on_bad_row=OnBadRow.drop)
+        return DataConfig(source="hub", hub="mine", streaming=True, on_bad_row=OnBadRow.drop)
 
     (tmp_path / "mine").mkdir()
     return write
@@ -168,7 +168,7 @@ def test_a_stream_goes_forwards_in_one_pass(monkeypatch):
             "data.streaming=true streams datasets of the Hub and of save_to_disk: name one by data.hub= or data.path=",
         ),
         (
-            {"source": Source.files, "path": "a.csv"},
+            {"source": "files", "path": "a.csv"},
             "data.streaming=true streams datasets of the Hub and of save_to_disk, but data.path=a.csv is neither: "
             "remove it, as large files are read where they are",
         ),

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.data.sources import read_splits
 from manyheads.data.texts import read_texts
 
@@ -25,7 +25,7 @@ def write(path, rows, header=("text", "label")):
 @pytest.fixture
 def labelled(tmp_path):
     rows = [(f"text {at}", "ab"[at % 2]) for at in range(60)]
-    return DataConfig(source=Source.files, path=str(write(tmp_path / "one.csv", rows)))
+    return DataConfig(source="files", path=str(write(tmp_path / "one.csv", rows)))
 
 
 def test_the_rows_are_those_that_training_would_learn_from_and_validate_on(labelled):
@@ -51,7 +51,7 @@ def test_texts_that_a_run_is_judged_on_are_never_learnt_from(labelled, tmp_path)
 
 def test_a_file_without_labels_and_one_whose_labels_are_not_read(labelled, tmp_path):
     bare = DataConfig(
-        source=Source.files, path=str(write(tmp_path / "bare.csv", [(f"t{at}",) for at in range(20)], ["text"]))
+        source="files", path=str(write(tmp_path / "bare.csv", [(f"t{at}",) for at in range(20)], ["text"]))
     )
     splits = read_texts(bare, 0, [])
     assert (len(splits.train), len(splits.validation)) == (18, 2)
@@ -63,7 +63,7 @@ def test_a_file_without_labels_and_one_whose_labels_are_not_read(labelled, tmp_p
 def test_lines_of_a_text_file_are_texts(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("one\n\n two \r\nthree\u2028still three\n" + "".join(f"line {at}\n" for at in range(20)))
-    splits = read_texts(DataConfig(source=Source.files, path=str(path)), 0, [])
+    splits = read_texts(DataConfig(source="files", path=str(path)), 0, [])
     texts = {*splits.train.texts, *splits.validation.texts}
     assert {"one", " two ", "three\u2028still three"} <= texts
     assert len(texts) == 23
@@ -80,7 +80,7 @@ def test_further_texts_of_a_folder_are_those_of_its_training_split(labelled, tmp
 
 def test_pairs_stay_pairs_and_take_further_pairs_but_no_single_texts(tmp_path):
     rows = [(f"a{at}", f"b{at}", "xy"[at % 2]) for at in range(40)]
-    data = DataConfig(source=Source.files, path=str(write(tmp_path / "p.csv", rows, ["text", "text_pair", "label"])))
+    data = DataConfig(source="files", path=str(write(tmp_path / "p.csv", rows, ["text", "text_pair", "label"])))
     alone = read_texts(data, 0, [])
     judged = alone.validation.contents()[0]
     more = str(write(tmp_path / "more.csv", [("c", "d"), judged], ["text", "text_pair"]))
@@ -104,7 +104,7 @@ def test_labels_that_nothing_can_be_trained_on_are_left_unread_if_asked(column, 
     path = write(
         tmp_path / "one.csv", [(f"t{at}", "a" if column == "label" else "") for at in range(20)], ("text", column)
     )
-    data = DataConfig(source=Source.files, path=str(path))
+    data = DataConfig(source="files", path=str(path))
     with pytest.raises(ValueError, match=r"; or read the texts without their labels by data.label=$"):
         read_texts(data, 0, [])
     data.label = ""
@@ -114,14 +114,14 @@ def test_labels_that_nothing_can_be_trained_on_are_left_unread_if_asked(column, 
 def test_a_text_that_is_missing_is_no_matter_of_labels(tmp_path):
     path = write(tmp_path / "labels.csv", [(f"t{at}" if at else "", "ab"[at % 2]) for at in range(20)])
     with pytest.raises(ValueError, match=r"labels\.csv, row 2: the text is empty") as caught:
-        read_texts(DataConfig(source=Source.files, path=str(path)), 0, [])
+        read_texts(DataConfig(source="files", path=str(path)), 0, [])
     assert "without their labels" not in str(caught.value)
 
 
 def test_files_that_are_not_read_are_told_without_labels_too(tmp_path):
     for name in ("train", "valid_data"):
         write(tmp_path / f"{name}.csv", [(f"{name} {at}",) for at in range(20)], ["text"])
-    data = DataConfig(source=Source.files, path=str(tmp_path))
+    data = DataConfig(source="files", path=str(tmp_path))
     assert read_texts(data, 0, []).notes[0] == (
         "not read, as its name is that of no split: valid_data.csv; name it by data.validation_split=valid_data"
     )

@@ -23,7 +23,6 @@ from manyheads.config import (
     PredictConfig,
     Predictions,
     RunConfig,
-    Source,
     run_data,
 )
 from manyheads.data.rows import Rows
@@ -53,7 +52,7 @@ def run(tmp_path: Path, model_folder: Path) -> Path:
         with (data / f"{split}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *rows])
     shutil.copytree(model_folder / "model", tmp_path / "run" / "model")
-    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(data))), tmp_path / "run" / "config.yaml")
+    save_run(RunConfig(data=DataConfig(source="files", path=str(data))), tmp_path / "run" / "config.yaml")
     return tmp_path / "run"
 
 
@@ -101,7 +100,7 @@ def test_answers_are_found_again_in_the_file_and_keep_its_columns(run: Path, tmp
     lines[7] = ""
     lines[9] = "k8,,bad,no text,,"
     (tmp_path / "one.csv").write_text("\n".join(lines) + "\n")
-    data = DataConfig(source=Source.files, path=str(tmp_path / "one.csv"), on_bad_row=OnBadRow.drop)
+    data = DataConfig(source="files", path=str(tmp_path / "one.csv"), on_bad_row=OnBadRow.drop)
     save_run(RunConfig(data=data), run / "config.yaml")
     for more, n_rows, folder in (
         ({}, 6, "one-test"),
@@ -152,7 +151,7 @@ def test_the_linear_model_of_training_is_judged_on_named_data(run: Path, tmp_pat
 def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: Path, capsys) -> None:
     """Of the run's own splits, and of a file that turns out to hold the same rows."""
     fit_baseline(run)
-    splits = read_splits(DataConfig(source=Source.files, path=str(tmp_path / "films")), 0)
+    splits = read_splits(DataConfig(source="files", path=str(tmp_path / "films")), 0)
     digests = {name: rows.digest(LABELS) for name, rows in splits.by_name().items()}
     written = {"digests": digests, "most_frequent": "so-so"}
     (run / "summary.json").write_text(json.dumps(written))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, Source, run_data
+from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, run_data
 from manyheads.config.data import data_name
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Path:
     for split in ("train", "validation", "test"):
         written(tmp_path / "data" / f"{split}.csv", rows_of(split))
     (tmp_path / "run").mkdir()
-    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(tmp_path / "data"))), tmp_path / "run/config.yaml")
+    save_run(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "data"))), tmp_path / "run/config.yaml")
     return tmp_path / "run"
 
 
@@ -82,7 +82,7 @@ def test_rows_that_were_learnt_from_are_never_judged_as_the_runs_own_test(tmp_pa
     """Of a file that has grown other rows are carved out."""
     path, home = written(tmp_path / "all.csv", rows_of("any", 60)), tmp_path / "run"
     home.mkdir()
-    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(path))), home / "config.yaml")
+    save_run(RunConfig(data=DataConfig(source="files", path=str(path))), home / "config.yaml")
     digests_of(home)
     config = EvaluateConfig(run=str(home))
     n_rows = len(find_data(config, home, settings(), LABELS).rows)
@@ -266,7 +266,7 @@ def test_labels_that_do_not_match_are_listed(tmp_path: Path) -> None:
     ("data", "name"),
     [
         (DataConfig(), "demo"),
-        (DataConfig(source=Source.hub, hub="stanfordnlp/imdb"), "imdb"),
+        (DataConfig(source="hub", hub="stanfordnlp/imdb"), "imdb"),
         (run_data(path="/x/reviews v2.csv.gz"), "reviews-v2"),
         (run_data(path="/x/emotion/test.csv"), "emotion-test"),
         (run_data(path="/x/../??"), "data"),
@@ -278,6 +278,6 @@ def test_data_has_a_name_fit_for_a_folder(data: DataConfig, name: str) -> None:
 
 
 def test_a_preset_names_its_own_columns() -> None:
-    typed = DataConfig(source=Source.hub, hub="glue", text="sentence", text_pair="other")
+    typed = DataConfig(source="hub", hub="glue", text="sentence", text_pair="other")
     assert with_columns(typed, Columns(text="review"), pairs=True) == typed
     assert with_columns(typed, Columns(text="review"), pairs=False).text_pair == ""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.config.data import data_name
 from manyheads.runs.folder import refuse_links, within
 
@@ -23,8 +23,8 @@ ANY = st.sampled_from(NAMES) | st.text(max_size=400) | st.text(alphabet="./~\\\0
 @example("." * 300)
 def test_the_name_of_an_evaluation_is_one_short_name(name: str) -> None:
     for data in (
-        DataConfig(source=Source.files, path=f"/{name}"),
-        DataConfig(source=Source.files, path=f"/no/{name}.csv"),
+        DataConfig(source="files", path=f"/{name}"),
+        DataConfig(source="files", path=f"/no/{name}.csv"),
     ):
         if "\0" in data.path or any(len(part.encode(errors="replace")) > 255 for part in Path(data.path).parts):
             continue  # refused by the settings, or by the disk

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import manyheads
 from manyheads import plugin
-from manyheads.config import DataConfig, ModelConfig, PairKind, Segments, Source
+from manyheads.config import DataConfig, ModelConfig, PairKind, Segments
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.layout import Packed, Padded
@@ -215,7 +215,7 @@ def test_padding_and_truncation_do_not_travel(tmp_path: Path, ship_model: Any, m
 
 
 def test_columns_travel(tmp_path: Path, ship_model: Any) -> None:
-    data = DataConfig(source=Source.hub, hub="glue", text="sentence", label="class", max_length=9)
+    data = DataConfig(source="hub", hub="glue", text="sentence", label="class", max_length=9)
     opened = load(ship_model(tmp_path / "model", data=data))
     assert (opened.settings.columns.text, opened.settings.columns.label, opened.settings.columns.preset) == (
         "sentence",

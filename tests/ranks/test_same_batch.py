@@ -41,7 +41,6 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
         OptimConfig,
         Precision,
         RunConfig,
-        Source,
     )
     from manyheads.distributed.launch import settled_hardware
     from manyheads.nn import assemble
@@ -53,7 +52,7 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
     torch.manual_seed(0)
     run = RunConfig(
         task=Task[task],
-        data=DataConfig(source=Source.dates if task == "seq2seq" else Source.demo),
+        data=DataConfig(source="dates" if task == "seq2seq" else "demo"),
         batch=batch,
         model=ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=32, dropout=0.0, dropout_tokens=0.0),
         optim=OptimConfig(lr=3e-3, average=0),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from manyheads.cli.main import main
-from manyheads.config import DataConfig, ModelConfig, RunConfig, Source
+from manyheads.config import DataConfig, ModelConfig, RunConfig
 from manyheads.config.required import COMPARED, conditions_of
 from manyheads.runs import report as module
 from manyheads.runs.config_file import save_run
@@ -86,7 +86,7 @@ def evaluated(run: Path, name: str = "new-reviews-all", accuracy: float = 0.75) 
 
 
 def wide(n_heads: int, path: str = "") -> RunConfig:
-    data = DataConfig(source=Source.files, path=path) if path else DataConfig()
+    data = DataConfig(source="files", path=path) if path else DataConfig()
     return RunConfig(model=ModelConfig(n_heads=n_heads), data=data)
 
 

@@ -28,7 +28,6 @@ from manyheads.config import (
     Nonfinite,
     RunConfig,
     Schedule,
-    Source,
     Task,
 )
 from manyheads.config.facts import Setting, having, hooks, settings
@@ -161,7 +160,7 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
 def _why_unread(config: Config, one: Setting, value: Any) -> str:
     """Why nothing would read a setting, and what to do; empty where something does."""
     facts, data = one.facts, getattr(config, "data", None)
-    reads_own = isinstance(data, DataConfig) and data.source is Source.run and not data.path
+    reads_own = isinstance(data, DataConfig) and data.source == "run" and not data.path
     if reads_own and one.name.startswith("data.") and one.name != "data.source":
         return (
             "here, where evaluate reads the run's own data as training read it: name other data by data.path=, "
@@ -172,9 +171,9 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
             return f"with data.long={data.long.name}: add data.long=windows, or remove it"
         if facts.needs == "hub" and value and data.path:
             return f"with data.path={data.path}, which is read instead of the Hugging Face hub: remove one of them"
-        if facts.needs == "hub" and value and data.source is not Source.hub:
+        if facts.needs == "hub" and value and data.source != "hub":
             return (
-                f"here, where data={data.source.name} is read: name a dataset of the Hugging Face hub by data.hub=, or "
+                f"here, where data={data.source} is read: name a dataset of the Hugging Face hub by data.hub=, or "
                 "remove it"
             )
         if facts.needs == "folds" and not data.folds:

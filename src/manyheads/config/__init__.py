@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from manyheads.config.data import Long as Long
     from manyheads.config.data import MergeLabels as MergeLabels
     from manyheads.config.data import OnBadRow as OnBadRow
-    from manyheads.config.data import Source as Source
     from manyheads.config.data import TokenizerConfig as TokenizerConfig
     from manyheads.config.data import TokenizerKind as TokenizerKind
     from manyheads.config.inference import EvaluateConfig as EvaluateConfig

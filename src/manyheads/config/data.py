@@ -18,14 +18,6 @@ HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
 HUB_MODEL = re.compile(rf"(?P<id>{HUB_ID.pattern})(@(?P<revision>\w[\w./-]{{0,200}}))?")
 
 
-class Source(Enum):
-    demo = "demo"
-    dates = "dates"
-    files = "files"
-    hub = "hub"
-    run = "run"  # the data a run was trained on; `evaluate` only
-
-
 OnBadRow = Enum("OnBadRow", {"raise": "raise", "drop": "drop"})  # a call, because `raise` is a keyword
 
 
@@ -59,7 +51,7 @@ CUT = Cutting()  # at its end
 class DataConfig:
     """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
 
-    source: Source = setting(Source.demo, "demo sentences, dates, local files, or a Hugging Face dataset")
+    source: str = setting("demo", "where texts and labels come from", part="source")
     path: str = setting(
         "",
         "file or folder: csv, tsv, jsonl, parquet (also compressed) or a save_to_disk folder",
@@ -144,7 +136,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         require(
-            self.source is not Source.hub or bool(self.hub or self.path),
+            self.source != "hub" or bool(self.hub or self.path),
             "data.hub is empty, but data=hub reads a Hugging Face dataset: name one, for example data.hub=imdb, "
             "or give local files by data.path=<file or folder>",
         )
@@ -154,11 +146,11 @@ class DataConfig:
             "data.path=<file or folder>",
         )
         require(
-            not self.streaming or bool(self.hub or self.path) or self.source is Source.run,
+            not self.streaming or bool(self.hub or self.path) or self.source == "run",
             "data.streaming=true streams datasets of the Hub and of save_to_disk: name one by data.hub= or data.path=",
         )
         require(
-            self.source is not Source.files or bool(self.path),
+            self.source != "files" or bool(self.path),
             "data.path is empty, but data=files reads local files: add data.path=<file or folder>",
         )
         require(
@@ -223,7 +215,7 @@ def stem_of(path: Path) -> str:
 
 def data_name(data: DataConfig) -> str:
     """What a reader calls the data: the name of its file, folder or hub dataset, fit for a folder's name."""
-    name = data.hub.rsplit("/", 1)[-1] or data.source.name
+    name = data.hub.rsplit("/", 1)[-1] or data.source
     if data.path:
         path, is_folder = Path(os.path.expanduser(data.path)), os.path.isdir(os.path.expanduser(data.path))
         name = path.name if is_folder else stem_of(path)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from manyheads.config.data import DataConfig, Source
+from manyheads.config.data import DataConfig
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
 from manyheads.config.model import GenerateConfig
@@ -41,7 +41,7 @@ def finished_run(what: str) -> Any:
 
 def run_data(**named: Any) -> DataConfig:
     """The data a run was trained on, or what is `named`; columns that are not are those of the run."""
-    of_run = {"source": Source.run, "text": "", "text_pair": "", "label": "", "target": ""}
+    of_run = {"source": "run", "text": "", "text_pair": "", "label": "", "target": ""}
     return DataConfig(**(of_run | named))
 
 

@@ -4,7 +4,7 @@ from enum import Enum, StrEnum
 from operator import attrgetter
 from typing import Any
 
-from manyheads.config.data import HUB_MODEL, BatchConfig, DataConfig, Source, TokenizerConfig
+from manyheads.config.data import HUB_MODEL, BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.fields import default_trainer, one_of, show
 from manyheads.config.inference import Predictions, finished_run
@@ -114,7 +114,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require(
-            self.data.source is not Source.run,
+            self.data.source != "run",
             "data.source=run is the data of a finished run, which only evaluate reads: choose demo, files or hub",
         )
         n_table = self.model.table_numbers(self.data.max_length)
@@ -129,12 +129,12 @@ class RunConfig:
         self._check_kind()
         made = self.data.source if not self.data.path else None
         require(
-            self.task is not Task.seq2seq or made is not Source.demo,
+            self.task is not Task.seq2seq or made != "demo",
             "task=seq2seq needs target texts, which data=demo lacks: name a file by data.path=<file or folder>, "
             "or use data=dates",
         )
         require(
-            self.task is not Task.classify or made is not Source.dates,
+            self.task is not Task.classify or made != "dates",
             "data=dates has target texts and no classes: add task=seq2seq, or choose other data",
         )
         figures = FIGURES[self.task]

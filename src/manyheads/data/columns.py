@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from manyheads.config import DataConfig, Source, Task
+from manyheads.config import DataConfig, Task
 from manyheads.config.fields import listed, show
 from manyheads.data.delimited import MOST_ABOVE, title_rule
 from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
@@ -58,7 +58,7 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
     Raises:
         ValueError: a column is missing; lists those there are.
     """
-    ours_win = data.source is Source.hub and bool(data.path)
+    ours_win = data.source == "hub" and bool(data.path)
 
     def find(key: str, typed: str) -> str:
         if ours_win and key in table.names:

@@ -1,6 +1,7 @@
 """The batches of a run, handed to Lightning."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -103,6 +104,7 @@ class TextData(LightningDataModule):
             ValueError: a mistake in the rows, in one sentence; `batch.tokens=auto`.
         """
         run = RunConfig() if run is None else run
+        run = replace(run, data=replace(run.data, source="memory", path="", hub=""))
         if run.batch.is_auto:
             raise ValueError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
         given = {"train": train, "validation": validation, "test": test}

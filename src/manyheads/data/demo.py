@@ -18,6 +18,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from manyheads.config import DataConfig
+
 N_ROWS = {"train": 4000, "validation": 500, "test": 1000}
 
 # {owner} has the word in its sense, {other} belongs to another sense of the same word
@@ -52,6 +54,20 @@ def words() -> dict[str, Any]:
 
 
 @cache
+def demo(data: DataConfig) -> dict[str, dict[str, list[str]]]:
+    """The source `demo`: sentences of made-up classes."""
+    return {name: _named(rows, "text", "label") for name, rows in demo_splits().items()}
+
+
+def dates(data: DataConfig) -> dict[str, dict[str, list[str]]]:
+    """The source `dates`: dates in words, and as numbers."""
+    return {name: _named(rows, "source", "target") for name, rows in dates_splits().items()}
+
+
+def _named(rows: list[tuple[str, str]], *names: str) -> dict[str, list[str]]:
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
 def demo_splits(seed: int = 0) -> dict[str, list[tuple[str, str]]]:
     """Rows `(sentence, label)` of train, validation and test; no sentence occurs twice, classes are even."""
     draw = random.Random(f"demo {seed}")  # noqa: S311 - sentences, not secrets

@@ -8,10 +8,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import DataConfig, Source
+import manyheads.plugin as plugin
+from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
-from manyheads.data.arrow import Stream, is_saved, open_hub, open_saved, streamed, table_of
-from manyheads.data.demo import dates_splits, demo_splits
+from manyheads.data.arrow import Stream, is_saved, open_saved, streamed, table_of
 from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, text_of, why_unread
 from manyheads.data.rows import spelled
 from manyheads.data.seen import cache_folder, remembered
@@ -140,19 +140,26 @@ def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[s
 
 
 def _opened(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
-    assert data.path or data.source is not Source.run, "the caller reads the run's own settings"
+    assert data.path or data.source != "run", "the caller reads the run's own settings"
     if data.path:
         return _local(data, typed=typed)
-    if data.source is Source.hub:
-        return _named_splits(open_hub(data), data, data.hub, data.hub)
-    made, is_demo = data.source.name, data.source is Source.demo
-    names, splits = (["text", "label"], demo_splits()) if is_demo else (["source", "target"], dates_splits())
-    roles, notes = name_dataset_splits(splits, data, f"data={made}")
+    splits = plugin.make("source", data.source)(data)
+    if data.source == "hub":
+        return _named_splits(splits, data, data.hub, data.hub)
+    roles, notes = name_dataset_splits(splits, data, f"data={data.source}")
+    return {role: partial(table_from, splits[name], f"{data.source}/{name}") for role, name in roles.items()}, notes
 
-    def read(name: str) -> Table:
-        return table_from(dict(zip(names, zip(*splits[name], strict=True), strict=True)), f"{made}/{name}")
 
-    return {role: partial(read, name) for role, name in roles.items()}, notes
+def nothing(data: DataConfig) -> dict[str, Any]:
+    """Of sources that settings alone do not open.
+
+    Raises:
+        ValueError: the rows were given in Python.
+    """
+    raise ValueError(
+        f"data={data.source} are rows that were given in Python, which are not here any more: name a file with them by "
+        "data.path=<file or folder>"
+    )
 
 
 def _named_splits(splits: dict[str, Any], data: DataConfig, name: str, where: str) -> tuple[Tables, list[str]]:

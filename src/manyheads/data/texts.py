@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig, Source, Task
+from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig, Task
 from manyheads.config.fields import listed
 from manyheads.data.columns import find_columns
 from manyheads.data.opening import Tables, open_split, open_tables
@@ -189,7 +189,7 @@ def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
     """The texts of further files or folders, all of them but those of splits for judging."""
     found = []
     for path in also:
-        theirs = replace(data, source=Source.files, path=str(Path(path).expanduser()))
+        theirs = replace(data, source="files", path=str(Path(path).expanduser()))
         try:
             tables, _ = open_tables(theirs, typed=False)
         except ValueError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
-from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig, Source, Task
+from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig, Task
 from manyheads.config.data import ROLES, data_name
 from manyheads.config.fields import listed, to_plain
 from manyheads.config.required import OF_CLASSES, OF_LABELS, OF_TASK, bounds_of, check_reached
@@ -209,7 +209,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     bounds_of(config.require, of_classes if settings.task is Task.classify else OF_TASK[settings.task])
     config.generate.check_read(by_texts=settings.task is Task.seq2seq)
     unread, answers = UNREAD[settings.task]
-    if (name := getattr(config.data, unread)) and config.data.source in (Source.run, Source.files):
+    if (name := getattr(config.data, unread)) and config.data.source in ("run", "files"):
         raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
     named = _named(config, settings)
     if named is None:
@@ -263,7 +263,7 @@ def _digest(data: DataConfig | None) -> str:
 
 def _named(config: EvaluateConfig, settings: Settings) -> DataConfig | None:
     """The data that is named, with its columns; None: the run's own."""
-    if config.data.source is Source.run and not config.data.path:
+    if config.data.source == "run" and not config.data.path:
         return None
     return with_columns(config.data, settings.columns, pairs=settings.pairs)
 
@@ -275,10 +275,10 @@ def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConf
     if data.merge_labels is MergeLabels.none:
         own["merge_labels"] = columns.merge_labels
     untyped = [name for name in COLUMNS if not getattr(data, name)]
-    if data.source not in (Source.run, Source.files):
+    if data.source not in ("run", "files"):
         return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | own))
     stored = {name: getattr(columns, name) for name in untyped}
-    source = Source.hub if columns.preset and len(stored) == len(COLUMNS) else Source.files
+    source = "hub" if columns.preset and len(stored) == len(COLUMNS) else "files"
     return replace(data, source=source, **(stored | own))
 
 

@@ -36,7 +36,6 @@ from manyheads.config import (
     OptimConfig,
     Precision,
     RunConfig,
-    Source,
 )
 from manyheads.data.demo import demo_splits
 from manyheads.evaluation.report import draw, heatmap, name, png
@@ -145,7 +144,7 @@ def train_small(
             output=f"{folder}/run",
             seed=seed,
             linear=False,
-            data=DataConfig(source=Source.files, path=f"{folder}/data", cache=f"{folder}/cache"),
+            data=DataConfig(source="files", path=f"{folder}/data", cache=f"{folder}/cache"),
             model=replace(SMALL, dropout_tokens=dropout_tokens),
             optim=OptimConfig(lr=2e-3, average=average, label_smoothing=label_smoothing),
             hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32, threads=1),

@@ -24,7 +24,6 @@ from manyheads.config import (
     ModelConfig,
     PairKind,
     Pooler,
-    Source,
     Task,
     Terms,
 )
@@ -141,7 +140,7 @@ class Settings:
         lengths = ("max_length", "long", "stride", "windows") if task is Task.classify else ("max_length",)
         of_data = {name: getattr(data, name) for name in lengths}
         names = (*COLUMNS, "merge_labels")
-        columns = Columns(**{name: getattr(data, name) for name in names}, preset=data.source is Source.hub)
+        columns = Columns(**{name: getattr(data, name) for name in names}, preset=data.source == "hub")
         return cls(task=task, model=model, columns=columns, plugins=recorded(), **of_data, **learned)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig, Source
+from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, RunConfig
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Path:
         with (home / "films" / f"{split}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *rows])
     shutil.copytree(model_folder / "model", home / "run" / "model")
-    save_run(RunConfig(data=DataConfig(source=Source.files, path=str(home / "films"))), home / "run" / "config.yaml")
+    save_run(RunConfig(data=DataConfig(source="files", path=str(home / "films"))), home / "run" / "config.yaml")
     return home / "run"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from manyheads.config import DataConfig, Source
+from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
@@ -79,7 +79,7 @@ def held_out_rows(config: Asked, folder: ModelFolder) -> Rows:
     settings, labels, home = folder.settings, folder.labels(), run_folder(folder.path)
     if config.labelled:
         data = with_columns(
-            DataConfig(source=Source.run, path=config.labelled, **UNNAMED), settings.columns, pairs=settings.pairs
+            DataConfig(source="run", path=config.labelled, **UNNAMED), settings.columns, pairs=settings.pairs
         )
         return read_split(data, "validation", labels)
     if home is None:

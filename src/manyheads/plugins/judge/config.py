@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from manyheads.config.data import DataConfig, Source, TokenizerConfig
+from manyheads.config.data import DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting
 from manyheads.config.inference import OVERWRITE, SPLITS, InferenceBatch, InferenceHardware, finished_run, run_data
 from manyheads.config.required import bounds_of
@@ -100,8 +100,8 @@ class AuditConfig:
 
     def __post_init__(self) -> None:
         require(
-            self.data.source not in (Source.run, Source.dates) or bool(self.data.path),
-            f"data={self.data.source.name} has no labels to look at: name a file by data.path=<file or folder>, or "
+            self.data.source not in ("run", "dates") or bool(self.data.path),
+            f"data={self.data.source} has no labels to look at: name a file by data.path=<file or folder>, or "
             "choose other data",
         )
         require(

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manyheads.config import Accelerator, DataConfig, HardwareConfig, RunConfig, Source
+from manyheads.config import Accelerator, DataConfig, HardwareConfig, RunConfig
 from manyheads.config.fields import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
@@ -74,7 +74,7 @@ def read_sets(config: AblateConfig) -> list[Found]:
         ValueError: data that is not there, the same name twice, or what `read_splits` finds wrong in it.
     """
     data = config.data
-    own = _name(data.path) if data.path else data.hub.rsplit("/", 1)[-1] or data.source.name
+    own = _name(data.path) if data.path else data.hub.rsplit("/", 1)[-1] or data.source
     named = [(_name(one), _where(one, data)) for one in config.sets] or [(own, data)]
     names = [name for name, _ in named]
     for name in names:
@@ -120,12 +120,12 @@ def _name(asked: str) -> str:
 
 def _where(asked: str, data: DataConfig) -> DataConfig:
     if asked == "demo":
-        return replace(data, source=Source.demo, path="")
+        return replace(data, source="demo", path="")
     root = os.environ.get(ROOT)
     places = ([Path(root, asked)] if root else []) + [Path(asked).expanduser()]
     for place in places:
         if place.exists():
-            return replace(data, source=Source.files, path=str(place.absolute()))
+            return replace(data, source="files", path=str(place.absolute()))
     looked = f"not in ${ROOT} ({root})" if root else f"${ROOT} is not set"
     raise ValueError(
         f"sets holds {asked}, which is neither demo nor a file or folder here, and {looked}: "
