@@ -319,6 +319,7 @@ def test_a_calibration_goes_with_its_model_and_with_no_other(hub, run):
 
 
 def test_marks_of_texts_unlike_the_training_go_with_the_model(hub, run, tmp_path, capsys):
+    pytest.importorskip("manyheads.plugins.judge.outliers", reason="its setting is typed")
     asked = ["predict", "text=хороший фильм", "outliers.false_alarms=0.1", "output=out.jsonl"]
     hub.add("me/reviews", {"outliers.safetensors": b"of another model"}, private=True)
     assert main(["push", f"run={run}", "repo=me/reviews"]) == 0
@@ -388,6 +389,7 @@ def test_verbs_take_a_name_of_the_hub_and_write_nothing_beside_its_copy(hub, run
 
 
 def test_models_of_the_hub_are_compared_at_their_revisions(hub, run, tmp_path, capsys):
+    pytest.importorskip("manyheads.plugins.judge.compare", reason="its verb is typed")
     assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
     (run / "model" / "calibration.json").write_text(
         json.dumps({"method": "vector", "scale": [1e-9] * 3, "shift": [9, 0, 0]})
