@@ -79,7 +79,7 @@ def test_texts_are_quoted_as_hydra_quotes_them(text):
     ],
 )
 def test_a_path_or_a_hub_id_alone_is_enough(words, source):
-    assert compose("train", words).data.source is source
+    assert compose("train", words).data.source == source
 
 
 def test_evaluate_reads_the_data_of_the_run_unless_told():

@@ -41,7 +41,7 @@ def finished_run(what: str) -> Any:
 
 def run_data(**named: Any) -> DataConfig:
     """The data a run was trained on, or what is `named`; columns that are not are those of the run."""
-    of_run = {"source": "run", "text": "", "text_pair": "", "label": "", "target": ""}
+    of_run: dict[str, Any] = {"source": "run", "text": "", "text_pair": "", "label": "", "target": ""}
     return DataConfig(**(of_run | named))
 
 

@@ -53,7 +53,6 @@ def words() -> dict[str, Any]:
     return json.loads((files("manyheads.data") / "sentences.json").read_text(encoding="utf-8"))
 
 
-@cache
 def demo(data: DataConfig) -> dict[str, dict[str, list[str]]]:
     """The source `demo`: sentences of made-up classes."""
     return {name: _named(rows, "text", "label") for name, rows in demo_splits().items()}
@@ -68,6 +67,7 @@ def _named(rows: list[tuple[str, str]], *names: str) -> dict[str, list[str]]:
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
+@cache
 def demo_splits(seed: int = 0) -> dict[str, list[tuple[str, str]]]:
     """Rows `(sentence, label)` of train, validation and test; no sentence occurs twice, classes are even."""
     draw = random.Random(f"demo {seed}")  # noqa: S311 - sentences, not secrets

@@ -138,7 +138,7 @@ def _results(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any]]
     split = summary.get("judged_on") if isinstance(summary, dict) else None
     if not isinstance(split, str) or not isinstance(summary.get(split), dict):
         raise ValueError(f"{home / 'summary.json'} is not what training wrote: copy it again, or remove it")
-    data = run.hub or (Path(run.path).name.partition(".")[0] if run.path else run.source.name)  # without the way to it
+    data = run.hub or (Path(run.path).name.partition(".")[0] if run.path else run.source)  # without the way to it
     task, calibration = {"type": kind, "name": words}, opened.path / CALIBRATION
     fitted = read_json(calibration) if calibration.is_file() else {}
     after = fitted.get("after", {})
