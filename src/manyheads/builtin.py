@@ -129,16 +129,8 @@ def block(kind: str, name: str, make: str, **facts: Any) -> Part:
     return Part(kind, name, f"manyheads.nn.{make}" if not make.startswith("torch") else make, {}, facts)
 
 
-RECURRENT = {
-    "poolings": {"attention": "manyheads.nn.recurrent:state_pooling"},
-    "describe": "manyheads.nn.recurrent:describe",
-    "flops": "manyheads.nn.recurrent:flops",
-    "flops_of_answer": "manyheads.nn.recurrent:flops_of_answer",
-}
 BLOCKS = (  # docs/extending.md says what the facts of each kind mean
     block("encoder", "transformer", "assemble:transformer", has_heads=True),
-    block("encoder", "gru", "recurrent:encoder", **RECURRENT),
-    block("encoder", "lstm", "recurrent:encoder", **RECURRENT),
     block("score", "scaled_dot", "attention:ScaledDot"),
     block("score", "dot", "attention:Dot"),
     block("score", "cosine", "attention:Cosine"),

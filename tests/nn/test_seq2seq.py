@@ -14,7 +14,7 @@ from manyheads.config import Placement
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder
 from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, greedy
-from manyheads.nn.recurrent import Recurrent
+from manyheads.plugins.language.recurrent import Recurrent
 
 VOCAB, LONGEST = 11, 8
 POSITIONS, PLACEMENTS, SCORES, NORMALISERS = (

@@ -49,7 +49,7 @@ class GenerateConfig:
         )
 
 
-@section("model.")
+@section("model.", opening="model")
 class ModelConfig:
     """The encoder classifier. `n_heads`, `d_k`, `d_v` and `d_model` are independent of each other."""
 
@@ -61,7 +61,6 @@ class ModelConfig:
     encoder_options: dict[str, Any] = setting(
         dict, "options of encoder, each typed as model.encoder_options.NAME=VALUE"
     )
-    bidirectional: bool = setting(True, "a recurrent encoder reads both ways, each with half of d_model")
     n_layers: int = setting(2, "encoder layers", ge=1, le=1000)
     n_heads: int = setting(4, "attention heads of a layer", ge=1, le=4096, needs="transformer")
     n_kv_heads: int = setting(
@@ -221,7 +220,7 @@ class ModelConfig:
         for kind in NUMBERS:
             names = [name for its, name in self.chosen_parts() if its == kind]
             setattr(self, f"{kind}_options", checked_options(kind, names, getattr(self, f"{kind}_options")))
-        self._check_recurrence()  # which refuses all of attention, before what goes together there is looked at
+        self._check_encoder()  # which refuses all of attention, before what goes together there is looked at
         self._check_attention()
 
     def _check_attention(self) -> None:
@@ -254,20 +253,10 @@ class ModelConfig:
                 "list one value a layer at the most",
             )
 
-    def _check_recurrence(self) -> None:
+    def _check_encoder(self) -> None:
         encoder = f"model.encoder={self.encoder}"
         if self.has_heads:
-            require(
-                self.bidirectional,
-                f"model.bidirectional=false is of recurrent encoders, but {encoder}: "
-                "choose model.causal=true, or model.encoder=gru",
-            )
             return
-        require(
-            not self.bidirectional or self.d_model % 2 == 0,
-            f"model.d_model={self.d_model} is odd, but {encoder} reads both ways with half of it each: "
-            f"use an even width such as model.d_model={self.d_model + 1}, or model.bidirectional=false",
-        )
         self._refuse_set(
             "heads", f"is of self-attention, which {encoder} does not have: remove it, or use model.encoder=transformer"
         )
@@ -275,11 +264,6 @@ class ModelConfig:
             self.facts("positions").get("enters") not in ("queries", "scores"),
             f"model.positions={self.positions} enters self-attention, which {encoder} does not have: "
             "use model.positions=none (it reads in order), sinusoidal or learned",
-        )
-        require(
-            self.bidirectional or not self.facts("pooling").get("reads_first"),
-            f"model.pooling={self.pooling} reads the first token, which has seen itself alone under "
-            "model.bidirectional=false: choose model.pooling=attention, or model.bidirectional=true",
         )
 
     def check_use(self, task: Task) -> None:

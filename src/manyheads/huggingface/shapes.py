@@ -24,7 +24,6 @@ FILES = ("config.json", "tokenizer.json", "model.safetensors")
 REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
 PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
     "encoder": "transformer",
-    "bidirectional": True,
     "n_kv_heads": 0,
     "score": "scaled_dot",
     "scores": [],
@@ -43,7 +42,7 @@ INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.in
 TABLES = ("learned", "sinusoidal", "none")  # a table of learned positions can hold them all
 OF_POOLING = ("model.pooling=", "model.pooler=")
 UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
-UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "bidirectional", "zero_output")
+UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "zero_output")
 """Settings without a part in what a trained model answers, or said by another of `facts`."""
 
 

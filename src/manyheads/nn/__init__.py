@@ -9,7 +9,6 @@ from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
 from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
 from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, greedy
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.recurrent import Recurrent
 from manyheads.nn.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "LearnedPositions",
     "MultiHeadAttention",
     "Pooling",
-    "Recurrent",
     "Residual",
     "Rotary",
     "Seq2Seq",

@@ -13,12 +13,13 @@ embeddings . R rows, of documents whose answer has not ended . V vocabulary
 """
 
 from dataclasses import replace
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import manyheads.plugin as plugin
 from manyheads.config import ModelConfig, Placement
 from manyheads.layout import Layout, Padded
 from manyheads.nn.assemble import (
@@ -34,9 +35,7 @@ from manyheads.nn.assemble import (
 from manyheads.nn.dropout import GOLDEN, Dropout, mixed
 from manyheads.nn.embeddings import Embeddings, occurs_in_other
 from manyheads.nn.parts import make_block
-from manyheads.nn.recurrent import RecurrentDecoder, RecurrentState, state_attention
-from manyheads.nn.recurrent import encoder as recurrent_encoder
-from manyheads.nn.transformer import Decoder, DecoderLayer, DecoderState
+from manyheads.nn.transformer import Decoder, DecoderLayer
 
 HELD_OUT_SHARE = 0.15  # hidden of texts that are held out, whatever training hides, so that figures can be compared
 MOST_PLACES = 2**20  # of a text, as of data.max_length
@@ -180,9 +179,6 @@ def greedy(
     return answers
 
 
-DecodingState = DecoderState | RecurrentState
-
-
 class Seq2Seq(nn.Module):
     """Source ids and the target so far to logits of what the target says next."""
 
@@ -192,7 +188,7 @@ class Seq2Seq(nn.Module):
         source: Embeddings,
         encoder: nn.Module,
         target: Embeddings,
-        decoder: Decoder | RecurrentDecoder,
+        decoder: Any,
         dropout: float,
         head: nn.Linear,
     ) -> None:
@@ -215,11 +211,11 @@ class Seq2Seq(nn.Module):
         """The memory that the decoder attends to: `(..., D)` in the layout of the source."""
         return self.encoder(self.source(source_ids, source_layout), source_layout)
 
-    def start(self, source_ids: Tensor, source_layout: Layout) -> DecodingState:
+    def start(self, source_ids: Tensor, source_layout: Layout) -> Any:
         """Read the source; `step` is then given the start token of every document."""
         return self.decoder.start(self.encode(source_ids, source_layout), source_layout)
 
-    def step(self, ids_B: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
+    def step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Logits `(B, V)` of the token behind `ids_B`, the same as in `forward`, and the state that knows these ids."""
         here = Padded(torch.ones_like(ids_B[:, None], dtype=torch.bool), first=state.position)
         x_B1D = self.target(ids_B[:, None], here)
@@ -247,13 +243,12 @@ def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) ->
     return seq2seq
 
 
-def decoder(model: ModelConfig, max_length: int) -> Decoder | RecurrentDecoder:
+def decoder(model: ModelConfig, max_length: int) -> nn.Module:
     if not model.has_heads:
-        return RecurrentDecoder(
-            recurrent_encoder(model=model, bidirectional=False),
-            attention=state_attention(model),
-            bidirectional_memory=model.bidirectional,
-        )
+        own = model.facts("encoder").get("decoder")
+        if own is None:
+            raise ValueError(f"model.encoder={model.encoder} has no decoder, which task=seq2seq needs: choose another")
+        return plugin.resolve(own)(model)
     return Decoder(
         [
             DecoderLayer(

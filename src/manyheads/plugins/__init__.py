@@ -5,6 +5,7 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "trackers": "manyheads.plugins.trackers",
     "interpret": "manyheads.plugins.interpret",
     "judge": "manyheads.plugins.judge",
+    "language": "manyheads.plugins.language",
     "serving": "manyheads.plugins.serving",
     "sweep": "manyheads.plugins.sweep",
 }

@@ -155,7 +155,7 @@ def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[s
     Raises:
         ValueError: no width comes within the tolerance; names the nearest.
     """
-    grain = 1 if model.has_heads or not model.bidirectional else 2  # half of d_model for each direction
+    grain = 1 if model.has_heads or _may_be_odd(model) else 2  # a recurrent layer has half of it for each direction
     found = None
     if "model.d_ff" in levers and cost(replace(model, d_ff=1)) < cost(replace(model, d_ff=2)):
         found = _nearest(target, cost, lambda width: replace(model, d_ff=width), 4 * WIDEST)
@@ -164,6 +164,14 @@ def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[s
     if found is None or abs(found.difference) > tolerance:
         raise ValueError(_out_of_reach(target, found, tolerance))
     return found
+
+
+def _may_be_odd(model: ModelConfig) -> bool:
+    try:
+        replace(model, d_model=model.d_model // 2 * 2 + 1)
+    except ValueError:
+        return False
+    return True
 
 
 def _nearest(target: float, cost: Cost, wide: Callable[[int], ModelConfig], widest: int) -> Match:

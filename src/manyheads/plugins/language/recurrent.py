@@ -260,12 +260,17 @@ def last_states(x: Tensor, layout: Layout, *, bidirectional: bool) -> Tensor:
     return x_BD.masked_fill(layout.lengths_B[:, None] == 0, 0.0)
 
 
+def reads_both_ways(model: Any) -> bool:
+    """Its setting `model.bidirectional`, which this plugin adds."""
+    return model.bidirectional
+
+
 def encoder(*, model: ModelConfig, bidirectional: bool | None = None) -> Recurrent:
     return Recurrent(
         kind=model.encoder,
         d_model=model.d_model,
         n_layers=model.n_layers,
-        bidirectional=model.bidirectional if bidirectional is None else bidirectional,
+        bidirectional=reads_both_ways(model) if bidirectional is None else bidirectional,
         bias=model.bias,
         dropout=model.dropout_at("residual"),
     )
@@ -283,25 +288,33 @@ def state_attention(model: ModelConfig) -> StateAttention:
     )
 
 
+def decoder(model: ModelConfig) -> RecurrentDecoder:
+    return RecurrentDecoder(
+        encoder(model=model, bidirectional=False),
+        attention=state_attention(model),
+        bidirectional_memory=reads_both_ways(model),
+    )
+
+
 def state_pooling(model: ModelConfig) -> StatePooling:
-    return StatePooling(state_attention(model), bidirectional=model.bidirectional)
+    return StatePooling(state_attention(model), bidirectional=reads_both_ways(model))
 
 
 def describe(model: ModelConfig) -> tuple[str, str]:
     """What such a model is, and its shape, for the card of a model."""
-    ways = "both ways" if model.bidirectional else "one way"
+    ways = "both ways" if reads_both_ways(model) else "one way"
     return "recurrent", f"{model.n_layers} {model.encoder.upper()} layers read {ways}, d_model={model.d_model}"
 
 
 def flops(model: ModelConfig, *, pooled: bool) -> int:
     """Operations of one forward pass for one token: see `flops_per_token`."""
     of_pooling = _of_key_states(model) + _of_match_of_states(model) if model.pooling == "attention" else 0
-    return _of_cells(model, bidirectional=model.bidirectional) + of_pooling * pooled
+    return _of_cells(model, bidirectional=reads_both_ways(model)) + of_pooling * pooled
 
 
 def flops_of_answer(model: ModelConfig, source: float, target: float) -> float:
     """Operations of one forward pass over two texts, those of the head left out: see `flops_per_answer`."""
-    reads = _of_cells(model, bidirectional=model.bidirectional) + _of_key_states(model)
+    reads = _of_cells(model, bidirectional=reads_both_ways(model)) + _of_key_states(model)
     maps_query = model.facts("score").get("maps_query", False)
     asks = 2 * (maps_query + 2) * model.d_model**2 + source * _of_match_of_states(model)
     return source * reads + target * (_of_cells(model, bidirectional=False) + asks)

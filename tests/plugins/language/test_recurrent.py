@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
 from manyheads.nn.attention import make_score
-from manyheads.nn.recurrent import Recurrent, StateAttention, StatePooling, last_states
+from manyheads.plugins.language.recurrent import Recurrent, StateAttention, StatePooling, last_states
 
 D, LENGTHS = 6, [3, 1, 0, 5]
 KINDS, WAYS = ("gru", "lstm"), (True, False)
