@@ -55,18 +55,23 @@ SHAPES: dict[str, ModelConfig] = {
     "MiniLM's, pooled by the mean": replace(
         SQUARE, placement=Placement.post, positions="learned", segments=Segments.always, norm_eps=1e-12
     ),
-    "gru": ModelConfig(encoder="gru", n_layers=2, d_model=16, positions="none"),
-    "lstm with attention": ModelConfig(
-        encoder="lstm", d_model=16, bidirectional=False, pooling="attention", score="additive",
-        positions="none",
-    ),
 }  # fmt: skip
+if "gru" in plugin.names("encoder"):
+    SHAPES |= {
+        "gru": ModelConfig(encoder="gru", n_layers=2, d_model=16, positions="none"),
+        "lstm with attention": ModelConfig(
+            encoder="lstm", d_model=16, bidirectional=False, pooling="attention", score="additive", positions="none"
+        ),
+    }
 PAIRS: dict[str, ModelConfig] = {
     "joint": BASE,
     "with matches": replace(BASE, matches=True),
     "without segments": replace(BASE, segments=Segments.never, matches=True),
     "read apart": replace(BASE, pair=PairKind.cross, matches=True, positions="rotary"),
-    "gru": ModelConfig(encoder="gru", d_model=16, positions="none", matches=True),
+    **{
+        one: ModelConfig(encoder=one, d_model=16, positions="none", matches=True)
+        for one in plugin.names("encoder")[1:2]
+    },
 }
 
 

@@ -458,11 +458,13 @@ CARRIED = [
     *({"activation": one} for one in plugin.names("activation")),
     {"window": 3}, {"causal": True}, {"window": 3, "causal": True}, {"n_kv_heads": 1}, {"qk_norm": True},
     {"project": False, "d_k": 8, "d_v": 8}, {"project_output": False, "d_v": 8}, {"d_embedding": 6},
-    *({"encoder": one, "bidirectional": ways} for one in ("gru", "lstm") for ways in (False, True)),
-    {"encoder": "gru", "bias": False}, {"scores": ["additive", "cosine"], "windows": [2, 0]},
+    *({"encoder": one, "bidirectional": ways} for one in plugin.names("encoder")[1:] for ways in (False, True)),
+    *({"encoder": one, "bias": False} for one in plugin.names("encoder")[1:2]),
+    {"scores": ["additive", "cosine"], "windows": [2, 0]},
 ]  # fmt: skip
 OF_PAIRS = [
-    {}, {"matches": False}, {"pair": PairKind.cross, "positions": "alibi"}, {"encoder": "lstm"},
+    {}, {"matches": False}, {"pair": PairKind.cross, "positions": "alibi"},
+    *({"encoder": one} for one in plugin.names("encoder")[2:]),
     *({"pair": PairKind.cross, "score": one} for one in plugin.names("score")),
     {"pair": PairKind.cross, "pooling": "attention"},
     *({"pair": PairKind.cross, "normaliser": one, "matches": False} for one in plugin.names("normaliser")),

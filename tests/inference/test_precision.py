@@ -28,7 +28,7 @@ SHAPES: list[dict[str, Any]] = [
     *({"positions": one} for one in plugin.names("positions")),
     *({"score": one} for one in plugin.names("score")),
     *({"pooling": one} for one in plugin.names("pooling")),
-    {"encoder": "gru", "positions": "none"},
+    *({"encoder": one, "positions": "none"} for one in plugin.names("encoder")[1:2]),
     {"n_kv_heads": 1, "causal": True},
     {"pair": PairKind.cross},
 ]

@@ -93,9 +93,12 @@ SQUARE: dict[str, Any] = {"n_heads": 2, "d_model": 128, "d_k": 64, "d_v": 64, "d
 SHAPES = {
     "no projections": ModelConfig(**SQUARE, project=False, project_output=False),
     "general": ModelConfig(score="general", d_model=4, d_k=64),
-    "gru": ModelConfig(encoder="gru", pooling="attention", score="additive", n_heads=512),
-    "lstm": ModelConfig(encoder="lstm", bidirectional=False, d_ff=2**18),
 }
+if "gru" in plugin.names("encoder"):
+    SHAPES |= {
+        "gru": ModelConfig(encoder="gru", pooling="attention", score="additive", n_heads=512),
+        "lstm": ModelConfig(encoder="lstm", bidirectional=False, d_ff=2**18),
+    }
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -109,7 +112,7 @@ def test_every_family_of_models_can_be_opened_again(tmp_path: Path, ship_model: 
     "change",
     [
         {"d_k": 2**15, "score": "general"},
-        {"d_model": 2**9, "encoder": "gru", "d_k": 1, "d_v": 1, "d_ff": 1},
+        *({"d_model": 2**9, "encoder": one, "d_k": 1, "d_v": 1, "d_ff": 1} for one in plugin.names("encoder")[1:2]),
         {"d_model": 2**10, "pooler": "tanh", "d_k": 1, "d_v": 1, "d_ff": 1},
     ],
 )

@@ -88,7 +88,7 @@ PAIRED = [
     *({"pair": "cross"} | more for more in ({}, {"n_kv_heads": 1}, {"score": "general", "n_layers": 3})),
     *({"pair": "cross"} | more for more in ({"d_embedding": 5}, {"pooling": "attention"}, {"matches": True})),
     *({"pair": "joint"} | more for more in ({}, {"matches": True}, {"segments": "never"})),
-    {"encoder": "gru"},
+    *({"encoder": one} for one in plugin.names("encoder")[1:2]),
 ]
 
 
@@ -124,7 +124,7 @@ def test_parameters_are_counted_once_each(small):
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("kind", plugin.names("encoder")[1:])
 def test_a_recurrent_layer_costs_a_product_with_each_of_its_weights(small, kind, bidirectional):
     model = small(encoder=kind, bidirectional=bidirectional, n_layers=3)
     cells = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=LENGTH).encoder.cells

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from manyheads import plugin
 from manyheads.config import ModelConfig
 from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
@@ -19,12 +20,18 @@ def small(**more):
     return from_plain(ModelConfig, SMALL | more)
 
 
+RECURRENT = [{"encoder": one} for one in plugin.names("encoder")[1:2]]
+
+
 def built(model, **more):
     torch.manual_seed(0)
     return assemble_masked(model, **SIZES, **more).eval()
 
 
-@pytest.mark.parametrize("more", [{}, {"segments": "always"}, {"encoder": "gru"}, {"d_embedding": 8}])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"segments": "always"}, *RECURRENT, {"d_embedding": 8}],
+)
 @pytest.mark.parametrize("n_segments", [0, 2])
 def test_embeddings_and_encoder_are_those_of_a_classifier(more, n_segments):
     if more.get("encoder"):

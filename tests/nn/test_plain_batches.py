@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from manyheads import plugin
 from manyheads.layout import Packed, Padded, as_layout
 from manyheads.nn import (
     Encoder,
@@ -21,6 +22,8 @@ LENGTHS = [3, 5, 1]
 D = 12
 LEFT = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()
 HOLES = torch.tensor([[1, 0, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 1, 0, 0]]).bool()
+
+RECURRENT = [{"encoder": one} for one in plugin.names("encoder")[1:2]]
 
 
 def batch(full: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -76,7 +79,7 @@ def test_a_classifier_reads_a_plain_batch_of_ids(small):
     torch.testing.assert_close(classifier(ids), classifier(ids.flatten(), whole))
 
 
-@pytest.mark.parametrize("more", [{"pooling": "first"}, {"encoder": "gru"}, {}])
+@pytest.mark.parametrize("more", [{"pooling": "first"}, *RECURRENT, {}])
 @pytest.mark.parametrize("mask", [LEFT, HOLES])
 def test_a_classifier_reads_the_same_wherever_the_padding_is(small, more, mask):
     model = assemble(small(**more), vocab_size=30, n_classes=3, max_length=8).eval()

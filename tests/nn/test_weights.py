@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from manyheads import plugin
 from manyheads.layout import Packed
 from manyheads.nn import MultiHeadAttention, assemble
 from manyheads.nn.language_models import assemble_seq2seq
@@ -124,7 +125,7 @@ def test_a_decoder_shrinks_by_its_three_blocks_a_layer_and_an_encoder_by_its_two
     assert_xavier(model.head.weight)
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("kind", plugin.names("encoder")[1:])
 def test_gates_of_recurrent_layers_are_xavier_from_the_input_and_orthogonal_from_the_state(small, kind):
     torch.manual_seed(0)
     model = assemble_seq2seq(small(**SIZES, encoder=kind, score="additive"), vocab_size=60, max_length=20)
