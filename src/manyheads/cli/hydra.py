@@ -31,6 +31,8 @@ from manyheads.cli.grammar import quote
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import every_choice, first_difference
 from manyheads.cli.verbs import VERBS, conf_folder, preset_file, preset_folders, presets_folder, schema_of
+from manyheads.config.facts import settings
+from manyheads.config.fields import choices_of, leaves, one_of, show
 from manyheads.runs.config_file import preset_yaml
 
 SCHEME = "presets"  # of the address of a person's own folder of presets
@@ -51,7 +53,13 @@ class OwnPresets(FileConfigSource):
         file, group = Path(self.path, self._normalize_file_name(config_path)), config_path.rpartition("/")[0]
         header = self._get_header_dict(file.read_text(encoding="utf-8", errors="replace"))
         package = (header.get("package") or "_group_").replace("_group_", group.replace("/", "."))
-        content = preset_yaml(file, schema_of(self.verb), "" if package == "_global_" else f"{package}.")
+        where, known = "" if package == "_global_" else f"{package}.", settings(schema_of(self.verb))
+        content = preset_yaml(file, schema_of(self.verb), where)
+        for name, value in leaves(content):  # which OmegaConf takes for any text
+            one = known.get(f"{where}{name}")
+            if one is not None and one.facts.part and isinstance(value, str) and value not in choices_of(one):
+                choices = one_of(choices_of(one))
+                raise ValueError(f"preset {config_path}: {one.name}={show(value)} is not a choice: choose {choices}")
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(content), header)
 
 
