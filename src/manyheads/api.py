@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from manyheads.config.facts import section, setting
+    from manyheads.evaluation.evaluation import Finding
     from manyheads.evaluation.intervals import bootstrap
+    from manyheads.inference.rules import AnswerRule
     from manyheads.layout import Packed, Padded
     from manyheads.nn.attention import Score, attend
     from manyheads.plugin import Part, Plugin, Section, Verb, register
 
 _HOME = {
+    "AnswerRule": "manyheads.inference.rules",
+    "Finding": "manyheads.evaluation.evaluation",
     "Packed": "manyheads.layout",
     "Padded": "manyheads.layout",
     "Part": "manyheads.plugin",
@@ -27,6 +31,8 @@ _HOME = {
     "setting": "manyheads.config.facts",
 }
 __all__ = [
+    "AnswerRule",
+    "Finding",
     "Packed",
     "Padded",
     "Part",
