@@ -145,9 +145,9 @@ def contestants(tokenizer: Any, texts: list[str], folder: Path) -> dict[str, Ans
 def exported(folder: Path) -> dict[str, Answer]:
     """The classifier of `folder` as a graph in fp32 and in int8, opened by us, and in int8 by its own script."""
     import manyheads
-    from manyheads.config import ExportConfig, Format
-    from manyheads.huggingface import graph
-    from manyheads.huggingface.write import export
+    from manyheads.plugins.hub import graph
+    from manyheads.plugins.hub.config import ExportConfig, Format
+    from manyheads.plugins.hub.write import export
 
     for name in ("fp32", "int8"):
         export(ExportConfig(run=str(folder), output=str(folder / name), format=Format.onnx))
@@ -190,7 +190,7 @@ def bert_loops(folder: Path, bert: Any, tokenizer: Any) -> dict[str, Answer]:
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    from manyheads.huggingface.graph import quietly
+    from manyheads.plugins.hub.graph import quietly
 
     class Logits(torch.nn.Module):
         def forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:

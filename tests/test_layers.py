@@ -20,7 +20,6 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("nn", "data"),
     ("linear", "transformers"),
     ("inference",),
-    ("huggingface",),
     ("cli",),  # verbs are called by their names: cli/verbs.py
     ("training",),
     ("evaluation",),
@@ -37,21 +36,20 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "nn": {"torch"},
     "data": {"torch", "tokenizers", "safetensors", "lightning", "filelock", "numpy", "pyarrow"},
     "linear": {"torch", "tokenizers", "safetensors", "numpy"},
-    "transformers": {"torch", "transformers"},
     "inference": {"torch", "tokenizers", "safetensors"},
-    "huggingface": {"torch", "tokenizers", "safetensors"},
+    "hub": {"torch", "tokenizers", "safetensors", "transformers"},
     "evaluation": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
     "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
 }
 MOST_LAZY = 132  # imports of ours within functions, which only become fewer
 SHIPPED = {
-    "huggingface/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
+    "plugins/hub/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py", "plugins/sweep/ablate.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("runs/summary.py", "runs/report.py"),
-    *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "huggingface/shapes.py"),
+    *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "inference/origin.py"),
     *(
         f"{verb.run.partition(':')[0].removeprefix('manyheads.').replace('.', '/')}.py"
         for verb in plugin.verbs().values()

@@ -92,28 +92,6 @@ VERBS = (
         ),
     ),
     Verb(
-        "export",
-        "manyheads.config.run:ExportConfig",
-        "manyheads.huggingface.write:export",
-        "write a trained model for transformers, sentence-transformers, onnxruntime or torch",
-        {},
-        (
-            "manyheads export run=outputs/reviews",
-            "manyheads export run=outputs/reviews format=onnx",
-        ),
-    ),
-    Verb(
-        "push",
-        "manyheads.config.run:PushConfig",
-        "manyheads.huggingface.push:push",
-        "upload a trained model to the Hugging Face hub",
-        {},
-        (
-            "manyheads push run=outputs/reviews repo=me/reviews dry=true",
-            "manyheads push run=outputs/reviews repo=me/reviews tag=v1",
-        ),
-    ),
-    Verb(
         "explain",
         "manyheads.config.run:ExplainConfig",
         "manyheads.explain.explain:explain",
@@ -168,4 +146,7 @@ SOURCES = (  # of data.source: called with the settings of data, they give split
     Part("source", "memory", "manyheads.data.opening:nothing"),  # rows that were given in Python
 )
 
-PLUGIN = Plugin("core", verbs=VERBS, parts=(*BLOCKS, *SOURCES))
+RUN = Part(
+    "weights", "run", "manyheads.training.weights:read_run", facts={"find": "manyheads.inference.origin:find_run"}
+)
+PLUGIN = Plugin("core", verbs=VERBS, parts=(*BLOCKS, *SOURCES, RUN))

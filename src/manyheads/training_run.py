@@ -30,7 +30,7 @@ from manyheads.data.texts import check_rows, check_size, read_rows
 from manyheads.distributed.heartbeat import watched
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
-from manyheads.huggingface.shapes import file_digests
+from manyheads.inference.origin import file_digests
 from manyheads.runs.checkpoints import StartAgain
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.folder import (

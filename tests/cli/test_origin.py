@@ -2,19 +2,13 @@
 
 import json
 import re
-import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 from manyheads.cli.compose import compose, run_hydra
-from manyheads.config import Long, Pooler
-from manyheads.data.tokens import load_tokenizer
 from manyheads.runs.config_file import read_run, save_run
-from tests.conftest import word_tokenizer
 
 
 def train(folder, *words):
@@ -44,17 +38,6 @@ def test_what_is_no_part_of_the_weights_may_be_typed(model_folder):
     assert train(model_folder, "model.d_v=6").model.d_v == 6
     own = model_folder / "model"
     assert train(model_folder, f"tokenizer.path={own}").tokenizer.path == str(own)
-
-
-def test_in_pairs_tokens_of_both_texts_are_marked_unless_told(model_folder, tmp_path):
-    """A stranger's weights read a pair as before, as the marks begin at nothing; a run's have what it trained with."""
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 9}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 9, **sizes}))
-    (tmp_path / "tokenizer.json").touch()
-    (tmp_path / "model.safetensors").write_bytes(bytes(4096))
-    assert train(tmp_path).model.matches
-    assert not train(tmp_path, "model.matches=false").model.matches
-    assert not train(model_folder).model.matches
 
 
 def test_a_relative_folder_counts_from_anywhere(model_folder, monkeypatch):
@@ -100,23 +83,6 @@ def test_what_is_not_there_is_said(name, sentence):
         train(name)
 
 
-def test_what_an_experiment_sets_stays_where_weights_leave_a_choice(tmp_path):
-    """MiniLM is pooled as its folder says, but by the preset that makes a class of transformers of it."""
-    transformers = pytest.importorskip("transformers")
-    small = transformers.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
-    folder = tmp_path / "sentences"
-    transformers.BertModel(small).save_pretrained(folder)
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
-    word_tokenizer().save(str(folder / "tokenizer.json"))
-    assert train(folder).model.pooling == "mean"
-    run = train(folder, "experiment=minilm")
-    facts = (run.model.pooling, run.model.pooler, run.model.matches, run.linear, run.data.long, run.optim.few)
-    assert facts == ("first", Pooler.tanh, False, False, Long.cut, compose("train", ["optim=finetune"]).optim.few)
-    assert run.model.d_model == 8, "the weights fix the shape"
-    assert train(folder, "experiment=minilm", "model.pooling=max").model.pooling == "max"
-
-
 def test_folders_that_are_not_whole_are_refused(model_folder, tmp_path):
     with pytest.raises(ValueError, match=r"has no config\.json"):
         train(tmp_path)
@@ -128,32 +94,6 @@ def test_folders_that_are_not_whole_are_refused(model_folder, tmp_path):
     (tmp_path / "run" / "model" / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"is no whole model, as \S+ has no tokenizer.json"):
         train(tmp_path / "run")
-
-
-def test_a_folder_of_a_family_may_hold_a_config_yaml_of_its_own(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    (tmp_path / "config.yaml").write_text("x: 1")
-    with pytest.raises(ValueError, match="model_type=gpt2 is none that manyheads reads"):
-        train(tmp_path)
-
-
-def test_how_a_tokenizer_in_older_files_is_made_anew_is_said(tmp_path):
-    """By the command that the sentence names, run as it is typed."""
-    transformers = pytest.importorskip("transformers")
-    small = transformers.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
-    transformers.BertModel(small).save_pretrained(tmp_path)
-    (tmp_path / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "film", "bad"])
-    )
-    with pytest.raises(
-        ValueError, match=r"has no tokenizer\.json: make one of its vocab\.txt by python -c "
-    ) as missing:
-        train(tmp_path)
-    with pytest.raises(ValueError, match=r"^tokenizer\.path=\S+ has no tokenizer\.json: make one of its vocab\.txt by"):
-        load_tokenizer(tmp_path)
-    command = shlex.split(str(missing.value).partition(" by ")[2])
-    subprocess.run([sys.executable, *command[1:]], check=True, capture_output=True)
-    assert load_tokenizer(tmp_path).encode("Good film").ids == [2, 5, 6, 3]
 
 
 @pytest.mark.parametrize("changed", [{"vocab_size": 10**12}, {"model": {"d_ff": 262144, "n_layers": 60}}])

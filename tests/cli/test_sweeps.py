@@ -31,8 +31,9 @@ from manyheads.cli.sweeps import (
     sentence_of_launcher,
     show_jobs,
 )
+from manyheads.cli.verbs import choices
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig
-from manyheads.config.fields import to_plain
+from manyheads.config.fields import one_of, to_plain
 from manyheads.runs.summary import Interval
 
 SWEEP = "-m seed=1,2 dry=true debug=fast"
@@ -198,7 +199,7 @@ TYPED = [
     ),
     (
         "train -m experiment=paper,null",
-        "experiment=null is not a choice: choose dates, demo_no_positions, many_heads, minilm, one_head or paper",
+        f"experiment=null is not a choice: choose {one_of(choices('train', 'experiment'))}",
     ),
     (
         "train -m optim.lr=interval(0.1,1)",

@@ -13,8 +13,8 @@ from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show, to_plain
-from manyheads.huggingface.shapes import Origin, find_origin, folder_of
 from manyheads.inference.format import is_hub_name
+from manyheads.inference.origin import Origin, find_origin, folder_of
 
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
 BY_DATA = having(OptimConfig, by_data=True)

@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     from manyheads.config.model import Terms as Terms
     from manyheads.config.run import Claim as Claim
     from manyheads.config.run import ExplainConfig as ExplainConfig
-    from manyheads.config.run import ExportConfig as ExportConfig
-    from manyheads.config.run import Format as Format
-    from manyheads.config.run import Members as Members
-    from manyheads.config.run import PushConfig as PushConfig
     from manyheads.config.run import Resume as Resume
-    from manyheads.config.run import Rounding as Rounding
     from manyheads.config.run import RunConfig as RunConfig
     from manyheads.config.training import Accelerator as Accelerator
     from manyheads.config.training import CheckpointConfig as CheckpointConfig

@@ -8,4 +8,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "language": "manyheads.plugins.language",
     "serving": "manyheads.plugins.serving",
     "sweep": "manyheads.plugins.sweep",
+    "hub": "manyheads.plugins.hub",
 }

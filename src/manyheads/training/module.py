@@ -22,8 +22,7 @@ from manyheads.data.texts import check_rows
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import fault
-from manyheads.huggingface.shapes import find_origin, n_words
-from manyheads.huggingface.weights import begin_with
+from manyheads.inference.origin import find_origin, n_words
 from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
@@ -31,6 +30,7 @@ from manyheads.nn import Classifier, assemble
 from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
 from manyheads.training.objectives import Classify, Mean, Pretrain, Translate, class_weights
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
+from manyheads.training.weights import begin_with
 
 MOST_ROWS = 4096  # that a head is fitted to before training
 STRENGTH = 0.1  # of the rows against the pull to zero: a head that knows few rows by heart leaves nothing to learn

@@ -15,6 +15,7 @@ from sklearn.metrics import log_loss
 
 import manyheads
 from manyheads.cli import main as cli
+from manyheads.cli.verbs import VERBS
 from manyheads.config import (
     Accelerator,
     DataConfig,
@@ -24,7 +25,6 @@ from manyheads.config import (
     run_data,
 )
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.huggingface.push import card_of
 from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
 from manyheads.linear.blend import read_calibration
@@ -276,11 +276,13 @@ def test_card_report_and_what_is_pushed_say_what_the_model_is_now(
         assert (kept in plain["figures"]) is (multi or method == "temperature")
         assert plain["run"]["finished"]
         assert "are left out: calibrate has changed the model since they were measured" in plain["warnings"][-1]
-        assert cli.main(["push", "run=run", "repo=me/it", "dry=true"]) == 0
-        pushed = card_of(open_folder("run"), "me/it", "main")
-        assert old[0] not in pushed
-        assert f"{summary['test']['loss']['low']:.4f}" not in pushed
-        assert f"loss (after calibrate, by five folds, 95 % interval {found['after']['loss']['low']:.4f}" in pushed
+        if "push" in VERBS:
+            assert cli.main(["push", "run=run", "repo=me/it", "dry=true"]) == 0
+            push = pytest.importorskip("manyheads.plugins.hub.push", reason="its verb is typed")
+            pushed = push.card_of(open_folder("run"), "me/it", "main")
+            assert old[0] not in pushed
+            assert f"{summary['test']['loss']['low']:.4f}" not in pushed
+            assert f"loss (after calibrate, by five folds, 95 % interval {found['after']['loss']['low']:.4f}" in pushed
     assert cli.main(["evaluate", "run=run", "data.path=rows.csv", "split=test", "output=late"]) == 0
     capsys.readouterr()
     for name, has in (("late", True), ("early", True)):  # which lie in no run that could be other since

@@ -29,7 +29,7 @@ from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
-from manyheads.huggingface.shapes import file_digests
+from manyheads.inference.origin import file_digests
 from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig
 from manyheads.plugins.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.plugins.sweep.scheduler import Search

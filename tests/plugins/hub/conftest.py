@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from manyheads.huggingface.shapes import Shape, read_shape
-from manyheads.huggingface.weights import read_family
 from manyheads.nn import Classifier, assemble
+from manyheads.plugins.hub.shapes import Shape, read_shape
+from manyheads.plugins.hub.weights import read_family
 
 VOCAB, N_CLASSES, PAD = 53, 3, 1
 BERT = {

@@ -26,9 +26,9 @@ from manyheads.config import (
     Segments,
 )
 from manyheads.config.fields import to_plain
-from manyheads.huggingface.write import family_of, write_family
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
+from manyheads.plugins.hub.write import family_of, write_family
 
 transformers = pytest.importorskip("transformers")
 import manyheads.transformers as ours  # noqa: E402 - it needs transformers

@@ -20,30 +20,18 @@ import manyheads
 import manyheads.plugin as plugin
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS, schema_of
-from manyheads.config import (
-    Accelerator,
-    DataConfig,
-    ExportConfig,
-    Format,
-    InferenceHardware,
-    Long,
-    Members,
-    ModelConfig,
-    PairKind,
-    Precision,
-    Rounding,
-    Terms,
-)
+from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Terms
 from manyheads.data.rows import Rows
-from manyheads.huggingface import graph as graphs
-from manyheads.huggingface.parity import Compared, changed_by_rounding
-from manyheads.huggingface.write import EXPORTED, export
 from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place, save
 from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.model import LinearModel, counted
 from manyheads.plugin import resolve
+from manyheads.plugins.hub import graph as graphs
+from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
+from manyheads.plugins.hub.parity import Compared, changed_by_rounding
+from manyheads.plugins.hub.write import EXPORTED, export
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 

@@ -22,11 +22,11 @@ from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS
 from manyheads.config import RunConfig
 from manyheads.config.fields import to_plain
-from manyheads.huggingface.push import card_of
-from manyheads.huggingface.shapes import find_origin
 from manyheads.inference.folder import judged_card
 from manyheads.inference.folder import load as load_model
 from manyheads.inference.format import is_hub_name, open_folder
+from manyheads.inference.origin import find_origin
+from manyheads.plugins.hub.push import card_of
 
 TOKEN = "hf_" + "a1B2" * 8
 FIGURES = {"accuracy": {"value": 0.91, "low": 0.88, "high": 0.93}, "loss": {"value": 0.3, "low": 0.25, "high": 0.36}}
@@ -420,7 +420,7 @@ def test_training_begins_with_a_model_of_the_hub_at_a_revision(hub, run):
     begun = compose("train", ["init_from=me/reviews@v1"])
     assert (begun.init_from, begun.model.n_heads, begun.model.d_k) == ("me/reviews@v1", 2, 4)
     origin = find_origin("me/reviews@v1")
-    assert (origin.own, origin.vocab_size) == (True, 15)
+    assert (origin.kind, origin.vocab_size) == ("run", 15)
 
 
 def test_nothing_that_could_run_code_is_fetched(hub, tmp_path):

@@ -22,15 +22,16 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from manyheads.config import ExportConfig, Format, Long, Members, Rounding, Terms
+from manyheads.config import Long, Terms
 from manyheads.config.fields import install_extra
 from manyheads.data.tokens import PROBE, copied, names_of_marks
-from manyheads.huggingface.parity import Answer, apart, changed_by_rounding, hold_to_run, rows_to_compare
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import GRAPH, TYPED, write_settings
 from manyheads.layout import Padded
 from manyheads.linear.blend import blended
 from manyheads.linear.model import LinearModel
+from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
+from manyheads.plugins.hub.parity import Answer, apart, changed_by_rounding, hold_to_run, rows_to_compare
 
 SCRIPT = Path(__file__).with_name("predict_script.py")
 ASK = """import json, sys

@@ -1,8 +1,6 @@
-"""A model's id becomes a folder, with and without a network; a network that begins with trained weights reads texts as
-they did: runs of ours, and folders of BERT's family."""
+"""A network that begins with the weights of a run of ours reads texts as they did."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -129,25 +127,3 @@ def test_a_tokenizer_with_more_ids_than_words_is_refused(tmp_path, ship_model):
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"gives 100 ids, but the weights of init_from=.* have 15 words"):
         begun(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["bert", "distilbert"])
-def test_a_family_is_read_as_transformers_reads_it(tmp_path, model_folder, kind):
-    transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 15, "max_position_embeddings": 16}
-    if kind == "bert":
-        config = transformers.BertConfig(
-            hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, **sizes
-        )
-        theirs = transformers.BertModel(config).eval()
-    else:
-        config = transformers.DistilBertConfig(dim=24, n_layers=2, n_heads=4, hidden_dim=40, **sizes)
-        theirs = transformers.DistilBertModel(config).eval()
-    theirs.save_pretrained(tmp_path)
-    shutil.copy(model_folder / "model" / "tokenizer.json", tmp_path)
-    run, network, tokenizer = begun(tmp_path)
-    assert run.data.max_length == 16
-    tokens = encode(tokenizer, TEXTS[-1:], None, None, 16)
-    with torch.no_grad():
-        expected = theirs(input_ids=tokens.ids_N.long()[None]).last_hidden_state[0]
-    torch.testing.assert_close(read(network, tokenizer, 16)[-len(expected) :], expected, rtol=1e-5, atol=1e-5)

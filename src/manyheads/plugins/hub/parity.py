@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyheads.config import Format
 from manyheads.config.fields import show
 from manyheads.data.rows import Rows
 from manyheads.data.texts import read_rows
 from manyheads.data.tokens import encode, names_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import run_folder
+from manyheads.plugins.hub.config import Format
 
 COMPARED, JUDGED = 200, 2000  # rows of the validation split
 TYPED = 20  # most marks such as [SEP] that are typed in an odd text each

@@ -9,8 +9,8 @@ import pytest
 
 from manyheads.config import ModelConfig
 from manyheads.config.facts import having
-from manyheads.huggingface.families import FAMILIES, Given, read_config
-from manyheads.huggingface.shapes import PINNED, read_shape, weight_files
+from manyheads.plugins.hub.families import FAMILIES, Given, read_config
+from manyheads.plugins.hub.shapes import PINNED, read_shape, weight_files
 
 MODERN = {
     "model_type": "modernbert",

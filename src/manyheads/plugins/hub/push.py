@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import PushConfig, Task
+from manyheads.config import Task
 from manyheads.inference.format import (
     CALIBRATION,
     CARD,
@@ -22,6 +22,7 @@ from manyheads.inference.format import (
     open_folder,
     run_folder,
 )
+from manyheads.plugins.hub.config import PushConfig
 from manyheads.runs.folder import read_json
 from manyheads.runs.summary import moved_by
 from manyheads.terminal import one_line

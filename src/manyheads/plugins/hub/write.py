@@ -19,21 +19,23 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
-from manyheads.config import ExportConfig, Format, Long, Members, Pooler, Task
+from manyheads.config import Long, Pooler, Task
 from manyheads.config.fields import install_extra, show, to_plain
 from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
-from manyheads.huggingface.families import FAMILIES, Marks
-from manyheads.huggingface.graph import READERS, carries_linear, check_packages, export_graph, quietly
-from manyheads.huggingface.parity import Answer, hold_to_run, rows_to_compare
-from manyheads.huggingface.shapes import Described, describe
-from manyheads.huggingface.weights import KEYS, NEW, POSITIONS, SEGMENTS, WORDS, theirs
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.format import CALIBRATION, OUTLIERS, TYPED, home_of, open_folder, read_thresholds
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
+from manyheads.plugins.hub.config import ExportConfig, Format, Members
+from manyheads.plugins.hub.families import FAMILIES, Marks
+from manyheads.plugins.hub.graph import READERS, carries_linear, check_packages, export_graph, quietly
+from manyheads.plugins.hub.parity import Answer, hold_to_run, rows_to_compare
+from manyheads.plugins.hub.shapes import Described, describe
+from manyheads.plugins.hub.weights import KEYS, NEW, theirs
 from manyheads.runs.folder import Results, refuse_kept, refuse_unwritable, replace_folder
+from manyheads.training.weights import POSITIONS, SEGMENTS, WORDS
 
 MODULES = "sentence_transformers.models"
 HEAD = "head.safetensors"

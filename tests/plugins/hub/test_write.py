@@ -11,24 +11,17 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from manyheads.cli.main import main
-from manyheads.config import (
-    DataConfig,
-    ExportConfig,
-    Long,
-    ModelConfig,
-    Placement,
-    Pooler,
-    Segments,
-)
+from manyheads.config import DataConfig, Long, ModelConfig, Placement, Pooler, Segments
 from manyheads.data.tokens import load_tokenizer
-from manyheads.huggingface.families import Marks
-from manyheads.huggingface.graph import plain_tokenizer
-from manyheads.huggingface.shapes import describe, read_shape
-from manyheads.huggingface.weights import read_family
-from manyheads.huggingface.write import described_as, export, family_tensors, modules_of, write_family
 from manyheads.inference.folder import load, save
 from manyheads.linear.blend import Blend
 from manyheads.nn import assemble
+from manyheads.plugins.hub.config import ExportConfig
+from manyheads.plugins.hub.families import Marks
+from manyheads.plugins.hub.graph import plain_tokenizer
+from manyheads.plugins.hub.shapes import describe, read_shape
+from manyheads.plugins.hub.weights import read_family
+from manyheads.plugins.hub.write import described_as, export, family_tensors, modules_of, write_family
 from tests.data.test_tokens import TOKENIZERS, TYPED
 
 transformers = pytest.importorskip("transformers")
@@ -276,7 +269,7 @@ def test_what_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(draw
         tensors["classifier.bias"][0] += 1e-3
         return tensors
 
-    monkeypatch.setattr("manyheads.huggingface.write.family_tensors", other)
+    monkeypatch.setattr("manyheads.plugins.hub.write.family_tensors", other)
     said = r"^run=.* answers otherwise by format=transformers: the logits of .* differ by 1\.0e-03, more than 5e-05"
     with pytest.raises(ValueError, match=said):
         export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "new" / "out")))
@@ -348,7 +341,7 @@ def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(words
     model, run = drawn(BERT), tmp_path / "model"
     logits = model.logits(TEXTS)
     with_linear = replace(model, blend=Blend(cast(Any, None), 0.4))
-    monkeypatch.setattr("manyheads.huggingface.write.load", lambda *folder: with_linear)
+    monkeypatch.setattr("manyheads.plugins.hub.write.load", lambda *folder: with_linear)
     assert main(["export", f"run={run}", f"output={tmp_path / 'theirs'}", *words]) == 0
     torch.testing.assert_close(answered(tmp_path / "theirs", TEXTS, None), logits, rtol=0, atol=1e-5)
     first, *_ = capsys.readouterr().out.splitlines()
@@ -361,7 +354,7 @@ def test_a_shape_that_opens_with_manyheads_alone_is_named_first(pooling, ship_mo
     """As that of MiniLM, unless it pools by the first token as experiment=minilm does."""
     shape = replace(BERT, pooling=pooling, pooler=Pooler.none if pooling == "mean" else Pooler.tanh)
     ship_model(tmp_path / "model", shape=shape)
-    monkeypatch.setattr("manyheads.huggingface.write.write_family", lambda *_: pytest.fail("it was not said before"))
+    monkeypatch.setattr("manyheads.plugins.hub.write.write_family", lambda *_: pytest.fail("it was not said before"))
     with pytest.raises(BaseException, match="it was not said before"):
         export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "theirs")))
     first = (

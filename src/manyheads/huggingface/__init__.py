@@ -1,1 +1,0 @@
-"""BERT's family in and out, and the Hugging Face hub."""

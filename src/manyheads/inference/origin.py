@@ -1,0 +1,167 @@
+"""Weights to begin with, which `init_from=` names: a folder, a run of our own, or an id of the Hugging Face hub.
+
+A part of the kind `weights` opens them. Its fact `find(name, folder, content)` says what is in a folder with this
+config.json, or None where it is of another kind, and imports nothing heavy; its `make(origin, wanted)` reads the
+tensors by our names and sizes. Core has the kind of our own runs.
+"""
+
+import os
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import manyheads.plugin as plugin
+from manyheads.config import ModelConfig, RunConfig, Task
+from manyheads.config.data import HUB_MODEL
+from manyheads.config.facts import having
+from manyheads.config.fields import show, to_plain
+from manyheads.inference.format import check_size, hub_folder, read_settings
+from manyheads.runs.folder import read_json
+
+BYTES = 4  # of a number in weights of ours
+FILES = ("config.json", "tokenizer.json", "model.safetensors")
+REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hugging Face hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Weights to begin with.
+
+    `kind` is the part that opens them. `model` are plain values of ModelConfig, `max_length` the longest text in tokens
+    that they know positions for, `vocab_size` the rows of their embedding. The content of `files` decides what a run
+    comes to. `shape` is what the part itself wants to know when it reads.
+    """
+
+    kind: str
+    folder: Path
+    model: dict[str, Any]
+    max_length: int
+    vocab_size: int
+    files: tuple[Path, ...]
+    shape: Any = None
+
+    @property
+    def tokenizer(self) -> str:
+        return str(self.folder / "tokenizer.json")
+
+    @property
+    def cuts_longer(self) -> bool:
+        """Whether there is no position beyond `max_length`."""
+        return self.model.get("positions") == "learned"
+
+
+def find_origin(name: str) -> Origin:
+    """What `init_from=name` brings.
+
+    Raises:
+        ValueError: there is nothing of that name, a file is missing or broken, or it is of a family that cannot be
+            read, or of a model that answers by texts.
+    """
+    folder = folder_of(name)
+    if not (folder / "config.json").is_file() and ((folder / "config.yaml").is_file() or (folder / "model").is_dir()):
+        folder = folder / "model"
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"init_from={name} is no trained model, as {folder} has no config.json: {REMEDY}")
+    content = read_json(folder / "config.json")
+    mistakes: list[ValueError] = []
+    for part in plugin.parts("weights").values():
+        try:
+            found = plugin.resolve(part.facts["find"])(name, folder, content)
+        except ValueError as mistake:
+            mistakes.append(mistake)
+        else:
+            if found is not None:
+                return found
+    if mistakes:
+        raise mistakes[0]
+    kinds = ", ".join(plugin.names("weights"))
+    raise ValueError(f"init_from={name} is none of the models that are read here ({kinds}): name a run")
+
+
+def find_run(name: str, folder: Path, content: Any) -> Origin | None:
+    """A model that a run of ours wrote."""
+    if not isinstance(content, dict) or "format" not in content or "model" not in content:
+        return None
+    refuse_missing(name, folder, [one for one in FILES if not (folder / one).is_file()])
+    settings = read_settings(folder / "config.json")
+    if settings.task is Task.seq2seq:
+        raise ValueError(
+            f"init_from={name} answers by texts, but a classifier or a pretrained encoder is needed: name another"
+        )
+    weights = folder / "model.safetensors"
+    try:
+        check_size(weights, weights.stat().st_size // BYTES, settings)
+    except ValueError as problem:
+        raise ValueError(
+            f"init_from={name} is no whole model, as {problem}: copy all its files again, or name another"
+        ) from problem
+    free = having(ModelConfig, weights="free")  # which say nothing of these weights
+    model = {key: value for key, value in to_plain(settings.model).items() if key not in free}
+    if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
+        model["segments"] = "always"  # single texts are then what a first text was
+    files = tuple(folder / one for one in FILES)
+    return Origin("run", folder, model, settings.max_length, settings.vocab_size, files)
+
+
+def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:
+    """Rows of the embedding for a tokenizer that gives `n_ids` ids: as many as the weights have, if there are any.
+
+    Raises:
+        ValueError: they have too few.
+    """
+    if origin is None:
+        return n_ids
+    if n_ids > origin.vocab_size:
+        raise ValueError(
+            f"tokenizer.path={run.tokenizer.path} gives {n_ids:,} ids, but the weights of init_from={run.init_from} "
+            f"have {origin.vocab_size:,} words: it is not the tokenizer they were trained with"
+        )
+    return origin.vocab_size
+
+
+def folder_of(name: str) -> Path:
+    """The folder that `init_from=name` means: itself, or the local copy of what the hub has by that name.
+
+    Raises:
+        ValueError: neither a folder nor an id, or the hub does not give it, or has no weights of it as safetensors.
+    """
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return Path(path).absolute()
+    found = HUB_MODEL.fullmatch(name)
+    if os.path.exists(path) or found is None:
+        what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
+        raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
+    folder = hub_folder(name, "init_from")
+    if (folder / "config.json").is_file() and not any(folder.glob("model*.safetensors")):
+        raise ValueError(
+            f"init_from={name} has no weights as safetensors, and others, which could run code, are not fetched: name "
+            f"a revision that has them, often {found['id']}@refs/pr/1, or a local folder"
+        )
+    return folder
+
+
+def refuse_missing(name: str, folder: Path, missing: list[str], remedy: str = REMEDY) -> None:
+    """Raises ValueError: a file is missing."""
+    if missing:
+        raise ValueError(f"init_from={name} is no whole model, as {folder} has no {missing[0]}: {remedy}")
+
+
+def file_digests(run: RunConfig) -> dict[str, str]:
+    """By the setting that names them the hash of the files that a run begins with: their content decides what it comes
+    to, wherever they lie. What is missing has none."""
+    named: dict[str, list[Path]] = {}
+    if run.init_from:
+        named["init_from"] = [*find_origin(run.init_from).files]
+    elif run.tokenizer.path:
+        path = Path(run.tokenizer.path).expanduser()
+        named["tokenizer.path"] = [path / "tokenizer.json" if path.is_dir() else path]
+    found = dict[str, str]()
+    for name, files in named.items():
+        digest = sha256()
+        for path in (one for one in files if one.is_file()):
+            with path.open("rb") as file:
+                digest.update(path.name.encode() + file_digest(file, "sha256").digest())
+        found[name] = digest.hexdigest()
+    return found

@@ -1,0 +1,39 @@
+"""Models of others: weights of BERT's family for `init_from=`, the verbs `export` and `push`, classes for transformers.
+
+`manyheads.transformers` is the module of these classes.
+"""
+
+from pathlib import Path
+
+from manyheads.plugin import Part, Plugin, Verb
+
+EXPORT = Verb(
+    "export",
+    "manyheads.plugins.hub.config:ExportConfig",
+    "manyheads.plugins.hub.write:export",
+    "write a trained model for transformers, sentence-transformers, onnxruntime or torch",
+    {},
+    (
+        "manyheads export run=outputs/reviews",
+        "manyheads export run=outputs/reviews format=onnx",
+    ),
+)
+PUSH = Verb(
+    "push",
+    "manyheads.plugins.hub.config:PushConfig",
+    "manyheads.plugins.hub.push:push",
+    "upload a trained model to the Hugging Face hub",
+    {},
+    (
+        "manyheads push run=outputs/reviews repo=me/reviews dry=true",
+        "manyheads push run=outputs/reviews repo=me/reviews tag=v1",
+    ),
+)
+BERT = Part(
+    "weights",
+    "bert",
+    "manyheads.plugins.hub.weights:read",
+    facts={"find": "manyheads.plugins.hub.shapes:find_family"},
+)
+CLASSES = Part("module", "transformers", "manyheads.plugins.hub.transformers:THIS")
+PLUGIN = Plugin("hub", verbs=(EXPORT, PUSH), parts=(BERT, CLASSES), presets=Path(__file__).parent / "conf")

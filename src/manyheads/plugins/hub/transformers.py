@@ -1,0 +1,257 @@
+"""Classifiers of every shape as models of Hugging Face transformers: `import manyheads.transformers` registers them.
+
+`AutoConfig`, `AutoModel`, `AutoModelForSequenceClassification`, `AutoTokenizer`, and with these `pipeline` and
+`Trainer`, then open what `manyheads export format=transformers` writes of a shape that no family of theirs has. The
+network is `manyheads.nn.Classifier` on packed tokens, so that padding, on whichever side, is never computed.
+
+N tokens of all texts, end to end . B texts . L positions with padding, M those of the longest text . H heads
+D d_model . W width of the word vectors . C classes
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
+from transformers.utils.generic import can_return_tuple
+
+from manyheads.config import ModelConfig
+from manyheads.config.facts import require
+from manyheads.config.fields import from_plain
+from manyheads.config.model import MOST_TABLE
+from manyheads.layout import Layout, Packed
+from manyheads.nn import Alibi, Encoder, MultiHeadAttention, Rotary, SinusoidalPositions, assemble
+
+THIS = sys.modules[__name__]  # which `manyheads.transformers` is
+KIND = "manyheads"
+INITIALISED = "_is_hf_initialized"  # by this mark transformers leaves a tensor as it is
+
+
+class ManyheadsConfig(PretrainedConfig):
+    """config.json of a classifier: `model` holds settings of `ModelConfig` as plain values, checked as a stranger's.
+
+    Args:
+        max_position_embeddings: most tokens of a text.
+        pairs: a row is a pair of texts, and `token_type_ids` say which of them a token is of.
+    """
+
+    model_type = KIND
+
+    def __init__(
+        self,
+        model: dict[str, Any] | None = None,
+        vocab_size: int = 8000,
+        max_position_embeddings: int = 512,
+        pairs: bool = False,
+        **more: Any,
+    ) -> None:
+        self.model, self.vocab_size, self.pairs = model or {}, vocab_size, pairs
+        self.max_position_embeddings = max_position_embeddings
+        found = self.architecture()
+        sizes: dict[str, Any] = {
+            "hidden_size": found.d_model,
+            "num_hidden_layers": found.n_layers,
+            "num_attention_heads": found.n_heads,
+        }
+        super().__init__(**more | sizes)  # as other programs look for them
+
+    def architecture(self) -> ModelConfig:
+        """Raises ValueError: a value is not of its type or out of range, or tables of positions would be too large."""
+        model = from_plain(ModelConfig, self.model, "model.")
+        for name in ("vocab_size", "max_position_embeddings"):
+            value = getattr(self, name)
+            require(type(value) is int and 0 < value < 2**31, f"{name}={value} must be a whole number of at least 1")
+        n_table = model.table_numbers(self.max_position_embeddings)
+        require(
+            n_table <= MOST_TABLE,
+            f"max_position_embeddings={self.max_position_embeddings} asks for tables of positions with {n_table:,} "
+            "numbers: no model of manyheads needs that many",
+        )
+        return model
+
+
+class ManyheadsPreTrainedModel(PreTrainedModel):
+    """What its models share: how tensors begin that no file holds."""
+
+    config_class = ManyheadsConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, SinusoidalPositions | Rotary | Alibi):
+            module.fill()
+        else:
+            super()._init_weights(module)
+
+
+class ManyheadsModel(ManyheadsPreTrainedModel):
+    """Embeddings, encoder and pooling: token vectors, and one vector a text."""
+
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # noqa: RUF012 - as transformers declares it
+
+    def __init__(self, config: ManyheadsConfig) -> None:
+        super().__init__(config)
+        sizes = {"vocab_size": config.vocab_size, "max_length": config.max_position_embeddings}
+        self.network: Any = assemble(config.architecture(), **sizes, n_classes=1, n_segments=2 if config.pairs else 0)
+        self.width = self.network.head.in_features
+        self.network.head = nn.Identity()  # the classifier's own head follows the text vector
+        for parameter in self.network.parameters():
+            setattr(parameter, INITIALISED, True)  # by assemble
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.network.embeddings.words
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.network.embeddings.words = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **_: Any,
+    ) -> Any:
+        """Of padded texts `(B, L)`; all that is returned is zero on padding.
+
+        `attentions` `(B, H, L, L)` are the exact weights, as of `MultiHeadAttention.maps`; none of a recurrent encoder,
+        whose `hidden_states` are those before and after it. Of pairs that are read apart (`model.pair=cross`) both are
+        of the single texts, all first ones and then all second ones, without padding between: `(2B, ..., M, ...)`.
+
+        Args:
+            inputs_embeds: word vectors `(B, L, W)` in place of those of the ids.
+        """
+        wanted = self.config.output_attentions if output_attentions is None else output_attentions
+        wanted_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if inputs_embeds is None:
+            require(input_ids is not None, "neither input_ids nor inputs_embeds are given: give one of them")
+            inputs_embeds = self.get_input_embeddings()(input_ids)
+        assert inputs_embeds is not None
+        keep_BL = torch.ones_like(inputs_embeds[..., 0]).bool() if attention_mask is None else attention_mask.bool()
+        if input_ids is None:
+            require(self.network.embeddings.matches is None, "this model compares words by their ids: give input_ids")
+            input_ids = torch.zeros_like(keep_BL, dtype=torch.int64)
+        segments_N = None
+        if self.config.pairs:
+            require(token_type_ids is not None, "token_type_ids are missing, by which this model tells two texts apart")
+            assert token_type_ids is not None
+            segments_N = token_type_ids[keep_BL]
+        layout = packed(keep_BL)
+        most = self.config.max_position_embeddings
+        require(
+            layout.longest <= most or bool(self.config.architecture().facts("positions").get("unbounded")),
+            f"a text has {layout.longest} tokens, but the model knows {most} positions: let the tokenizer cut texts by "
+            "truncation=True",
+        )
+        with heard(self.network, wanted=bool(wanted)) as (states, maps):
+            vectors_BD = self.network.read(input_ids[keep_BL], layout, segments_N, inputs_embeds[keep_BL])
+        apart = self.network.cross is not None
+        hidden = [one.grid(x) if apart else spread(x, keep_BL) for x, one in states]
+        return BaseModelOutputWithPooling(
+            last_hidden_state=hidden[-1],  # type: ignore[arg-type]
+            pooler_output=vectors_BD,  # type: ignore[arg-type]
+            hidden_states=tuple(hidden) if wanted_states else None,
+            attentions=tuple(one if apart else spread_maps(one, keep_BL) for one in maps) if wanted else None,
+        )
+
+
+class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
+    """A text to the logits of its classes; `problem_type` says how `labels` become a loss."""
+
+    def __init__(self, config: ManyheadsConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = ManyheadsModel(config)
+        self.classifier = nn.Linear(self.model.width, config.num_labels or 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **asked: Any,
+    ) -> Any:
+        """As of `ManyheadsModel`; `labels` are class ids `(B,)`, or of several classes a text their marks `(B, C)`."""
+        read = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **asked, return_dict=True)
+        logits = self.classifier(self.model.network.dropout(read.pooler_output))
+        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss, logits, read.hidden_states, read.attentions)
+
+
+@contextmanager
+def heard(network: Any, *, wanted: bool) -> Iterator[tuple[list[tuple[Tensor, Layout]], list[Tensor]]]:
+    """While the network reads: what embeddings and layers give, in order, the last of them behind its norm; and if
+    `wanted` the weights `(B, H, M, M)` of each attention."""
+    states: list[tuple[Tensor, Layout]] = []
+    maps: list[Tensor] = []
+
+    def after(_: nn.Module, args: tuple[Any, ...], x: Tensor) -> None:
+        states.append(getattr(args[1], "layout", args[1]).unfilled(x))
+
+    def at_the_end(_: nn.Module, args: tuple[Any, ...], x: Tensor) -> None:
+        states[-1] = (x, states[-1][1])
+
+    def attended(attention: Any, args: tuple[Any, ...], _: Tensor) -> None:
+        x, layout, *memory = args
+        maps.append(attention.maps(*layout.unfilled(x), *memory)[0])
+
+    encoder, cross = network.encoder, network.cross
+    layers = [*(encoder.layers if isinstance(encoder, Encoder) else [encoder]), *(cross.layers if cross else ())]
+    with ExitStack() as hooks:
+        for one in (network.embeddings, *layers):
+            hooks.enter_context(one.register_forward_hook(after))
+        hooks.enter_context((cross or encoder).register_forward_hook(at_the_end))
+        for one in network.modules() if wanted else ():
+            if isinstance(one, MultiHeadAttention):
+                hooks.enter_context(one.register_forward_hook(attended))
+        yield states, maps
+
+
+def packed(keep_BL: Tensor) -> Packed:
+    """The layout of what a mask holds of each row, wherever it lies."""
+    lengths_B = keep_BL.sum(1)
+    return Packed(F.pad(lengths_B.cumsum(0), (1, 0)), int(lengths_B.max()) if lengths_B.numel() else 0)
+
+
+def spread(x_ND: Tensor, keep_BL: Tensor) -> Tensor:
+    """Tokens to the places that the mask holds: `(B, L, D)`."""
+    x_BLD = x_ND.new_zeros(*keep_BL.shape, x_ND.size(1))
+    return x_BLD.masked_scatter(keep_BL[..., None], x_ND)
+
+
+def spread_maps(weights_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
+    """Weights between the tokens of each text to their places: `(B, H, L, L)`."""
+
+    at_BL = (keep_BL.cumsum(1) - 1).clamp(min=0)
+    shape = (-1, weights_BHMM.size(1), keep_BL.size(1), -1)
+    rows_BHLM = weights_BHMM.gather(2, at_BL[:, None, :, None].expand(*shape[:3], weights_BHMM.size(3)))
+    kept = keep_BL[:, None, :, None] & keep_BL[:, None, None]
+    return rows_BHLM.gather(3, at_BL[:, None, None].expand(shape)).masked_fill(~kept, 0.0)
+
+
+AutoConfig.register(KIND, ManyheadsConfig, exist_ok=True)
+AutoModel.register(ManyheadsConfig, ManyheadsModel, exist_ok=True)
+AutoModelForSequenceClassification.register(ManyheadsConfig, ManyheadsForSequenceClassification, exist_ok=True)
+AutoTokenizer.register(ManyheadsConfig, fast_tokenizer_class=PreTrainedTokenizerFast, exist_ok=True)

@@ -1,0 +1,93 @@
+"""Trained weights put into a network, whose head, and what else they lack, begin anew. Nothing in them can run code."""
+
+import math
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+import manyheads.plugin as plugin
+from manyheads.config.fields import listed, show
+from manyheads.inference.origin import Origin
+
+ROOMS, POOLING = ("embeddings.", "encoder."), "pooling."
+WORDS, POSITIONS, SEGMENTS, MATCHES = (
+    f"embeddings.{name}.weight" for name in ("words", "positions", "segments", "matches")
+)
+ADDED = (SEGMENTS, MATCHES)
+"""Tables whose vectors are added to those of the words: where they are zero, nothing is."""
+Sizes = dict[str, list[int]]
+
+
+def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
+    """Of a model of our own what `wanted` names: embeddings, encoder, and the pooling where it is of the same kind.
+
+    A longer table of positions gives its first rows. What is added to the words may be missing; what is added to each
+    word of a single text since it occurs in no other becomes part of the words. The head, and layers across two texts,
+    are not read.
+
+    Raises:
+        ValueError: tensors are missing, too many, of another shape, or not finite.
+    """
+    path = origin.folder / "model.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            held = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no dict
+            names = _taken(path, held, wanted)
+            found = {name: file.get_slice(name)[: wanted[name][0]].float() for name in names}
+            if MATCHES in held and MATCHES not in wanted and held[MATCHES] == [2, held[WORDS][1]]:
+                found[WORDS] += file.get_slice(MATCHES)[0] / math.sqrt(held[WORDS][1])  # by which the words are scaled
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is not a whole safetensors file ({show(error)}): copy the run again, or name another"
+        ) from error
+    broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
+    if broken:
+        raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
+    return found
+
+
+def _taken(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
+    """The names that are taken.
+
+    Raises:
+        ValueError: names the tensors that do not fit.
+    """
+    theirs, ours = ({name for name in sizes if name.startswith(ROOMS)} for sizes in (held, wanted))
+    if missing := sorted(ours - theirs - {*ADDED}):
+        raise ValueError(f"{path} has no {listed(missing)}, which the model needs: name weights of the same shape")
+    if unread := sorted(theirs - ours - {MATCHES}):
+        raise ValueError(
+            f"{path} has {listed(unread)}, which the model has no room for: name weights of the same shape"
+        )
+    pooling = [name for name in wanted if name.startswith(POOLING)]
+    same = all(held.get(name) == wanted[name] for name in pooling)
+    names = [*sorted(ours & theirs), *(pooling if same else ())]
+    for name in names:
+        size, room = held[name], wanted[name]
+        if size != room and not (name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]):
+            raise ValueError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
+    return names
+
+
+@torch.no_grad()
+def begin_with(network: nn.Module, origin: Origin | None) -> None:
+    """Replace the embeddings, the encoder and, where it is the same, the pooling of `network`.
+
+    What is added to the words and the weights lack, such as vectors of segments, is zero: so a text begins as what it
+    was to them, a pair as the two texts it is made of.
+
+    Raises:
+        ValueError: the weights are not of the network's shape.
+    """
+    if origin is None:
+        return
+    own = network.state_dict()
+    wanted = {name: list(value.shape) for name, value in own.items() if name.startswith((*ROOMS, POOLING))}
+    found = plugin.make("weights", origin.kind)(origin, wanted)
+    for name in ADDED:
+        if name in wanted and name not in found:
+            own[name].zero_()
+    for name, value in found.items():
+        own[name].copy_(value)

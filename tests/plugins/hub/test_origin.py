@@ -1,0 +1,121 @@
+"""`init_from=` of BERT's family: what its folders bring, and that texts are read as transformers reads them."""
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from manyheads.cli.compose import compose
+from manyheads.config import Long, Pooler
+from manyheads.data.rows import Rows, Splits
+from manyheads.data.tokens import encode, load_tokenizer
+from manyheads.layout import Packed
+from manyheads.training.module import assemble_network
+from tests.conftest import word_tokenizer
+
+TEXTS = ["a good film", "so bad", "the awful film is not good"]
+
+
+def splits(pairs=False):
+    rows = Rows(TEXTS, TEXTS[::-1] if pairs else None, [0, 1, 1], "x.csv", [1, 2, 3])
+    return Splits(rows, rows, rows, ["x", "y"])
+
+
+def begun(folder, *words, pairs=False):
+    """The network of `train init_from=folder` before its first step, and the tokenizer taken along."""
+    run = compose("train", [f"init_from={folder}", *words])
+    tokenizer = load_tokenizer(run.tokenizer.path)
+    return run, assemble_network(run, splits(pairs), tokenizer).eval(), tokenizer
+
+
+def read(network, tokenizer, length=12, pairs=None):
+    """Vectors of the tokens of `TEXTS` above the last layer."""
+    tokens = encode(tokenizer, TEXTS, pairs, None, length)
+    layout = Packed(tokens.offsets, int(tokens.lengths.max()))
+    segments = None if tokens.segments_N is None else tokens.segments_N.long()
+    with torch.no_grad():
+        return network.encode(tokens.ids_N.long(), layout, segments)
+
+
+def train(folder, *words):
+    return compose("train", [f"init_from={folder}", *words])
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+def test_a_family_is_read_as_transformers_reads_it(tmp_path, model_folder, kind):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 15, "max_position_embeddings": 16}
+    if kind == "bert":
+        config = transformers.BertConfig(
+            hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, **sizes
+        )
+        theirs = transformers.BertModel(config).eval()
+    else:
+        config = transformers.DistilBertConfig(dim=24, n_layers=2, n_heads=4, hidden_dim=40, **sizes)
+        theirs = transformers.DistilBertModel(config).eval()
+    theirs.save_pretrained(tmp_path)
+    shutil.copy(model_folder / "model" / "tokenizer.json", tmp_path)
+    run, network, tokenizer = begun(tmp_path)
+    assert run.data.max_length == 16
+    tokens = encode(tokenizer, TEXTS[-1:], None, None, 16)
+    with torch.no_grad():
+        expected = theirs(input_ids=tokens.ids_N.long()[None]).last_hidden_state[0]
+    torch.testing.assert_close(read(network, tokenizer, 16)[-len(expected) :], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_an_experiment_sets_stays_where_weights_leave_a_choice(tmp_path):
+    """MiniLM is pooled as its folder says, but by the preset that makes a class of transformers of it."""
+    transformers = pytest.importorskip("transformers")
+    small = transformers.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    folder = tmp_path / "sentences"
+    transformers.BertModel(small).save_pretrained(folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    word_tokenizer().save(str(folder / "tokenizer.json"))
+    assert train(folder).model.pooling == "mean"
+    run = train(folder, "experiment=minilm")
+    facts = (run.model.pooling, run.model.pooler, run.model.matches, run.linear, run.data.long, run.optim.few)
+    assert facts == ("first", Pooler.tanh, False, False, Long.cut, compose("train", ["optim=finetune"]).optim.few)
+    assert run.model.d_model == 8, "the weights fix the shape"
+    assert train(folder, "experiment=minilm", "model.pooling=max").model.pooling == "max"
+
+
+def test_a_folder_of_a_family_may_hold_a_config_yaml_of_its_own(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "config.yaml").write_text("x: 1")
+    with pytest.raises(ValueError, match="model_type=gpt2 is none that manyheads reads"):
+        train(tmp_path)
+
+
+def test_how_a_tokenizer_in_older_files_is_made_anew_is_said(tmp_path):
+    """By the command that the sentence names, run as it is typed."""
+    transformers = pytest.importorskip("transformers")
+    small = transformers.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    transformers.BertModel(small).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "film", "bad"])
+    )
+    with pytest.raises(
+        ValueError, match=r"has no tokenizer\.json: make one of its vocab\.txt by python -c "
+    ) as missing:
+        train(tmp_path)
+    with pytest.raises(ValueError, match=r"^tokenizer\.path=\S+ has no tokenizer\.json: make one of its vocab\.txt by"):
+        load_tokenizer(tmp_path)
+    command = shlex.split(str(missing.value).partition(" by ")[2])
+    subprocess.run([sys.executable, *command[1:]], check=True, capture_output=True)
+    assert load_tokenizer(tmp_path).encode("Good film").ids == [2, 5, 6, 3]
+
+
+def test_in_pairs_tokens_of_both_texts_are_marked_unless_told(model_folder, tmp_path):
+    """A stranger's weights read a pair as before, as the marks begin at nothing; a run's have what it trained with."""
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 9}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 9, **sizes}))
+    (tmp_path / "tokenizer.json").touch()
+    (tmp_path / "model.safetensors").write_bytes(bytes(4096))
+    assert train(tmp_path).model.matches
+    assert not train(tmp_path, "model.matches=false").model.matches
+    assert not train(model_folder).model.matches
