@@ -49,6 +49,7 @@ def clean(monkeypatch):
     for name in plugin.given():
         plugin.unregister(name)
     in_plugins._sources.clear()
+    os.environ.pop(in_plugins.VARIABLE, None)
     for name in {*sys.modules} - modules:
         del sys.modules[name]
 
