@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from manyheads.config import Metric, ModelConfig, RunConfig
+from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.training import Background
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
@@ -125,7 +125,7 @@ def train(
     run.batch.rows = LARGE_ROWS if large else ROWS
     n_words = LARGE_VOCABULARY if large else VOCABULARY
     network = assemble(run.model, vocab_size=n_words, n_classes=4, max_length=LENGTH)
-    keep, clock = KeepBest(Metric.accuracy, network, folder / "checkpoints"), Clock()
+    keep, clock = KeepBest("accuracy", network, folder / "checkpoints"), Clock()
     votes = Votes(run.hardware.timeout)
     checkpoint = Watched(run.checkpoint, Stop(), votes, keep, Start(), data="", started=0.0) if every else None
     save, writes = saving.save, []

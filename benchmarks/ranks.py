@@ -75,7 +75,7 @@ def train(folder: Path) -> list[float]:
     """Milliseconds of each step of this process."""
     import torch
 
-    from manyheads.config import Metric, ModelConfig, RunConfig
+    from manyheads.config import ModelConfig, RunConfig
     from manyheads.distributed.collectives import Votes
     from manyheads.distributed.launch import settled_hardware
     from manyheads.distributed.signals import Stop
@@ -92,7 +92,7 @@ def train(folder: Path) -> list[float]:
     run.trainer.update(max_steps=STEPS, max_epochs=1)
     run.checkpoint.every = STEPS + 1
     network = assemble(run.model, vocab_size=VOCABULARY, n_classes=4, max_length=LENGTH)
-    keep, clock = KeepBest(Metric.accuracy, network, folder / "checkpoints"), Clock()
+    keep, clock = KeepBest("accuracy", network, folder / "checkpoints"), Clock()
     votes = Votes(run.hardware.timeout)
     checkpoint = Checkpoint(run.checkpoint, Stop(), votes, keep, Start(), data="", started=0.0)
     tokens: dict[str, Any] = {"train": rows(STEPS * n_ranks), "validation": rows(1)}

@@ -198,7 +198,7 @@ def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig |
     import torch
 
     from manyheads.inference.folder import save
-    from manyheads.nn.language_models import assemble_seq2seq
+    from manyheads.plugins.language.networks import assemble_seq2seq
 
     torch.manual_seed(2)
     data = data or DataConfig(max_length=12, text="source")
@@ -207,7 +207,7 @@ def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig |
     )  # fmt: skip
     seq2seq = assemble_seq2seq(shape, vocab_size=len(SPECIAL) + len(WORDS), max_length=data.max_length)
     torch.nn.init.normal_(seq2seq.head.weight)
-    save(folder, seq2seq, model=shape, data=data, tokenizer=word_tokenizer())
+    save(folder, seq2seq, task="seq2seq", model=shape, data=data, tokenizer=word_tokenizer())
     return folder
 
 

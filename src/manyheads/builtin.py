@@ -4,16 +4,35 @@ from typing import Any
 
 from manyheads.plugin import (
     FINISHED,
-    LONG,
     OF_RUN,
     OF_TRAINING,
     TRAINING,
     UNREAD_IN_JUDGING,
     Part,
     Plugin,
+    Task,
     Verb,
 )
 
+CLASSIFY = Task(
+    answers="classes",
+    model="is a classifier",
+    column="label",
+    figures=("accuracy", "micro_f1", "macro_f1", "loss"),
+    required=(
+        *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "brier"),
+        *("classwise_calibration_error", "calibration_error", "adaptive_calibration_error"),
+        *("micro_precision", "micro_recall"),
+    ),
+    hub=("text-classification", "Text classification"),
+    assemble="manyheads.nn.assemble:assemble",
+    objective="manyheads.training.objectives:classify",
+    predictor="manyheads.inference.classifier:TextClassifier",
+    evaluate="manyheads.evaluation.classification:evaluate_classifier",
+    check="manyheads.config.run:check_classes",
+    unread=("data.target",),
+    is_weights=True,
+)
 VERBS = (
     Verb(
         "train",
@@ -26,25 +45,8 @@ VERBS = (
             "manyheads train data.path=reviews.csv data.text=review data.label=stars",
             "manyheads train data.path=reviews.csv data.folds=5 data.group=author",
             "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
-            "manyheads train task=seq2seq data.path=phrases.csv",
         ),
         FINISHED,
-    ),
-    Verb(
-        "pretrain",
-        "manyheads.config.run:RunConfig",
-        "manyheads.training_run:train",
-        "learn from texts without labels, for training to start from",
-        TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
-        (
-            "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
-            "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
-            "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
-        ),
-        FINISHED | dict.fromkeys(("classify", "seq2seq"), "what train does"),
-        dict.fromkeys(LONG, "all of a long text is read, in pieces"),
-        task="pretrain",
-        why_task="only hidden words are predicted",
     ),
     Verb(
         "evaluate",
@@ -149,4 +151,4 @@ SOURCES = (  # of data.source: called with the settings of data, they give split
 RUN = Part(
     "weights", "run", "manyheads.training.weights:read_run", facts={"find": "manyheads.inference.origin:find_run"}
 )
-PLUGIN = Plugin("core", verbs=VERBS, parts=(*BLOCKS, *SOURCES, RUN))
+PLUGIN = Plugin("core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *SOURCES, RUN))

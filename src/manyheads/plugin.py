@@ -29,6 +29,7 @@ class Verb(NamedTuple):
         barred: presets of these groups that make no sense here, each with the reason.
         unread: settings of `config` that it never reads, each with the reason.
         prefix: by group, how the names of its own presets begin, which no other verb reads.
+        from_weights: by group, the preset that `init_from=` means here, where it is not the one of `train`.
         task: it trains for this task alone, and reads no setting that such a training does not read.
         why_task: why it does not, for the sentence that refuses one.
         no_multirun: what it does, and so why `-m` does nothing here; empty where `-m` runs several.
@@ -47,6 +48,7 @@ class Verb(NamedTuple):
     barred: Mapping[str, str] = NOTHING
     unread: Mapping[str, str] = NOTHING
     prefix: Mapping[str, str] = NOTHING
+    from_weights: Mapping[str, str] = NOTHING
     task: str = ""
     why_task: str = ""
     no_multirun: str = ""
@@ -123,9 +125,64 @@ class Part(NamedTuple):
 
     kind: str
     name: str
-    make: Code
+    make: "Code | Task"
     options: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = NOTHING
+
+
+class Task(NamedTuple):
+    """What a model learns to answer with: the `make` of a part of kind `task`, which the setting `task` chooses.
+
+    Attributes:
+        answers: what it answers by, such as "classes".
+        model: what a model of it does, after "run=FOLDER", such as "is a classifier".
+        column: the setting `data.<column>` that names the column of the answers: label, target, or text, which is its
+            own answer.
+        figures: validation figures for `checkpoint.metric`; `auto` is the first.
+        required: all that evaluate measures, which `require` may bound.
+        hub: the Hugging Face hub's name of the task, and its title.
+        assemble: `assemble(model, vocab_size=, max_length=, n_classes=, n_segments=)`: the network, of the settings
+            `model`. Its `words` are the table of its words.
+        objective: `objective(run, tokens, labels)`: a module with `learn(network, batch)` and `check(network, batch)`,
+            the losses of a batch; `train_metrics` and `validation_metrics`; `given(batch)`, what the network is called
+            with; and `plan(run, tokens, labels, n_words)`, lines of a dry run.
+        predictor: a class below `inference.predictor.Predictor`, which opens a model and answers by it.
+        evaluate: `evaluate(predictor, rows, setup)`: an `Evaluation`.
+        read: `read(run, with_test=)`: the splits; None: the rows with what is in `column`.
+        read_split: `read_split(data, split)`: the rows to judge a model on; None: as of `read`.
+        tokens: `tokens(splits, tokenizer, max_length, encoded)`: those of each split, by name, where `encoded(rows, n)`
+            are those of some rows, cut to n; None: all rows are cut to `max_length`.
+        check: `check(run)`: raises ValueError where settings do not go together; None: they all do.
+        unread: settings of core that it does not read: refused where they are typed.
+        lacks: those that also no preset may set for it.
+        attends: its network attends, whatever its encoder is.
+        is_weights: `init_from` may name a model of it.
+        looks: most validations of a run with a budget, at even distances; 0: one each epoch.
+    """
+
+    answers: str
+    model: str
+    column: str
+    figures: tuple[str, ...]
+    required: tuple[str, ...]
+    hub: tuple[str, str]
+    assemble: Code
+    objective: Code
+    predictor: Code
+    evaluate: Code
+    read: Code | None = None
+    read_split: Code | None = None
+    tokens: Code | None = None
+    check: Code | None = None
+    unread: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    attends: bool = False
+    is_weights: bool = False
+    looks: int = 0
+
+    @property
+    def has_classes(self) -> bool:
+        return self.column == "label"
 
 
 class Plugin(NamedTuple):
@@ -254,6 +311,15 @@ def find(kind: str, name: str) -> Part:
 def make(kind: str, name: str) -> Any:
     """What makes the part of a kind that has this name."""
     return resolve(find(kind, name).make)
+
+
+def task(name: str) -> Task:
+    """The task of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return make("task", name)
 
 
 def owner(kind: str, name: str) -> Plugin:

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import Resume, RunConfig, Task
+from manyheads.config import Resume, RunConfig
 from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
 from manyheads.config.plugins import refuse_unnamed
@@ -189,7 +189,7 @@ def read_checked(run: RunConfig) -> Splits:
     """The rows of a run, which have what its settings ask for."""
     splits = read_rows(run, with_test=run.test)
     run.checkpoint.settled(run.task, multi=splits.multi)
-    if run.task is Task.classify:
+    if run.task == "classify":
         bounds_of(run.require, SUMMARY_OF_LABELS if splits.multi else SUMMARY_OF_CLASSES)
     check_rows(run, splits)
     check_size(splits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -205,15 +205,12 @@ def train_here(
     from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
     from manyheads.inference.folder import judged_card
     from manyheads.training.module import assemble_network
-    from manyheads.training.objectives import check_held_out
     from manyheads.training.own_parts import check_part
     from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
     from manyheads.training.trainer import check_tokens, check_trainer
 
     check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
-    if run.task is Task.pretrain:
-        check_held_out(tokens["validation"])
     network = assemble_network(run, splits, tokenizer)
     check_part(run, network)
     asked, run = run, settle_batch(run, network, tokens, splits.labels)
@@ -381,11 +378,10 @@ def ship(
     from manyheads.linear.blend import Tuned, tune
     from manyheads.linear.fit import fit_linear, too_many
     from manyheads.linear.model import write_baseline
-    from manyheads.nn import Classifier
     from manyheads.training.objectives import class_weights
 
     labels, tuned = splits.labels, Tuned()
-    if isinstance(network, Classifier):
+    if run.task == "classify":
         choice = run.optim.class_weights
         weights_C = None if choice == "none" else class_weights(choice, tokens["train"].labels, labels)
         weights = None if weights_C is None else weights_C.numpy()
@@ -401,6 +397,7 @@ def ship(
     save(
         folder,
         network,
+        task=run.task,
         model=run.model,
         data=run.data,
         tokenizer=tokenizer,

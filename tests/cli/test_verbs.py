@@ -25,9 +25,7 @@ def test_what_a_verb_names_exists(name):
     assert is_dataclass(schema_of(name))
     assert all(any((folder / group).is_dir() for folder in preset_folders()) for group in verb.groups)
     assert verb.unread.keys() <= settings(schema_of(name)).keys()
-    unread = {
-        one for one, its in settings(schema_of(name)).items() if verb.task and not its.facts.is_read_in(verb.task)
-    }
+    unread = {one for one, its in settings(schema_of(name)).items() if verb.task and not its.is_read_in(verb.task)}
     read = settings(schema_of(name)).keys() - verb.unread.keys() - verb.groups.keys() - unread
     assert settings_of(name).keys() == read
     assert all(example.startswith(f"manyheads {name}") for example in verb.examples)

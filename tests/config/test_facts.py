@@ -5,11 +5,12 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+import manyheads.plugin as plugin
 from manyheads.cli.verbs import VERBS, schema_of
-from manyheads.config import RunConfig, Task
+from manyheads.config import RunConfig
 from manyheads.config.facts import Facts, having, setting, settings
 
-NEEDS = {None, "", "attention", "folds", "heads", "hub", "pretraining", "transformer", "windows"}
+NEEDS = {None, "", "attention", "folds", "heads", "hub", "transformer", "windows"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -18,7 +19,7 @@ def test_facts_are_of_the_words_there_are(verb):
     words = {name: {None, *get_args(get_args(get_type_hints(Facts)[name])[0])} for name in ("resume", "weights")}
     for name, one in settings(schema).items():
         assert one.facts.needs in NEEDS, name
-        assert set(one.facts.tasks or ()) <= set(Task.__members__), name
+        assert set(one.facts.tasks or ()) <= set(plugin.names("task")), name
         assert one.facts.null is None or one.facts.null in settings(RunConfig), name
         assert one.facts.resume in words["resume"], name
         assert one.facts.weights in words["weights"], name

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS, schema_of

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, Task, TokenizerConfig
+from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data import blocks, cache, column, files
 from manyheads.data.cache import cached_tokens, prepare_tokens
@@ -267,7 +267,7 @@ def test_labels_and_targets_of_many_blocks_are_those_of_one(tmp_path, in_blocks)
 
     def every() -> list[object]:
         rows = read_split(data, "test", ["a", "b", "c"], multi=True)
-        return [splits_of(data), splits_of(answers, task=Task.seq2seq), list(rows.sets or []), list(rows.texts)]
+        return [splits_of(data), splits_of(answers, task="seq2seq"), list(rows.sets or []), list(rows.texts)]
 
     expected = every()
     in_blocks()

@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from manyheads.config import DataConfig, OnBadRow, Task
+from manyheads.config import DataConfig, OnBadRow
 from manyheads.data.sources import read_split, read_splits
 
 
@@ -339,7 +339,7 @@ def test_rows_of_labels_that_a_model_does_not_know_are_left_out_if_asked(tmp_pat
 def test_texts_that_are_answered_by_texts(tmp_path, write):
     rows = [(f"question {i}", f"answer {i % 3}", "ignored") for i in range(40)]
     data = DataConfig(path=str(write(tmp_path / "all.csv", rows, ("source", "target", "label"))), text="source")
-    splits = read_splits(data, 0, task=Task.seq2seq)
+    splits = read_splits(data, 0, answer="target")
     assert splits.test is not None
     assert (len(splits.train), len(splits.validation), len(splits.test), splits.labels) == (32, 4, 4, [])
     for part in splits.by_name().values():
@@ -348,7 +348,7 @@ def test_texts_that_are_answered_by_texts(tmp_path, write):
     assert splits.notes[0] == "test: 4 of 40 rows of all.csv carved out (data.test_share=0.1, seed=0)"
     whole = read_split(data, "test", [])
     assert (whole.targets or [])[:4] == ["answer 0", "answer 1", "answer 2", "answer 0"]
-    assert len(read_splits(replace(data, rows=5), 0, task=Task.seq2seq).train.targets or []) == 5
+    assert len(read_splits(replace(data, rows=5), 0, answer="target").train.targets or []) == 5
 
 
 @pytest.mark.parametrize(
@@ -375,19 +375,19 @@ def test_texts_that_are_answered_by_texts(tmp_path, write):
 def test_mistakes_in_target_texts(rows, header, sentence, tmp_path, write):
     data = DataConfig(path=str(write(tmp_path / "all.csv", rows, header)), text="source")
     with pytest.raises(ValueError, match=r"^all\.csv") as refused:
-        read_splits(data, 0, task=Task.seq2seq)
+        read_splits(data, 0, answer="target")
     assert str(refused.value) == sentence
     if "on_bad_row" in sentence:
         more = [*rows, *((f"t{i}", "x") for i in range(9))]
         write(tmp_path / "all.csv", more, header)
-        dropped = read_splits(replace(data, on_bad_row=OnBadRow["drop"]), 0, task=Task.seq2seq)
+        dropped = read_splits(replace(data, on_bad_row=OnBadRow["drop"]), 0, answer="target")
         assert sum(map(len, dropped.by_name().values())) == 10
 
 
 def test_one_text_with_two_targets_is_said(tmp_path, write):
     rows = [("same", "one"), ("same", "two"), *((f"t{i}", "x") for i in range(20))]
     data = DataConfig(path=str(write(tmp_path / "all.csv", rows, ("source", "target"))), text="source")
-    notes = read_splits(data, 0, task=Task.seq2seq).notes
+    notes = read_splits(data, 0, answer="target").notes
     assert "train (all.csv): 1 texts carry more than one target (first: row 2, one and two)" in notes
 
 

@@ -25,10 +25,11 @@ from manyheads.config.training import Compile
 from manyheads.data.batches import gather, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.nn.language_models import assemble_seq2seq
+from manyheads.plugins.language.networks import assemble_seq2seq
+from manyheads.plugins.language.objectives import Translate
 from manyheads.training.guard import Guard
 from manyheads.training.module import LitModule
-from manyheads.training.objectives import Classify, Translate
+from manyheads.training.objectives import Classify
 from manyheads.training.optim import make_optimizer, make_schedule
 from manyheads.training.trainer import run_trainer
 

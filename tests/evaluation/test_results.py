@@ -12,12 +12,12 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import Setup
-from manyheads.evaluation.language_models import score_masked
 from manyheads.evaluation.results import cell, evaluate_rows, evaluate_run, show_summary, write_evaluation
 from manyheads.inference.folder import load
-from manyheads.inference.language_models import Guessed
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline
+from manyheads.plugins.language.evaluation import score_masked
+from manyheads.plugins.language.predictors import Guessed
 from manyheads.runs.summary import LINEAR, NETWORK, Interval, Summary, facts, read_summary
 
 LABELS = ["bad", "good", "so-so"]

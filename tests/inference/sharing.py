@@ -28,7 +28,6 @@ from manyheads.config import (
     Accelerator,
     BatchConfig,
     EvaluateConfig,
-    GenerateConfig,
     InferenceHardware,
     ModelConfig,
     OptimConfig,
@@ -44,6 +43,7 @@ from manyheads.inference.folder import load
 from manyheads.inference.predict import answer_together, predict
 from manyheads.inference.predictor import Found
 from manyheads.nn import assemble
+from manyheads.plugins.language.config import GenerateConfig
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
 

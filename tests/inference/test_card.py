@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manyheads import plugin
-from manyheads.config import ModelConfig, PairKind, Task, Terms
+from manyheads.config import ModelConfig, PairKind, Terms
 from manyheads.inference.folder import judged_card, write_card
 from manyheads.inference.format import Settings
 
@@ -75,17 +75,6 @@ def test_what_it_tells_to_type_needs_what_it_says(ship_model, tmp_path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", guard + code], capture_output=True, text=True)
     assert (run.returncode, run.stdout[:12]) == (0, "[Prediction("), run.stderr
-
-
-def test_other_tasks_have_cards_of_their_own() -> None:
-    card = card_of(labels=[], task=Task.seq2seq)
-    assert "\nA Transformer encoder and decoder of 7 parameters: 2 layers, 4 heads" in card
-    assert 'print(translator.generate(["a text"]))' in card
-    settings = Settings(vocab_size=9, task=Task.pretrain)
-    card = write_card(settings, n_parameters=7, mask="[MASK]", figures={"validation loss": "3.2"})
-    assert "A classifier starts from it: `manyheads train init_from=FOLDER`.\n\n## Figures\n" in card
-    assert 'print(guesser.fill(["a [MASK] text"]))' in card
-    assert card.endswith("Nothing in the folder is code.\n")
 
 
 def test_it_says_how_pairs_are_read() -> None:

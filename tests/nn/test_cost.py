@@ -19,7 +19,7 @@ from manyheads.nn.assemble import (
     mean_flops,
 )
 from manyheads.nn.kernels import near
-from manyheads.nn.language_models import assemble_seq2seq
+from manyheads.plugins.language.networks import assemble_seq2seq
 
 LENGTH, N_CLASSES = 11, 3
 

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from manyheads.layout import Packed
 from manyheads.nn import assemble, kernels
-from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.nn.transformer import make_walk, through
+from manyheads.plugins.language.networks import assemble_seq2seq
 
 LENGTHS = [3, 5, 8]
 

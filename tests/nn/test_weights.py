@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from manyheads import plugin
 from manyheads.layout import Packed
 from manyheads.nn import MultiHeadAttention, assemble
-from manyheads.nn.language_models import assemble_seq2seq
 from manyheads.nn.transformer import Residual
+from manyheads.plugins.language.networks import assemble_seq2seq
 
 SIZES = {"n_layers": 3, "n_heads": 4, "d_model": 96, "d_k": 24, "d_v": 40, "d_ff": 320}
 

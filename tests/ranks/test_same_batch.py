@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from manyheads.config import BatchConfig, Task
+from manyheads.config import BatchConfig
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 
@@ -36,7 +36,6 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
         CheckpointConfig,
         DataConfig,
         HardwareConfig,
-        Metric,
         ModelConfig,
         OptimConfig,
         Precision,
@@ -44,24 +43,24 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
     )
     from manyheads.distributed.launch import settled_hardware
     from manyheads.nn import assemble
-    from manyheads.nn.language_models import assemble_seq2seq
+    from manyheads.plugins.language.networks import assemble_seq2seq
     from manyheads.training import trainer as session
     from manyheads.training.module import LitModule
 
     batch, task, optimiser = CASES[case]
     torch.manual_seed(0)
     run = RunConfig(
-        task=Task[task],
+        task=task,
         data=DataConfig(source="dates" if task == "seq2seq" else "demo"),
         batch=batch,
         model=ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=32, dropout=0.0, dropout_tokens=0.0),
         optim=OptimConfig(lr=3e-3, average=0),
-        checkpoint=CheckpointConfig(metric=Metric.loss),
+        checkpoint=CheckpointConfig(metric="loss"),
         hardware=settled_hardware(HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32)),
         trainer={"max_epochs": -1, "max_steps": STEPS, "limit_val_batches": 0},
     )
     tokens = {"train": texts(70, 1, 80), "validation": texts(3, 2, 9)}
-    if run.task is Task.seq2seq:
+    if run.task == "seq2seq":
         tokens["train"].targets, tokens["validation"].targets = texts(70, 3, 20), texts(3, 4, 9)
         network = assemble_seq2seq(run.model, vocab_size=40, max_length=128)
     else:

@@ -22,20 +22,18 @@ from manyheads.config import (
     DataConfig,
     HardwareConfig,
     LoggerConfig,
-    Metric,
     ModelConfig,
     OptimConfig,
     Precision,
     RunConfig,
     Strategy,
-    Task,
 )
 from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
 from manyheads.nn import assemble
-from manyheads.nn.language_models import assemble_seq2seq
+from manyheads.plugins.language.networks import assemble_seq2seq
 from manyheads.runs.checkpoints import json_or_none, newest
 from manyheads.runs.resume import Start
 from manyheads.training.module import LitModule, Network
@@ -51,13 +49,13 @@ def run_of(strategy: Strategy = FSDP, **more: Any) -> RunConfig:
     """20 steps of 8 rows at most, in two micro-batches, of 22 rows: some steps are short, and no dropout is."""
     shape: dict[str, Any] = {"dropout": 0.0, "dropout_tokens": 0.0, **more.pop("model", {})}
     return RunConfig(
-        task=more.pop("task", Task.classify),
+        task=more.pop("task", "classify"),
         data=DataConfig(path="nowhere.csv"),
         model=ModelConfig(n_layers=2, n_heads=2, d_model=10, d_k=4, d_v=4, d_ff=11, **shape),
         batch=BatchConfig(rows=4, accumulate=more.pop("accumulate", 2)),
         optim=OptimConfig(lr=1e-2, eps=1e-2, average=more.pop("average", 0), few=more.pop("few", 0)),  # ε: no step is
         # made of rounding alone
-        checkpoint=CheckpointConfig(every=7, patience=0, metric=Metric.loss),
+        checkpoint=CheckpointConfig(every=7, patience=0, metric="loss"),
         hardware=HardwareConfig(
             accelerator=Accelerator[more.pop("accelerator", "cpu")],
             strategy=strategy,
@@ -113,7 +111,7 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
     from manyheads.training import trainer as session
 
     session.LitModule = Watched  # type: ignore[misc]
-    rank, texts = os.environ.get("RANK", "0"), run.task is Task.seq2seq
+    rank, texts = os.environ.get("RANK", "0"), run.task == "seq2seq"
     Watched.losses.clear()
     rows = {"train": tokens(22, 0, targets=texts), "validation": tokens(9, 1, targets=texts)}
     for stop in (*stops, *([""] if finish else [])):
@@ -202,9 +200,9 @@ FORMS: dict[str, dict[str, Any]] = {
     "recomputed": {"recompute": True},
     "averaged": {"average": 10},
     "ranks without rows": {"accumulate": 7},
-    "texts for texts": {"task": Task.seq2seq},
+    "texts for texts": {"task": "seq2seq"},
     "recurrent": {"model": {"encoder": "gru"}},
-    "recurrent texts for texts": {"task": Task.seq2seq, "model": {"encoder": "lstm"}},
+    "recurrent texts for texts": {"task": "seq2seq", "model": {"encoder": "lstm"}},
 }
 
 

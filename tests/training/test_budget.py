@@ -8,29 +8,31 @@ import pytest
 import torch
 
 from manyheads.cli.compose import compose
-from manyheads.config import BatchConfig, OptimConfig, RunConfig, Task
+from manyheads.config import BatchConfig, OptimConfig, RunConfig
 from manyheads.config.training import Compile
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
-from manyheads.training.sizing import LOOKS, even, limited_by_data, of_time, settled_notes
+from manyheads.training.sizing import even, limited_by_data, of_time, settled_notes
+
+LOOKS = 20
 
 
 @pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
 def test_validations_of_a_pretraining_are_even_and_the_last_is_at_the_end(n_steps):
-    limits = even(Task.pretrain, n_steps, LOOKS)
+    limits = even(n_steps, LOOKS)
     assert limits["max_steps"] % limits["val_check_interval"] == 0
     assert 0 <= limits["max_steps"] - n_steps < limits["val_check_interval"]
     assert limits["max_steps"] // limits["val_check_interval"] <= LOOKS
-    assert even(Task.classify, n_steps, LOOKS) == {"max_steps": n_steps}
+    assert even(n_steps, 0) == {"max_steps": n_steps}
 
 
 @pytest.mark.parametrize(("n_steps", "look"), [(6000, 20.0), (120, 20.0), (3.3, 0.01), (0.2, 12.0)])
 def test_steps_and_looks_fill_the_time(n_steps, look):
-    limits = of_time(Task.pretrain, n_steps, look, 100)
+    limits = of_time(LOOKS, n_steps, look, 100)
     looks = limits["max_steps"] // limits["val_check_interval"]
     assert limits["max_steps"] + looks * look <= max(n_steps, 1 + look) + limits["val_check_interval"]
     assert looks == 1 or looks * look <= 0.1 * n_steps
-    limits = of_time(Task.classify, n_steps, look, 100)
+    limits = of_time(0, n_steps, look, 100)
     assert limits["max_steps"] * (1 + look / 100) <= max(n_steps, 1 + look)
 
 

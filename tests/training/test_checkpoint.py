@@ -17,7 +17,6 @@ from manyheads.config import (
     BatchConfig,
     CheckpointConfig,
     HardwareConfig,
-    Metric,
     ModelConfig,
     OptimConfig,
     Precision,
@@ -160,13 +159,13 @@ def module():
 @pytest.mark.parametrize(
     ("metric", "epochs", "kept"),
     [
-        (Metric.accuracy, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 2),
-        (Metric.accuracy, [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85)], 2),
-        (Metric.loss, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 3),
-        (Metric.accuracy, [(0.5, 0.9), (0.9, NAN), (0.9, INF), (0.4, 0.1)], 1),
-        (Metric.accuracy, [(0.9, NAN), (0.5, 0.9)], 2),
-        (Metric.loss, [(0.9, NAN), (0.9, -INF), (0.5, 0.9)], 3),
-        (Metric.accuracy, [(0.9, NAN)], None),
+        ("accuracy", [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 2),
+        ("accuracy", [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85)], 2),
+        ("loss", [(0.5, 0.9), (0.7, 0.8), (0.6, 0.1)], 3),
+        ("accuracy", [(0.5, 0.9), (0.9, NAN), (0.9, INF), (0.4, 0.1)], 1),
+        ("accuracy", [(0.9, NAN), (0.5, 0.9)], 2),
+        ("loss", [(0.9, NAN), (0.9, -INF), (0.5, 0.9)], 3),
+        ("accuracy", [(0.9, NAN)], None),
     ],
 )
 def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
@@ -196,7 +195,7 @@ def test_patience_is_in_epochs_however_often_they_are_validated(interval, patien
         model=SHAPE,
         batch=BatchConfig(rows=6),
         optim=OptimConfig(lr=1e-30, average=0),  # which changes no weight, so that no figure is better than the first
-        checkpoint=CheckpointConfig(metric=[Metric.accuracy, Metric.loss][patience % 2], patience=patience),
+        checkpoint=CheckpointConfig(metric=["accuracy", "loss"][patience % 2], patience=patience),
         hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32),
         trainer={"max_epochs": 9, **interval},
     )
@@ -210,11 +209,11 @@ def test_patience_is_in_epochs_however_often_they_are_validated(interval, patien
 @pytest.mark.parametrize("halt", range(1, 9))
 def test_patience_goes_on_where_it_was_saved(halt):
     figures = [0.1, 0.3, 0.2, 0.3, 0.4, 0.1, 0.4, 0.2]  # better than all before: epochs 1, 2 and 5
-    one = Patience(Metric.accuracy, 3)
+    one = Patience("accuracy", 3)
     trainer = SimpleNamespace(should_stop=False)
     for epoch, figure in enumerate(figures):
         if epoch == halt:
-            state, one = one.state_dict(), Patience(Metric.accuracy, 3)
+            state, one = one.state_dict(), Patience("accuracy", 3)
             one.load_state_dict(state)
         trainer.callback_metrics, trainer.current_epoch = {"validation_accuracy": torch.tensor(figure)}, epoch
         one.on_validation_end(trainer, None)
@@ -238,7 +237,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("how", TAMPERED)
 def test_weights_of_a_stranger_that_do_not_fit_are_refused_in_a_sentence(how, module, tmp_path):
-    keep = KeepBest(Metric.accuracy, module.network, tmp_path / "checkpoints")
+    keep = KeepBest("accuracy", module.network, tmp_path / "checkpoints")
     keep.best = {"metric": "accuracy", "value": 0.5, "epoch": 1, "step": 1}
     keep.path.parent.mkdir()
     save_file(module.network.state_dict(), keep.path)
@@ -251,7 +250,7 @@ def test_weights_of_a_stranger_that_do_not_fit_are_refused_in_a_sentence(how, mo
 
 
 def test_weights_that_nothing_has_judged_are_finite_too(module, tmp_path):
-    keep = KeepBest(Metric.accuracy, module.network, tmp_path / "checkpoints")
+    keep = KeepBest("accuracy", module.network, tmp_path / "checkpoints")
     assert keep.restore() == {}
     torch.nn.init.constant_(module.network.head.weight, INF)
     with pytest.raises(ValueError, match="ends with weights that are not finite numbers"):
@@ -322,7 +321,7 @@ def test_steps_that_only_gather_gradients_do_not_count(module):
 
 
 def test_the_mean_is_what_is_kept_and_what_training_ends_with(module, tmp_path):
-    average, keep = Average(100), KeepBest(Metric.accuracy, module.network, tmp_path)
+    average, keep = Average(100), KeepBest("accuracy", module.network, tmp_path)
     walk(average, module, 200)
     figures = {"validation_accuracy": torch.tensor(0.5), "validation_loss": torch.tensor(0.1)}
     trainer = SimpleNamespace(

@@ -18,10 +18,8 @@ from manyheads.config import (
     ModelConfig,
     OptimConfig,
     Precision,
-    PretrainConfig,
     RunConfig,
     Strategy,
-    Task,
 )
 from manyheads.data.batches import Batch, Batches, padding_share, plan_epoch
 from manyheads.data.datamodule import TextData
@@ -30,13 +28,17 @@ from manyheads.explain.cost import _Allocations
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.assemble import flops_per_answer
-from manyheads.nn.language_models import assemble_masked, assemble_seq2seq
+from manyheads.plugins.language.config import PretrainConfig
+from manyheads.plugins.language.networks import assemble_masked, assemble_seq2seq
+from manyheads.plugins.language.objectives import pretrain, translate
 from manyheads.training import sizing as dry
 from manyheads.training.logs import Meter
+from manyheads.training.objectives import Classify
 from manyheads.training.optim import Average
-from manyheads.training.sizing import activation_bytes, of_task, state_bytes
+from manyheads.training.sizing import activation_bytes, state_bytes
 from manyheads.training.trainer import run_trainer, set_walks
 
+CLASSIFY = Classify(torch.ones(2), label_smoothing=0.0)
 LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]
 
 
@@ -47,6 +49,11 @@ def make_tokens():
         segments_N=None,
         labels=torch.zeros(len(LENGTHS), dtype=torch.int64),
     )
+
+
+def given(batch):
+    """What a classifier is called with."""
+    return batch.ids_N, batch.layout, batch.segments_N
 
 
 def make_classifier(**model):
@@ -66,14 +73,16 @@ def test_the_largest_batch_has_the_most_tokens_and_cells():
 
 def test_activations_grow_with_layers_by_the_same_amount_each():
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
-    one, two, three = (activation_bytes(make_classifier(n_layers=n), batch, precision="32-true") for n in (1, 2, 3))
+    one, two, three = (
+        activation_bytes(make_classifier(n_layers=n), given(batch), precision="32-true") for n in (1, 2, 3)
+    )
     assert two - one == three - two > 0
 
 
 def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
     n_tokens = batch.ids_N.numel()
-    one, two = (activation_bytes(make_classifier(n_layers=n), batch, precision="32-true") for n in (1, 2))
+    one, two = (activation_bytes(make_classifier(n_layers=n), given(batch), precision="32-true") for n in (1, 2))
     least = 4 * n_tokens * (2 * 16 + 3 * 16 + 2 * 32)  # two block inputs, q k v, hidden units before and after gelu
     assert least <= two - one <= 6 * least
 
@@ -82,9 +91,9 @@ def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
 @pytest.mark.parametrize("model", [{}, {"n_kv_heads": 1}, {"pooling": "attention"}, {"positions": "rotary"}])
 def test_shapes_alone_come_to_what_is_kept_when_it_is_computed(model, precision, monkeypatch):
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
-    by_shapes = activation_bytes(make_classifier(**model), batch, precision=precision)
+    by_shapes = activation_bytes(make_classifier(**model), given(batch), precision=precision)
     monkeypatch.setattr(dry.fake_tensor, "FakeTensorMode", unable)
-    assert by_shapes == activation_bytes(make_classifier(**model), batch, precision=precision)
+    assert by_shapes == activation_bytes(make_classifier(**model), given(batch), precision=precision)
 
 
 def unable(**_):
@@ -93,7 +102,7 @@ def unable(**_):
 
 def test_a_recurrent_network_is_weighed_too():
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
-    assert activation_bytes(make_classifier(encoder="lstm"), batch, precision="32-true") > 0
+    assert activation_bytes(make_classifier(encoder="lstm"), given(batch), precision="32-true") > 0
 
 
 WINDOWS = Windows(
@@ -104,11 +113,11 @@ WINDOWS = Windows(
 @pytest.mark.parametrize("kind", ["texts", "windows", "targets"])
 def test_padding_is_that_of_the_run(kind):
     tokens, model = make_tokens(), ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32)
-    task, network = Task.classify, make_classifier()
+    task, network = "classify", make_classifier()
     if kind == "windows":
         tokens.windows = WINDOWS
     if kind == "targets":
-        task, network = Task.seq2seq, assemble_seq2seq(model, vocab_size=9, max_length=16)
+        task, network = "seq2seq", assemble_seq2seq(model, vocab_size=9, max_length=16)
         lengths = torch.tensor([5, 2, 9, 3, 3, 4, 8, 2])
         tokens.targets = Tokens(
             torch.ones(36, dtype=torch.int32),
@@ -139,14 +148,16 @@ def test_thousands_of_heads_take_no_memory():
     network = assemble(
         ModelConfig(d_model=16, d_k=1, d_v=1, d_ff=32, n_heads=512), vocab_size=9, n_classes=2, max_length=500
     )
-    assert activation_bytes(network, batch, precision="32-true") > 10 * 4 * 512 * n * length
+    assert activation_bytes(network, given(batch), precision="32-true") > 10 * 4 * 512 * n * length
 
 
 @pytest.mark.parametrize("layers", [{"n_layers": 1}, {"n_layers": 4}])
 def test_what_is_computed_again_is_kept_of_one_layer_alone(layers):
     """Against the storages that are alive when a real forward pass has ended."""
     network, batch = make_classifier(**layers), TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
-    told = {again: activation_bytes(network, batch, precision="32-true", recompute=again) for again in (False, True)}
+    told = {
+        again: activation_bytes(network, given(batch), precision="32-true", recompute=again) for again in (False, True)
+    }
     alive = {}
     for again in told:
         set_walks(network, HardwareConfig(recompute=again))
@@ -194,7 +205,7 @@ class Held(Callback):
 
 def test_half_precision_keeps_less():
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
-    full, half = (activation_bytes(make_classifier(), batch, precision=p) for p in ("32-true", "bf16-mixed"))
+    full, half = (activation_bytes(make_classifier(), given(batch), precision=p) for p in ("32-true", "bf16-mixed"))
     assert half < full
 
 
@@ -209,7 +220,7 @@ def test_a_token_costs_what_texts_of_all_lengths_cost_and_not_one_of_mean_length
     model = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, pooling="attention")
     network, tokens = assemble(model, vocab_size=9, n_classes=2, max_length=16), make_tokens()
     each = [counted(network, torch.ones(n, dtype=torch.int64), Packed.of_lengths([n])) - 2 * 16 * 2 for n in LENGTHS]
-    told = of_task(RunConfig(model=model), ["a", "b"], tokens, 9)["FLOPs a token"]
+    told = CLASSIFY.plan(RunConfig(model=model), tokens, ["a", "b"], 9)["FLOPs a token"]
     assert told.startswith(f"{sum(each) / sum(LENGTHS):,.0f} forward")
 
 
@@ -218,10 +229,12 @@ def test_a_token_of_pretraining_costs_its_share_of_the_head_and_no_pooling():
     length, n_words = 12, 10  # two marks a text
     ids, layout = torch.ones(length, dtype=torch.int64), Packed.of_lengths([length])
     total = counted(assemble_masked(model, vocab_size=9, max_length=16), ids, layout, None, torch.arange(n_words // 5))
-    vocabulary = SimpleNamespace(n_marks=length - n_words)
+    vocabulary = SimpleNamespace(n_marks=length - n_words, mask=1, special_V=torch.zeros(9, dtype=torch.bool))
     tokens = Tokens(ids.int(), torch.tensor([0, length]), None, torch.zeros(1), vocabulary=vocabulary)
-    run = RunConfig(task=Task.pretrain, model=model, pretrain=PretrainConfig(mask_share=0.2))
-    assert of_task(run, [], tokens, 9)["FLOPs a token"].startswith(f"{total / length:,.0f} forward")
+    run = RunConfig(task="pretrain", model=model, pretrain=PretrainConfig(mask_share=0.2))
+    assert (
+        pretrain(run, tokens, []).plan(run, tokens, [], 9)["FLOPs a token"].startswith(f"{total / length:,.0f} forward")
+    )
 
 
 @pytest.mark.parametrize("segments", [None, [0, 0, 0, 1, 1, 0, 3, 3], [0, 0, 2, 1, 1, 2, 2, 1]])
@@ -234,9 +247,9 @@ def test_sizes_of_documents_are_counted(segments):
 
 def test_a_text_is_told_with_its_target():
     tokens = make_tokens()
-    assert "FLOPs a token" in of_task(RunConfig(), ["a", "b"], tokens, 9)
+    assert "FLOPs a token" in CLASSIFY.plan(RunConfig(), tokens, ["a", "b"], 9)
     tokens.targets = make_tokens()
     length = sum(LENGTHS) / len(LENGTHS)
     flops = flops_per_answer(ModelConfig(), length, length, 9)
-    told = of_task(RunConfig(), [], tokens, 9)["FLOPs a text"]
+    told = translate(RunConfig(), tokens, []).plan(RunConfig(), tokens, [], 9)["FLOPs a text"]
     assert told == f"{flops:,.0f} forward with its target, {3 * flops:,.0f} with backward"

@@ -10,13 +10,14 @@ import torch
 
 from manyheads import plugin
 from manyheads.cli.compose import compose
-from manyheads.config import ModelConfig, Task
+from manyheads.config import ModelConfig
 from manyheads.config import model as choices
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.nn.language_models import assemble_seq2seq
-from manyheads.training.objectives import Classify, Translate
+from manyheads.plugins.language.networks import assemble_seq2seq
+from manyheads.plugins.language.objectives import Translate
+from manyheads.training.objectives import Classify
 
 CONF = Path(__file__).parents[2] / "conf"
 PRESETS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
@@ -45,10 +46,10 @@ def tokens(*, targets: bool = False) -> Tokens:
     return Tokens(ids_N, offsets, segments, torch.tensor([0, 1, 2]), targets=answers)
 
 
-def without_gradient(model: ModelConfig, task: Task, rows: list[int]) -> list[str]:
+def without_gradient(model: ModelConfig, task: str, rows: list[int]) -> list[str]:
     """The weights that a batch of these rows gives no gradient."""
     torch.manual_seed(0)
-    texts = task is Task.seq2seq
+    texts = task == "seq2seq"
     network: Any = (
         assemble_seq2seq(model, vocab_size=20, max_length=12)
         if texts
@@ -62,17 +63,17 @@ def without_gradient(model: ModelConfig, task: Task, rows: list[int]) -> list[st
 
 
 @cache
-def every_form() -> dict[str, tuple[ModelConfig, Task]]:
+def every_form() -> dict[str, tuple[ModelConfig, str]]:
     forms = {f"model={name}": compose("train", [f"model={name}"]) for name in PRESETS}
     forms |= {f"experiment={name}": compose("train", [f"experiment={name}"]) for name in EXPERIMENTS}
     models = {name: (replace(run.model, **SMALL), run.task) for name, run in forms.items()}
     base = ModelConfig(**SMALL)
     for knob, kind in KNOBS.items():
-        models |= {f"{knob}={one}": (replace(base, **{knob: one}), Task.classify) for one in kind}
-    models["windows, shared keys"] = replace(base, window=1, n_kv_heads=1, causal=True), Task.classify
-    models["nothing projected"] = replace(base, project=False, project_output=False, bias=False), Task.classify
-    models["texts for texts"] = base, Task.seq2seq
-    models["recurrent texts for texts"] = replace(base, encoder="lstm"), Task.seq2seq
+        models |= {f"{knob}={one}": (replace(base, **{knob: one}), "classify") for one in kind}
+    models["windows, shared keys"] = replace(base, window=1, n_kv_heads=1, causal=True), "classify"
+    models["nothing projected"] = replace(base, project=False, project_output=False, bias=False), "classify"
+    models["texts for texts"] = base, "seq2seq"
+    models["recurrent texts for texts"] = replace(base, encoder="lstm"), "seq2seq"
     return models
 
 

@@ -7,7 +7,7 @@ from manyheads.config import ModelConfig, OptimConfig, RunConfig
 from manyheads.config.fields import from_plain
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.language_models import assemble_masked, assemble_seq2seq
+from manyheads.plugins.language.networks import assemble_masked, assemble_seq2seq
 from manyheads.training.optim import depth, freeze, make_optimizer, make_schedule, parameter_groups, rate_factor
 
 SHAPE = ModelConfig(n_layers=3, n_heads=2, d_model=8, d_k=4, d_v=4, d_ff=16, dropout=0.0, dropout_tokens=0.0)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from manyheads.config import Metric
 from manyheads.data.batches import Batch
 from manyheads.layout import Packed
 from manyheads.training import logs as meter_module
@@ -70,7 +69,7 @@ def test_the_bar_has_rate_time_left_and_the_validation_figure_and_lines_stand_ab
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    bar, handler = Bar(Metric.accuracy), logging.StreamHandler()
+    bar, handler = Bar("accuracy"), logging.StreamHandler()
     meter_module.log.addHandler(handler)
     trainer = SimpleNamespace(global_step=100, callback_metrics={"loss": 0.51239, "validation_accuracy": 0.875})
     try:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.metrics import f1_score, log_loss
 
-from manyheads.config import BatchConfig, CheckpointConfig, Metric, ModelConfig, RunConfig, Task
+from manyheads.config import BatchConfig, CheckpointConfig, ModelConfig, RunConfig
 from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, marks_of
@@ -14,7 +14,7 @@ from manyheads.inference.predictor import network_logits
 from manyheads.layout import Packed
 from manyheads.linear.blend import tune
 from manyheads.nn import assemble
-from manyheads.training.module import make_task
+from manyheads.training.module import make_objective
 from manyheads.training.objectives import Classify, LabelFigures, class_logits, class_weights, label_losses
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
@@ -168,9 +168,9 @@ def test_thresholds_are_tuned_on_the_models_own_logits(tokens, classifier):
 
 def test_the_data_says_which_loss_it_is(tokens):
     run = RunConfig(batch=BatchConfig(tokens=64))
-    assert make_task(run, tokens, ["a", "b", "c"]).multi
+    assert make_objective(run, tokens, ["a", "b", "c"]).multi
     tokens.labels = torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    assert not make_task(run, tokens, ["a", "b", "c"]).multi
+    assert not make_objective(run, tokens, ["a", "b", "c"]).multi
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ def test_the_data_says_which_loss_it_is(tokens):
     [("auto", True, "micro_f1"), ("auto", False, "accuracy"), ("macro_f1", True, "macro_f1"), ("loss", True, "loss")],
 )
 def test_the_figure_that_chooses_is_one_of_the_data(typed, multi, metric):
-    assert CheckpointConfig(metric=Metric[typed]).settled(Task.classify, multi=multi).metric is Metric[metric]
+    assert CheckpointConfig(metric=typed).settled("classify", multi=multi).metric == metric
 
 
 @pytest.mark.parametrize(("typed", "multi"), [("accuracy", True), ("micro_f1", False)])
 def test_a_figure_that_such_rows_do_not_have_is_refused(typed, multi):
     with pytest.raises(ValueError, match=rf"checkpoint.metric={typed} .*: use checkpoint.metric="):
-        CheckpointConfig(metric=Metric[typed]).settled(Task.classify, multi=multi)
+        CheckpointConfig(metric=typed).settled("classify", multi=multi)
 
 
 def test_the_loss_of_one_label_is_the_plain_one():

@@ -41,7 +41,7 @@ from manyheads.cli.sweeps import (
     sentence_of_launcher,
 )
 from manyheads.cli.verbs import VERBS, Config, own_settings, preset_file, schema_of
-from manyheads.config import EvaluateConfig, PredictConfig, RunConfig, Task
+from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
 from manyheads.config.plugins import recorded, take_plugins, use, use_of_parent
@@ -51,14 +51,13 @@ from manyheads.terminal import writes_unicode
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 OVERRIDE = "override /"  # of a group by a preset of another
 Words = Sequence[str]
-Training = Literal["train", "pretrain"]
 Choices = Mapping[str, str | None]  # the preset of each group that was typed
 Bring = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]  # trained weights into settings: see `_resolved`
 
 
 @overload
 def compose(
-    verb: Training, overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
+    verb: Literal["train"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
 ) -> RunConfig: ...
 @overload
 def compose(
@@ -117,7 +116,7 @@ def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir
     if not os.path.isfile(os.path.join(os.path.expanduser(folder), "config.yaml")):
         raise ValueError(f"again={folder} is not the folder of a run with its config.yaml")
     run, schema = read_run(os.path.expanduser(folder)), schema_of(verb)
-    if verb == "pretrain" and run.task is not Task.pretrain:
+    if VERBS[verb].task not in ("", run.task):
         raise ValueError(f"again={folder} is a run of train: write manyheads train again={folder}")
     usual = preset_values(verb, {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {})
     values, plain = repeated_values(run, typed, usual["trainer"]), by_name(schema, preset_values(verb, {}))

@@ -28,7 +28,6 @@ from manyheads.config import (
     Nonfinite,
     RunConfig,
     Schedule,
-    Task,
 )
 from manyheads.config.facts import Setting, having, hooks, settings
 from manyheads.config.fields import first_line, leaves, one_of, show, unknown_sentence
@@ -181,13 +180,11 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
     if not isinstance(config, RunConfig):
         return ""
     task = config.task
-    if not facts.is_read_in(task.name):
-        return f"with task={task.name}: remove it"
+    if not one.is_read_in(task):
+        return f"with task={task}: remove it"
     is_missing = facts.needs == "transformer" and not config.model.has_heads
     if is_missing and not config.model.encoder_reads(one.name.removeprefix("model.")):
         return f"with model.encoder={config.model.encoder}: remove it"
-    if facts.needs == "pretraining" and task is not Task.pretrain:
-        return f"with task={task.name}: use manyheads pretrain"
     return ""
 
 

@@ -20,11 +20,11 @@ LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
 BY_DATA = having(OptimConfig, by_data=True)
 PRESETS = {"model": "from_weights", "optim": "finetune"}
 Tried = Callable[[str, Any], list[Any]]  # `Verb.takes_several`
-FURTHER = {"model": "from_weights", "optim": "further"}  # of `pretrain`
 
 
 def imply_finetuning(verb: str, typed: Typed) -> None:
-    """`init_from=` means model=from_weights and optim=finetune (`pretrain`: further); another optim may be typed.
+    """`init_from=` means model=from_weights and optim=finetune, or what a verb has in its place; another optim may be
+    typed.
 
     Raises:
         ValueError: a preset of a shape was typed with it.
@@ -38,7 +38,7 @@ def imply_finetuning(verb: str, typed: Typed) -> None:
             f"model={preset} is a shape of its own, but init_from={name} brings the one of its weights: "
             "remove one of them"
         )
-    for group, choice in (FURTHER if verb == "pretrain" else PRESETS).items():
+    for group, choice in (PRESETS | {**VERBS[verb].from_weights}).items():
         if group in VERBS[verb].groups and group not in typed.groups:
             typed.choose(group, choice)
 
@@ -196,7 +196,7 @@ def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
         ValueError: it is no run.
     """
     named = [word for word in words if word.startswith("resume=") and word[7:] not in Resume.__members__]
-    if verb not in ("train", "pretrain") or not named:
+    if "resume" not in settings(schema_of(verb)) or not named:
         return list(words), ""
     folder = os.path.abspath(os.path.expanduser(named[-1][7:]))
     if named[-1] == "resume=" or not os.path.isfile(os.path.join(folder, "config.yaml")):

@@ -40,14 +40,14 @@ def settings_of(verb: str) -> dict[str, Setting]:
     return {
         name: one
         for name, one in settings(schema_of(verb)).items()
-        if name not in unread and (not its.task or one.facts.is_read_in(its.task))
+        if name not in unread and (not its.task or one.is_read_in(its.task))
     }
 
 
 def why_unread(verb: str, name: str) -> str:
     """Why a verb never reads a setting of its schema; empty where it does."""
     its, one = VERBS[verb], settings(schema_of(verb)).get(name)
-    if one is not None and its.task and not one.facts.is_read_in(its.task):
+    if one is not None and its.task and not one.is_read_in(its.task):
         return its.why_task
     return its.unread.get(name, "")
 

@@ -28,13 +28,11 @@ if TYPE_CHECKING:
     from manyheads.config.inference import RunsConfig as RunsConfig
     from manyheads.config.inference import TextColumns as TextColumns
     from manyheads.config.inference import run_data as run_data
-    from manyheads.config.model import GenerateConfig as GenerateConfig
     from manyheads.config.model import ModelConfig as ModelConfig
     from manyheads.config.model import PairKind as PairKind
     from manyheads.config.model import Placement as Placement
     from manyheads.config.model import Pooler as Pooler
     from manyheads.config.model import Segments as Segments
-    from manyheads.config.model import Task as Task
     from manyheads.config.model import Terms as Terms
     from manyheads.config.run import Claim as Claim
     from manyheads.config.run import ExplainConfig as ExplainConfig
@@ -45,11 +43,9 @@ if TYPE_CHECKING:
     from manyheads.config.training import GuardConfig as GuardConfig
     from manyheads.config.training import HardwareConfig as HardwareConfig
     from manyheads.config.training import LoggerConfig as LoggerConfig
-    from manyheads.config.training import Metric as Metric
     from manyheads.config.training import Nonfinite as Nonfinite
     from manyheads.config.training import OptimConfig as OptimConfig
     from manyheads.config.training import Precision as Precision
-    from manyheads.config.training import PretrainConfig as PretrainConfig
     from manyheads.config.training import Schedule as Schedule
     from manyheads.config.training import Strategy as Strategy
 

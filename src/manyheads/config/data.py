@@ -65,18 +65,14 @@ class DataConfig:
     streaming: bool = setting(
         False,
         "of a hub dataset or save_to_disk folder too large to store keep the tokens, and texts of a sample",
-        tasks=("classify",),
     )
     text: str = setting("text", "column of the text; empty, of evaluate alone: that of training")
-    text_pair: str = setting(
-        "text_pair", "column of the second text; used where it exists, empty: never", tasks=("classify", "pretrain")
-    )
+    text_pair: str = setting("text_pair", "column of the second text; used where it exists, empty: never")
     label: str = setting(
         "label",
         "column of the label; where it is missing labels, any number a row, joined by |",
-        tasks=("classify", "pretrain"),
     )
-    target: str = setting("target", "column of the target text, of task=seq2seq", tasks=("seq2seq",))
+    target: str = setting("target", "column of the target text, where texts are answered by texts")
     train_split: str = setting("train", "name of the hub dataset's training split")
     validation_split: str = setting(
         "validation", "its validation split; the same as train_split: the training rows; empty: carve one out"
@@ -93,20 +89,16 @@ class DataConfig:
         "parts of the rows, by class, each judged by a model of the others; 0: none",
         ge=0,
         le=100,
-        tasks=("classify",),
     )
     fold: int | None = setting(
         None, "the one that is judged, from 1; 0: none, all are learnt from; null: each in turn", ge=0, needs="folds",
-        tasks=("classify",),
     )  # fmt: skip
     group: str = setting(
         "",
         "column: rows with the same in it are not parted where folds or splits are drawn",
-        tasks=("classify", "seq2seq"),
     )
     train_share: float = setting(
         1.0, "share of the training rows that is used, by class; a smaller one is within a larger", gt=0.0, le=1.0,
-        tasks=("classify", "seq2seq"),
     )  # fmt: skip
     split_seed: int | None = setting(None, "seed of carved-out splits; null: that of the run", ge=0, lt=2**32)
     max_length: int = setting(512, "tokens a text is cut to, special tokens included", ge=4, le=2**20)
@@ -123,7 +115,6 @@ class DataConfig:
     merge_labels: MergeLabels = setting(
         MergeLabels.none,
         "classes that are one: case joins those that differ by case only",
-        tasks=("classify", "pretrain"),
     )
     on_bad_row: OnBadRow = setting(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
     cache: str = setting(
@@ -243,7 +234,6 @@ class BatchConfig:
     balance: Balance = setting(
         Balance.none,
         "none: every row once an epoch; sqrt: rows of rare classes more often; uniform: all classes alike",
-        tasks=("classify",),
     )
 
     def __post_init__(self) -> None:

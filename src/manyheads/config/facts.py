@@ -51,7 +51,7 @@ class Facts(NamedTuple):
     gt: float | None = None
     le: float | None = None
     lt: float | None = None
-    among: tuple[str, ...] = ()  # of a text: all it may be
+    among: tuple[str, ...] | Callable[[], list[str]] = ()  # of a text: all it may be; a function asks the registry
     part: str = ""  # of a text, or each of a list: the name of a part of this kind, see `manyheads.plugin`
     path: bool = False  # a file or folder, or a list of them: made absolute
     hub: bool = False  # of a path: may be a model of the Hugging Face hub instead
@@ -63,12 +63,8 @@ class Facts(NamedTuple):
     null: str | None = None  # the setting that counts where this one is null
     resume: Literal["free", "warn", "refuse"] | None = None
     weights: Literal["fixed", "default", "free", "unused"] | None = None
-    tasks: tuple[str, ...] | None = None  # that read it; None: all
+    tasks: tuple[str, ...] | None = None  # of a plugin's setting: those that read it; None: all
     needs: str | None = None  # without which nothing reads it: see `refuse_unused` in cli/errors.py
-
-    def is_read_in(self, task: str) -> bool:
-        """Whether runs of this task read it."""
-        return self.tasks is None or task in self.tasks
 
     def within(self, section: "Facts | None") -> "Facts":
         """The same, with what it leaves to the section around it."""
@@ -112,7 +108,12 @@ class Setting:
     @property
     def is_text(self) -> bool:
         """Whether it is a text, and no choice among names."""
-        return self.kind is str and not self.facts.part
+        return self.kind is str and not self.facts.part and not callable(self.facts.among)
+
+    def is_read_in(self, task: str) -> bool:
+        """Whether runs of this task read it."""
+        asked = self.facts.tasks is None or task in self.facts.tasks
+        return asked and self.name not in plugin.task(task).unread
 
 
 @cache
@@ -176,7 +177,10 @@ def check_ranges(section: Any, name: str) -> None:
             if each not in plugin.names(facts.part):
                 choices = one_of(plugin.names(facts.part))
                 raise ValueError(f"{name}{one.name}={each} is not a choice: choose {choices}")
-        if facts.among and value not in facts.among:
+        if not isinstance(facts.among, tuple):
+            known: list[str] = facts.among()
+            require(value in known, f"{name}{one.name}={value} is not a choice: choose {one_of(known)}")
+        elif facts.among and value not in facts.among:
             raise ValueError(f"{name}{one.name}={value} is not a choice: choose one of {', '.join(facts.among)}")
         made = default_of(one)
         default = "an empty list" if made == [] else "null" if made is None else made

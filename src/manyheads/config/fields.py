@@ -145,6 +145,8 @@ def choices_of(one: Setting) -> list[str]:
     """The names of which a setting, or each value of a list, is one; none where it is no choice."""
     kind, _ = unwrap(one.kind)
     inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    if callable(one.facts.among):
+        return one.facts.among()
     if one.facts.part:
         return plugin.names(one.facts.part)
     return list(inner.__members__) if isinstance(inner, EnumType) else []

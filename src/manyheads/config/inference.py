@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config.data import DataConfig
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
-from manyheads.config.model import GenerateConfig
-from manyheads.config.required import HELP, OF_TASK, bounds_of
+from manyheads.config.required import HELP, bounds_of
 from manyheads.config.training import Accelerator, Precision
 
 
@@ -72,12 +72,12 @@ class EvaluateConfig:
     require: str = setting("", HELP, verbatim=True)
     predictions: Predictions = setting(Predictions.csv, "kind of the file of all answers")
     data: DataConfig = setting(run_data, "texts and labels; default: those of the run")
-    generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
-        bounds_of(self.require, [*dict.fromkeys(name for names in OF_TASK.values() for name in names)])
+        figures = [figure for name in plugin.names("task") for figure in plugin.task(name).required]
+        bounds_of(self.require, [*dict.fromkeys(figures)])
 
 
 OnBadText = Enum("OnBadText", {"raise": "raise", "drop": "drop", "empty": "empty"})
@@ -112,7 +112,6 @@ class PredictConfig:
     top_k: int = setting(0, "most probable classes whose probabilities are written; 0: those of all", ge=0)
     members: Member = setting(Member.all, MEMBERS)
     data: TextColumns = setting(TextColumns, "rows of input")
-    generate: GenerateConfig = setting(GenerateConfig, "answers that are texts")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 

@@ -1,4 +1,4 @@
-"""The model: the choice of each block, counts and widths, and how a model that answers by texts finds its answer."""
+"""The model: the choice of each block, counts and widths."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum
@@ -26,27 +26,6 @@ class Terms(Enum):
     words = "words and pairs of words"
     characters = "characters 2-4"
     both = "words, pairs of words and characters 2-4"
-
-
-class Task(Enum):
-    classify = "classify"  # a class
-    seq2seq = "seq2seq"  # another text
-    pretrain = "pretrain"  # those of its own words that are hidden
-
-
-@section("generate.")
-class GenerateConfig:
-    """The answer of a model that writes texts; classifiers read nothing of it."""
-
-    max_length: int = setting(0, "most tokens of an answer; 0: data.max_length of the training", ge=0, le=2**20)
-
-    def check_read(self, *, by_texts: bool) -> None:
-        """Refuse what is set for a model that does not answer `by_texts`, and reads nothing of it."""
-        require(
-            by_texts or not self.max_length,
-            f"generate.max_length={self.max_length} does nothing here, as the model of run answers by classes: "
-            "remove it",
-        )
 
 
 @section("model.", opening="model")
@@ -122,14 +101,12 @@ class ModelConfig:
     segments: Segments = setting(
         Segments.pairs,
         "a vector added for first or second text: in pairs, always (single texts are first), or never",
-        tasks=("classify", "pretrain"),
     )
     pair: PairKind = setting(
         PairKind.joint,
         "two texts as one joined text, or each by itself and then across by cross-attention",
         needs="heads",
         weights="free",
-        tasks=("classify",),
     )
     norm: str = setting("layer", "normalisation", part="norm", needs="transformer")
     norm_options: dict[str, Any] = setting(
@@ -148,9 +125,7 @@ class ModelConfig:
     norm_embedding: bool = setting(
         False, "a norm after the embeddings in place of the one before the first attention; of placement pre or both"
     )
-    pooling: str = setting(
-        "mean", "how token vectors become one text vector", part="pooling", weights="default", tasks=("classify",)
-    )
+    pooling: str = setting("mean", "how token vectors become one text vector", part="pooling", weights="default")
     pooling_options: dict[str, Any] = setting(
         dict, "options of pooling, each typed as model.pooling_options.NAME=VALUE"
     )
@@ -158,7 +133,6 @@ class ModelConfig:
         Pooler.none,
         "one more layer on the text vector, by its activation; gelu_norm: with a norm after it",
         weights="default",
-        tasks=("classify",),
     )
     bias: bool = setting(True, "biases in the projections")
     qk_norm: bool = setting(
@@ -174,7 +148,6 @@ class ModelConfig:
         False,
         "in pairs: a vector added to tokens that occur in the other text, and to those that do not",
         weights="default",
-        tasks=("classify", "pretrain"),
     )
     dropout: float = setting(
         0.2, "dropout of embedding, residual and classifier, unless set one by one", ge=0.0, lt=1.0, weights="free"
@@ -192,7 +165,6 @@ class ModelConfig:
         lt=1.0,
         null="model.dropout",
         weights="free",
-        tasks=("classify", "seq2seq"),
     )
     dropout_attention: float = setting(
         0.0, "on the attention weights", ge=0.0, lt=1.0, needs="attention", weights="free"
@@ -266,10 +238,10 @@ class ModelConfig:
             "use model.positions=none (it reads in order), sinusoidal or learned",
         )
 
-    def check_use(self, task: Task) -> None:
-        """Refuse what a model of this kind would leave unread in `task`."""
+    def check_use(self, *, attends: bool) -> None:
+        """Refuse what a model of this kind would leave unread, unless its task `attends` by itself."""
         poolings = self.facts("encoder").get("poolings", {})
-        if task is Task.seq2seq or self.has_heads or self.pooling in poolings:
+        if attends or self.has_heads or self.pooling in poolings:
             return
         self._refuse_set(
             "attention",

@@ -9,7 +9,6 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config.facts import nearest, require
 from manyheads.config.fields import one_of, show
-from manyheads.config.model import Task
 
 COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, "==": operator.eq, "=": operator.eq}
 COMPARED |= {">": operator.gt, "<": operator.lt}
@@ -29,11 +28,6 @@ OF_BOTH = (
 )
 OF_CLASSES = (*OF_BOTH, "calibration_error", "adaptive_calibration_error")
 OF_LABELS = (*OF_BOTH, "micro_precision", "micro_recall")
-OF_TASK = {
-    Task.classify: (*OF_CLASSES, "micro_precision", "micro_recall"),
-    Task.seq2seq: ("exact_match", "token_accuracy", "loss"),
-    Task.pretrain: ("masked_accuracy", "perplexity", "loss"),
-}
 
 
 class RequirementError(ValueError):

@@ -4,51 +4,32 @@ from enum import Enum, StrEnum
 from operator import attrgetter
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.fields import default_trainer, one_of, show
 from manyheads.config.inference import Predictions
-from manyheads.config.model import MOST_TABLE, ModelConfig, Task
-from manyheads.config.required import HELP, OF_TASK, bounds_of
+from manyheads.config.model import MOST_TABLE, ModelConfig
+from manyheads.config.required import HELP, bounds_of
 from manyheads.config.training import (
-    FIGURES,
     CheckpointConfig,
     Compile,
     GuardConfig,
     HardwareConfig,
     LoggerConfig,
-    Metric,
     OptimConfig,
-    PretrainConfig,
     read_budget,
 )
 
 Resume = StrEnum("Resume", "never auto must")
-MISSING = {  # settings that a run of a task, or of a recurrent model, does not have
-    "seq2seq": (
-        *("optim.class_weights", "optim.focal_gamma", "batch.balance", "init_from", "data.long"),
-        *("optim.few", "optim.layer_decay", "optim.freeze", "data.folds"),
-    ),
-    "pretrain": (
-        "data.folds",
-        "data.group",
-        "data.train_share",
-        "optim.class_weights",
-        "optim.focal_gamma",
-        "batch.balance",
-        "model.pair",
-    ),
-    "recurrent": ("optim.layer_decay", "optim.freeze", "hardware.recompute"),
-}
+LACKS_RECURRENT = ("optim.layer_decay", "optim.freeze", "hardware.recompute")  # settings without a recurrent encoder
 
 
 @section(opening="run")
 class RunConfig:
     """All settings of `manyheads train`."""
 
-    task: Task = setting(
-        Task.classify, "what a text is answered with: a class, another text, or words of it hidden", resume="refuse"
-    )
+    task: str = setting("classify", "what a text is answered with", resume="refuse", part="task")
     seed: int = setting(
         0, "seed of the weights, the row order, dropout and carved-out splits", ge=0, lt=2**32, resume="refuse"
     )
@@ -65,7 +46,6 @@ class RunConfig:
         True,
         "average with a linear model, by a weight tuned on validation; false: that is a baseline alone",
         resume="warn",
-        tasks=("classify",),
     )
     resume: Resume = setting(
         Resume.never,
@@ -89,23 +69,18 @@ class RunConfig:
         "with data.folds: train one more model, on all rows, and keep that alone",
         resume="free",
         needs="folds",
-        tasks=("classify",),
     )
     predictions: Predictions = setting(
         Predictions.csv,
         "with data.folds: kind of the file of all rows, each answered by the model that did not learn from it",
         resume="free",
         needs="folds",
-        tasks=("classify",),
     )
     data: DataConfig = setting(DataConfig, "texts and labels", resume="refuse")
     tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens", resume="refuse")
     batch: BatchConfig = setting(BatchConfig, "tokens to batches", resume="refuse")
     model: ModelConfig = setting(ModelConfig, "the encoder classifier", resume="refuse", weights="fixed")
     optim: OptimConfig = setting(OptimConfig, "the optimiser", resume="refuse")
-    pretrain: PretrainConfig = setting(
-        PretrainConfig, "learning from texts alone", resume="refuse", needs="pretraining"
-    )
     checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept")
     guard: GuardConfig = setting(GuardConfig, "steps that go wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors", resume="warn")
@@ -125,23 +100,15 @@ class RunConfig:
             f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
         )
         read_budget(self.budget)
-        bounds_of(self.require, OF_TASK[self.task])
+        bounds_of(self.require, plugin.task(self.task).required)
         self._check_kind()
-        made = self.data.source if not self.data.path else None
+        task = plugin.task(self.task)
+        if task.check is not None:
+            plugin.resolve(task.check)(self)
         require(
-            self.task is not Task.seq2seq or made != "demo",
-            "task=seq2seq needs target texts, which data=demo lacks: name a file by data.path=<file or folder>, "
-            "or use data=dates",
-        )
-        require(
-            self.task is not Task.classify or made != "dates",
-            "data=dates has target texts and no classes: add task=seq2seq, or choose other data",
-        )
-        figures = FIGURES[self.task]
-        require(
-            self.checkpoint.metric in (Metric.auto, *figures),
-            f"checkpoint.metric={self.checkpoint.metric.name} is no figure of task={self.task.name}: "
-            f"choose {one_of([one.name for one in figures])}",
+            self.checkpoint.metric in ("auto", *task.figures),
+            f"checkpoint.metric={self.checkpoint.metric} is no figure of task={self.task}: "
+            f"choose {one_of([*task.figures])}",
         )
         limit = self.trainer.get("limit_val_batches")
         require(
@@ -149,7 +116,7 @@ class RunConfig:
             f"checkpoint.patience={self.checkpoint.patience} waits for a better validation figure, which "
             f"trainer.limit_val_batches={show(limit)} leaves out: remove one of them",
         )
-        self.model.check_use(self.task)
+        self.model.check_use(attends=task.attends)
         require(
             self.optim.freeze <= self.model.n_layers,
             f"optim.freeze={self.optim.freeze} is more than the model.n_layers={self.model.n_layers} there are: use "
@@ -162,14 +129,21 @@ class RunConfig:
             self.model.has_heads or self.hardware.compile is not Compile.always,
             f"hardware.compile=always does nothing with model.encoder={self.model.encoder}: remove it",
         )
-        kinds = {self.task.name: f"task={self.task.name}"}
+        lacks = dict.fromkeys(plugin.task(self.task).lacks, f"task={self.task}")
         if not self.model.has_heads:
-            kinds["recurrent"] = f"model.encoder={self.model.encoder}"
-        for kind, chosen in kinds.items():
-            for name in MISSING.get(kind, ()):
-                value = attrgetter(name)(self)
-                if value != settings(RunConfig)[name].default:
-                    raise ValueError(f"{name}={show(value)} does nothing with {chosen}: remove it")
+            lacks = lacks | dict.fromkeys(LACKS_RECURRENT, f"model.encoder={self.model.encoder}")
+        for name, chosen in lacks.items():
+            value = attrgetter(name)(self)
+            if value != settings(RunConfig)[name].default:
+                raise ValueError(f"{name}={show(value)} does nothing with {chosen}: remove it")
+
+
+def check_classes(run: RunConfig) -> None:
+    """Refuse data without classes."""
+    require(
+        bool(run.data.path) or run.data.source != "dates",
+        "data=dates has target texts and no classes: add task=seq2seq, or choose other data",
+    )
 
 
 class Claim(Enum):

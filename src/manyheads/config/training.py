@@ -8,13 +8,12 @@ from dataclasses import replace
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
+import manyheads.plugin as plugin
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
-from manyheads.config.model import Task
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 TOKENS = {"tok": 1.0, "ktok": 1e3, "Mtok": 1e6, "Gtok": 1e9}
-LABELLED = ("classify", "seq2seq")  # tasks whose rows have answers
 BASE_STEPS = 600  # of steps_per_class
 LARGEST_WEIGHT = 1e30  # of a class: sums of such weights are still finite
 WRITTEN = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join([*SECONDS, *TOKENS])})")
@@ -54,16 +53,13 @@ class OptimConfig:
     """AdamW with a warm-up and a decay, both counted in optimiser steps."""
 
     lr: float = setting(1e-3, "peak learning rate", gt=0.0)
-    few: int = setting(
-        0, "most rows per class that count as few: the head is then fitted before training", ge=0, tasks=("classify",)
-    )
+    few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
     few_epochs: int = setting(
         0,
         "least epochs where rows are few, if trainer.max_epochs is not typed",
         ge=0,
         by_data=True,
         resume="warn",
-        tasks=("classify",),
     )
     steps_per_class: int = setting(
         0,
@@ -71,7 +67,6 @@ class OptimConfig:
         ge=0,
         by_data=True,
         resume="warn",
-        tasks=("classify",),
     )
     layer_decay: float = setting(
         1.0, "rate of a layer as a share of that of the layer above; embeddings are lowest", gt=0.0, le=1.0
@@ -92,17 +87,14 @@ class OptimConfig:
     average: int = setting(
         300, "the weights that are evaluated and kept are a mean over about this many last steps; 0: the last", ge=0
     )
-    label_smoothing: float = setting(0.1, "probability mass spread over all classes", ge=0.0, lt=1.0, tasks=LABELLED)
+    label_smoothing: float = setting(0.1, "probability mass spread over all classes", ge=0.0, lt=1.0)
     focal_gamma: float = setting(
         0.0,
         "multiply the loss of a row by (1 - p)^gamma, where p is what its class is given",
         ge=0.0,
         le=10.0,
-        tasks=("classify",),
     )
-    class_weights: Any = setting(
-        "none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}", tasks=("classify",)
-    )
+    class_weights: Any = setting("none", "none, balanced, or weights by class name: {joy: 1, anger: 2.5}")
 
     def __post_init__(self) -> None:
         weights = self.class_weights
@@ -137,23 +129,9 @@ class OptimConfig:
         return trainer | limits
 
 
-class Metric(Enum):
-    auto = "auto"
-    exact_match = "exact_match"
-    token_accuracy = "token_accuracy"  # noqa: S105 - of an answer
-    masked_accuracy = "masked_accuracy"
-    accuracy = "accuracy"
-    micro_f1 = "micro_f1"
-    macro_f1 = "macro_f1"
-    loss = "loss"
-
-
-FIGURES = {  # of the validation split, while a model is trained
-    Task.classify: (Metric.accuracy, Metric.micro_f1, Metric.macro_f1, Metric.loss),
-    Task.seq2seq: (Metric.exact_match, Metric.token_accuracy, Metric.loss),
-    Task.pretrain: (Metric.loss, Metric.masked_accuracy),
-}
-USUAL = {Task.classify: Metric.accuracy, Task.seq2seq: Metric.exact_match}  # what auto stands for
+def all_figures() -> list[str]:
+    """The validation figures of all tasks."""
+    return [*dict.fromkeys(figure for name in plugin.names("task") for figure in plugin.task(name).figures)]
 
 
 Background = StrEnum("Background", "auto never always")
@@ -163,7 +141,7 @@ Background = StrEnum("Background", "auto never always")
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
-    metric: Metric = setting(Metric.auto, "metric of the best epoch", resume="refuse")
+    metric: str = setting("auto", "metric of the best epoch", resume="refuse", among=lambda: ["auto", *all_figures()])
     patience: int = setting(0, "epochs without a better figure before training stops; 0: never", ge=0, resume="refuse")
     every: int = setting(
         0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", ge=0, resume="free"
@@ -175,39 +153,27 @@ class CheckpointConfig:
         resume="free",
     )
 
-    def settled(self, task: Task, *, multi: bool) -> "CheckpointConfig":
+    def settled(self, task: str, *, multi: bool) -> "CheckpointConfig":
         """The same with a figure for `auto`; `multi`: rows have any number of labels.
 
         Raises:
             ValueError: a figure that such rows do not have.
         """
-        if self.metric is Metric.auto:
-            return replace(self, metric=Metric.micro_f1 if multi else USUAL.get(task, Metric.loss))
+        if self.metric == "auto":
+            return replace(self, metric="micro_f1" if multi else plugin.task(task).figures[0])
         if multi:
             require(
-                self.metric is not Metric.accuracy,
+                self.metric != "accuracy",
                 "checkpoint.metric=accuracy needs one class a row, but rows of this data have any number of labels: "
                 "use checkpoint.metric=micro_f1, macro_f1 or loss",
             )
         else:
             require(
-                self.metric is not Metric.micro_f1,
+                self.metric != "micro_f1",
                 "checkpoint.metric=micro_f1 is of rows with any number of labels; where each has one class it is the "
                 "accuracy: use checkpoint.metric=accuracy",
             )
         return self
-
-
-@section("pretrain.")
-class PretrainConfig:
-    """Masked language modelling: Devlin et al. (2019), "BERT", section 3.1. Small models learn best from 15 to 20 % of
-    the tokens, and need no mixture of masks, other tokens and the token itself: Wettig et al. (2023), "Should You Mask
-    15% in Masked Language Modeling?"."""
-
-    mask_share: float = setting(0.15, "share of the tokens that are hidden and predicted", gt=0.0, lt=1.0)
-    also: list[str] = setting(
-        list, "further files or folders of texts to learn from, read like data.path", path=True, resume="free"
-    )
 
 
 Nonfinite = Enum("Nonfinite", {"raise": "raise", "skip": "skip", "rollback": "rollback"})  # `raise` is a keyword

@@ -27,13 +27,13 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from manyheads.config import Cutting, DataConfig, Long, RunConfig, Task, TokenizerConfig
+import manyheads.plugin as plugin
+from manyheads.config import Cutting, DataConfig, Long, RunConfig, TokenizerConfig
 from manyheads.config.data import CUT
-from manyheads.data.batches import WHOLE, held_out, in_pieces
 from manyheads.data.column import Column
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import cache_folder, fingerprint, remembered, turn
-from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer, vocabulary
+from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer
 from manyheads.data.tokens import Tokens, Windows, encode, forget, load_tokenizer, marks_of, reach
 from manyheads.runs.folder import replace_file
 
@@ -66,8 +66,12 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
                 f"train: the tokenizer is learned from {len(learnt):,} of {len(splits.train):,} rows, evenly spread"
             )
         tokenizer = cached_tokenizer(learnt, run.tokenizer, folder, patience)
-    if run.task is Task.pretrain:
-        return tokenizer, _in_pieces(splits, tokenizer, run.data.max_length, folder, patience)
+    if (own := plugin.task(run.task).tokens) is not None:
+
+        def encoded(rows: Rows, max_length: int) -> Tokens:
+            return cached_tokens(rows, tokenizer, max_length, folder, patience)
+
+        return tokenizer, plugin.resolve(own)(splits, tokenizer, run.data.max_length, encoded)
     if splits.train.targets is not None:
         check_marks(tokenizer)
     tokens: dict[str, Tokens] = {}
@@ -88,20 +92,6 @@ def tokenizer_rows(splits: Splits) -> Rows:
     """The training rows that a tokenizer is learned from: at most `MOST_LEARNT`, evenly spread."""
     rows = splits.train.readable()
     return rows if len(rows) <= MOST_LEARNT else rows.pick(np.arange(MOST_LEARNT) * len(rows) // MOST_LEARNT)
-
-
-def _in_pieces(
-    splits: Splits, tokenizer: Tokenizer, max_length: int, folder: Path, patience: float
-) -> dict[str, Tokens]:
-    """All that the texts hold, in pieces in which words can be hidden; pairs are cut. Of validation a part will do."""
-    pairs = splits.train.pairs is not None
-    known, tokens = vocabulary(tokenizer, pairs=pairs), {}
-    for name, rows in splits.by_name().items():
-        tokens[name] = cached_tokens(rows, tokenizer, max_length if pairs else WHOLE, folder, patience)
-        tokens[name] = tokens[name] if pairs else in_pieces(tokens[name], tokenizer, max_length)
-        tokens[name].vocabulary = known
-    tokens["validation"] = held_out(tokens["validation"])
-    return tokens
 
 
 def long_texts(name: str, tokens: Tokens, data: DataConfig) -> list[str]:

@@ -9,17 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from manyheads.config import DataConfig, Task
+from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.delimited import MOST_ABOVE, title_rule
 from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
 from manyheads.data.table import Coded, Table, coded
 
-ANSWER = {  # the setting that names its column
-    Task.classify: "label",
-    Task.seq2seq: "target",
-    Task.pretrain: "text",  # which answers for itself
-}
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
 MOST_TITLED = 100  # columns
@@ -33,21 +28,22 @@ NAMES = 3  # of labels in a sentence
 
 @dataclass(slots=True)
 class Columns:
-    """`answer` is the column of the label, or of the target text; `multi`: its rows have any number of labels."""
+    """`answer` is the column that `data.<key>` names, of the label, of the target text, or of the text, its own
+    answer; `multi`: its rows have any number of labels."""
 
     text: str
     pair: str | None
     answer: str
-    task: Task = Task.classify
+    key: str = "label"
     multi: bool = False
 
     def by_key(self) -> dict[str, str]:
         """The columns that are read, by the setting that names each."""
-        named = {"text": self.text, "text_pair": self.pair, ANSWER[self.task]: self.answer}
+        named = {"text": self.text, "text_pair": self.pair, self.key: self.answer}
         return {key: name for key, name in named.items() if name is not None}
 
 
-def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> Columns:
+def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Columns:
     """Columns of a table by the settings.
 
     A preset of a hub dataset names the hub's columns; a local copy (`data.path`) may use its names or ours, `text`,
@@ -73,11 +69,11 @@ def find_columns(table: Table, data: DataConfig, task: Task = Task.classify) -> 
         )
 
     _require_names(table)
-    text, answer = find("text", data.text), find(ANSWER[task], getattr(data, ANSWER[task]))
+    text, answered = find("text", data.text), find(answer, getattr(data, answer))
     optional = data.text_pair == "text_pair" and "text_pair" not in table.names
-    unread = not data.text_pair or optional or task is Task.seq2seq
+    unread = not data.text_pair or optional or answer == "target"
     pair = None if unread else find("text_pair", data.text_pair)
-    columns = Columns(text, pair, answer, task)
+    columns = Columns(text, pair, answered, answer)
     named = columns.by_key()
     if len(set(named.values())) < len(named):
         typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
@@ -140,7 +136,7 @@ def require_columns(table: Table, columns: Columns) -> None:
 
 def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
     """That no row has a label: each is -1, which no class is called, or empty. Empty where some have one."""
-    if columns.task is not Task.classify or "-1" in known or not len(table.numbers):
+    if columns.key != "label" or "-1" in known or not len(table.numbers):
         return ""
     different = coded(table.column(columns.answer)).values
     cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in different]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from manyheads.config import DataConfig, MergeLabels, OnBadRow, Task
+from manyheads.config import DataConfig, MergeLabels, OnBadRow
 from manyheads.config.fields import listed, show
 from manyheads.data.columns import (
     Columns,
@@ -58,13 +58,14 @@ def read_splits(
     data: DataConfig,
     seed: int,
     *,
-    task: Task = Task.classify,
+    answer: str = "label",
     with_test: bool = True,
     with_unread: bool = False,
     held: Tables | None = None,
 ) -> Splits:
     """The splits of a run, checked; a missing validation split is carved out of train by `data.split_seed`, or `seed`.
 
+    `answer` is the setting that names the column of the answers: label, target, or text, which answers for itself.
     Where one file or split holds everything, test is carved out first. `with_test=False` leaves the test split
     unread; the others are the same as with it. `with_unread`: rows can give the columns that are not read.
 
@@ -83,7 +84,7 @@ def read_splits(
     of_run, seed = seed, seed if data.split_seed is None else data.split_seed
     whole = "all" if "all" in tables else "train"
     table = tables[whole]()
-    columns = find_columns(table, data, task)
+    columns = find_columns(table, data, answer)
     unread = {"test"} if data.folds or not with_test else set()
     unread |= {"validation"} if data.validates_on_train else set()
     roles = [role for role in ("validation", "test") if role in tables and role not in unread]
@@ -101,7 +102,7 @@ def read_splits(
     if is_kept or not all(names <= {*one.names} for one in every):
         return make()
     by_role = dict(zip([whole, *roles], every, strict=True))
-    asked = (replace(data, cache=""), seed, of_run if data.train_share < 1 else 0, task, with_test, notes)
+    asked = (replace(data, cache=""), seed, of_run if data.train_share < 1 else 0, answer, with_test, notes)
     return splits_seen(cache_folder(data), asked, by_role, columns, make, with_unread=with_unread)
 
 
@@ -120,14 +121,14 @@ def _drawn(
     """The splits of `table` and of those of other `roles`, and those that are carved out."""
     notes = [*notes, *table.notes]
     table = _coded(table, columns)
-    if columns.task is Task.classify:
+    if columns.key == "label":
         notes += joined_otherwise(table, columns)
         columns = as_found(table, columns)
     with_unread = with_unread or bool(data.group)
     train, answers = _checked(table, columns, data.on_bad_row, notes, with_unread=with_unread)
     train.groups = _groups(train, data.group, notes) if data.group else None
     labels: list[str] = []
-    if columns.task is Task.classify:
+    if columns.key == "label":
         declared, any_case = table.classes.get(columns.answer), data.merge_labels is MergeLabels.case
         instead, said = called(answers, declared or [], table.source, any_case=any_case)
         notes += said
@@ -198,7 +199,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     """
     table = open_split(data, split)
     notes = [*table.notes]
-    columns = replace(find_columns(table, data, Task.classify if labels else Task.seq2seq), multi=multi)
+    columns = replace(find_columns(table, data, "label" if labels else "target"), multi=multi)
     table = _coded(table, columns)
     if why := without_labels(table, columns, labels):
         raise ValueError(f"{why}; name another split by split=validation, or get the labels of these by predict")
@@ -263,7 +264,7 @@ def _checked(
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
     answers, faults = _answers(table, columns, known, notes)
-    classes = known.every if known and columns.task is Task.classify and not may_be_others else []
+    classes = known.every if known and columns.key == "label" and not may_be_others else []
     if classes and (strange := {*_names(answers)} - {*classes, ""}):
         outside = {at: name for at, one in enumerate(answers.values) for name in _parts(one) if name in strange}
         whys = {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside.items()}
@@ -282,7 +283,7 @@ def _checked(
 
 def _coded(table: Table, columns: Columns) -> Table:
     """The table, each different label of which is held once."""
-    if columns.task is not Task.classify:
+    if columns.key != "label":
         return table
     held, column = coded(table.column(columns.answer)), table.column
     return replace(table, column=lambda name: held if name == columns.answer else column(name))
@@ -291,7 +292,7 @@ def _coded(table: Table, columns: Columns) -> Table:
 def _answers(table: Table, columns: Columns, known: Known | None, notes: list[str]) -> tuple[Any, dict[int, str]]:
     """What each row is answered with, and by index why a row is not."""
     cells, classes = table.column(columns.answer), table.classes.get(columns.answer)
-    if columns.task is not Task.classify:
+    if columns.key != "label":
         return cells, checked(cells, "the target")[1]
     values = label_cells(cells.values, columns.answer, multi=columns.multi)
     read: Any = label_sets if columns.multi else label_names

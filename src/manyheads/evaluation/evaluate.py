@@ -13,20 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
-from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig, Task
+from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig
 from manyheads.config.data import ROLES, data_name
 from manyheads.config.fields import listed, to_plain
-from manyheads.config.required import OF_CLASSES, OF_LABELS, OF_TASK, bounds_of, check_reached
+from manyheads.config.required import OF_CLASSES, OF_LABELS, bounds_of, check_reached
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits
 from manyheads.data.seen import fingerprint
 from manyheads.data.sources import read_split
-from manyheads.data.texts import read_rows, read_text_split
+from manyheads.data.texts import read_rows
 from manyheads.distributed.launch import n_to_start, on_all
 from manyheads.distributed.ranks import this_process
 from manyheads.evaluation.held_out import learnt_texts, require_same
 from manyheads.inference.answers import Answers, opened_answers
-from manyheads.inference.format import COLUMNS, Columns, ModelFolder, Settings, home_of, open_folder, run_folder
+from manyheads.inference.format import (
+    COLUMNS,
+    Columns,
+    ModelFolder,
+    Settings,
+    home_of,
+    open_folder,
+    refuse_other_task,
+    run_folder,
+)
 from manyheads.inference.predict import answer_together, origin
 from manyheads.inference.rules import fit_rules
 from manyheads.runs.config_file import read_run
@@ -50,11 +59,6 @@ EVALUATED = Results(
     ),
 )
 PART = "answers"  # of a classifier, while it is judged
-UNREAD = {  # the column of an answer that a model does not give, and by what it does
-    Task.classify: ("target", "classes"),
-    Task.seq2seq: ("label", "texts"),
-    Task.pretrain: ("target", "hidden words"),
-}
 
 
 @dataclass(slots=True)
@@ -129,7 +133,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
     analyses = plugin.asked("analysis", config, opened, data.rows)
-    if settings.task is Task.classify and data.run is None and not data.role:
+    if settings.task == "classify" and data.run is None and not data.role:
         n, said = learnt_texts(home, data.rows, labels)
         data.learnt = f"{said}: figures and lead flatter the model" if n else ""
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
@@ -155,7 +159,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
             most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
             baseline=baseline_of(predictor, home),
             tokens=config.batch.tokens,
-            generate=config.generate,
+            config=config,
             progress=progress,
             answers=answers,
             analyses=[partial(plugin.make("analysis", name), config) for name in analyses],
@@ -173,7 +177,7 @@ def _kept_answers(
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        if opened.settings.task is not Task.classify:
+        if opened.settings.task != "classify":
             yield None
             return
         from manyheads.linear.model import BASELINE
@@ -206,11 +210,15 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
     and the model takes pairs."""
     of_classes = OF_LABELS if settings.multi else OF_CLASSES
-    bounds_of(config.require, of_classes if settings.task is Task.classify else OF_TASK[settings.task])
-    config.generate.check_read(by_texts=settings.task is Task.seq2seq)
-    unread, answers = UNREAD[settings.task]
-    if (name := getattr(config.data, unread)) and config.data.source in ("run", "files"):
-        raise ValueError(f"data.{unread}={name} does nothing here, as the model of run answers by {answers}: remove it")
+    task = plugin.task(settings.task)
+    bounds_of(config.require, of_classes if settings.task == "classify" else task.required)
+    refuse_other_task(config, settings)
+    for unread in ("label", "target"):
+        name = getattr(config.data, unread)
+        if name and f"data.{unread}" in task.unread and config.data.source in ("run", "files"):
+            raise ValueError(
+                f"data.{unread}={name} does nothing here, as the model of run answers by {task.answers}: remove it"
+            )
     named = _named(config, settings)
     if named is None:
         data = _own_data(config, home, labels, multi=settings.multi)
@@ -294,7 +302,7 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
             f"data.path={run.data.path}, which run={config.run} was trained on, is not there any more: put it back, or "
             "let evaluate judge other data by data.path=<file>, which may hold rows that were learnt from"
         )
-    learnt_without = run.task is Task.pretrain and run.test  # texts of test are then left out of train
+    learnt_without = plugin.task(run.task).read is not None and run.test  # it may leave texts of test out of train
     splits = read_rows(run, with_test=config.split == "test" or learnt_without, with_unread=True)
     rows = splits.by_name().get(config.split)
     if rows is None:
@@ -317,9 +325,11 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
 
 
 def _named_data(data: DataConfig, config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:
+    own = plugin.task(settings.task).read_split
+
     def read(data: DataConfig) -> Rows:
-        if settings.task is Task.pretrain:
-            return read_text_split(data, config.split)
+        if own is not None:
+            return plugin.resolve(own)(data, config.split)
         return read_split(data, config.split, labels, multi=settings.multi)
 
     try:

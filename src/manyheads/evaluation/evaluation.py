@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import GenerateConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.rows import Rows, rows_of_class
 from manyheads.evaluation.intervals import share_interval
@@ -56,9 +55,9 @@ class Setup:
     Baselines learn from the rows `train` where they are known; `most_frequent` is the class or label that most of them
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
     models that need no training of ours. A batch has at most `tokens` tokens, 0: as suits the task; `progress` is
-    called with the number of further rows that are answered. `answers` is a part to keep what a classifier answers,
-    which may hold some already. `analyses` are called with the `Stored` answers of a classifier; `rules` change or mark
-    its answers.
+    called with the number of further rows that are answered. `config` are all settings of a verb that judges. `answers`
+    is a part to keep what a classifier answers, which may hold some already. `analyses` are called with the `Stored`
+    answers of a classifier; `rules` change or mark its answers.
     """
 
     train: Rows | None = None
@@ -66,7 +65,7 @@ class Setup:
     baseline: LinearBaseline | None = None
     compare: bool = True
     tokens: int = 0
-    generate: GenerateConfig = field(default_factory=GenerateConfig)
+    config: Any = None
     progress: Callable[[int], None] = lambda n_rows: None
     answers: Answers | None = None
     analyses: Sequence[Callable[[Any], Finding]] = ()

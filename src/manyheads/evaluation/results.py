@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
-from manyheads.evaluation.classification import evaluate_classifier, frequent_label
+from manyheads.evaluation.classification import frequent_label
 from manyheads.evaluation.evaluate import EVALUATED, EvaluationData
 from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
 from manyheads.evaluation.intervals import plain
-from manyheads.evaluation.language_models import evaluate_masked, evaluate_texts
 from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
-from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.folder import put, put_json, read_curves, results_folder
 from manyheads.runs.summary import (
@@ -46,11 +45,7 @@ def evaluate_rows(predictor: AnyPredictor, rows: Rows, setup: Setup) -> Evaluati
     Raises:
         ValueError: there are no rows, or none that suit the model.
     """
-    if isinstance(predictor, Seq2SeqPredictor):
-        return evaluate_texts(predictor, rows, setup)
-    if isinstance(predictor, MaskedLMPredictor):
-        return evaluate_masked(predictor, rows, setup)
-    return evaluate_classifier(predictor, rows, setup)
+    return plugin.resolve(plugin.task(predictor.task).evaluate)(predictor, rows, setup)
 
 
 def baseline_of(predictor: AnyPredictor, home: Path | None) -> LinearBaseline | None:

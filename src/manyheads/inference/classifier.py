@@ -5,7 +5,7 @@ The network is one of torch, or a graph that `manyheads export format=onnx` has 
 n texts . B texts of a batch . C classes
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from manyheads.config import Cutting, Task, Terms
+from manyheads.config import Cutting, PairKind, Terms
 from manyheads.config.fields import first_line, install_extra, show
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
+from manyheads.inference.format import CALIBRATION, ModelFolder, Settings, read_thresholds
 from manyheads.inference.precision import cast_once
-from manyheads.inference.predictor import Predictor
+from manyheads.inference.predictor import About, Predictor, Shape
 from manyheads.layout import Packed
-from manyheads.linear.blend import Blend, Calibration, given_of, probabilities_of
-from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits, read_baseline
+from manyheads.linear.blend import Blend, Calibration, given_of, probabilities_of, read_calibration
+from manyheads.linear.model import FILE as LINEAR
+from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits, read_baseline, read_linear
 from manyheads.nn import Classifier
 
 FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error
@@ -156,13 +159,54 @@ class TextClassifier(Predictor[Classifier]):
     alone. `blend` is the linear model; its share of the answers may be nothing. `calibration` maps what is answered,
     not what its members answer alone."""
 
-    task: ClassVar[Task] = Task.classify
+    task: ClassVar[str] = "classify"
     labels: list[str]
     thresholds: list[float] | None = None
     member_thresholds: dict[str, list[float]] = field(default_factory=dict)
     blend: Blend | None = None
     calibration: Calibration | None = None
     _cast: Classifier | None = field(default=None, repr=False)  # the network with matrices of type `autocast`
+
+    @classmethod
+    def opened(cls, folder: ModelFolder, network: Classifier, tokenizer: Tokenizer) -> Self:
+        path, settings = folder
+        thresholds = read_thresholds(path / "thresholds.json", settings) if settings.multi else {}
+        calibration = read_calibration(path / CALIBRATION, settings.n_classes)
+        linear = None
+        if settings.terms and isinstance(network, GraphNetwork):
+            linear = GraphLinear(network, settings.terms)
+        elif settings.terms:
+            linear = read_linear(path / LINEAR, settings.n_classes, settings.terms)
+        if calibration is not None:  # what answers is calibrated, the network where a linear model has no share
+            for who in {"both", "network" if not settings.linear else "both"} & thresholds.keys():
+                thresholds[who] = calibration.thresholds(thresholds[who])
+        return cls(
+            network,
+            tokenizer,
+            settings,
+            folder.labels(),
+            thresholds=thresholds.pop("both", None),
+            member_thresholds=thresholds,
+            blend=Blend(linear, settings.linear, settings.temperature) if linear else None,
+            calibration=calibration,
+        )
+
+    @classmethod
+    def about(cls, settings: Settings, shape: Shape, labels: Sequence[str], tokenizer: Tokenizer | None) -> About:
+        apart = ", read apart and then across," if settings.model.pair is PairKind.cross else ""
+        takes = f"pairs of texts{apart}" if settings.pairs else "texts"
+        sorts = f"sorts {takes} into {len(labels)} classes"
+        if settings.multi:
+            sorts = f"says of {takes} which of {len(labels)} labels they have, none, one or several"
+        what = (
+            f"A {shape.kind} encoder {shape.size} that {sorts}: {shape.layers}, {shape.positions}, "
+            f"{settings.model.pooling} pooling."
+        )
+        if settings.linear and settings.terms is not None:
+            share = f"{settings.linear:.0%} of each probability are its own."
+            what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
+        call = 'predict(["a text"], ["its pair"])' if settings.pairs else 'predict(["a text"])'
+        return About("A text classifier", what, "classifier", call)
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
         """The same classifier, moved to `device`; its matrices are cast to `autocast` here, once."""

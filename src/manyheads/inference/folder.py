@@ -16,50 +16,44 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 import manyheads.plugin as plugin
-from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Task
+from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, Precision
 from manyheads.config.fields import one_of
 from manyheads.config.plugins import use
-from manyheads.data.tokenizer import marks, vocabulary
 from manyheads.data.tokens import copied, load_tokenizer, reach
-from manyheads.inference.classifier import GraphLinear, GraphNetwork, TextClassifier
+from manyheads.inference.classifier import GraphNetwork, TextClassifier
 from manyheads.inference.format import (
-    CALIBRATION,
     GRAPH,
     WEIGHTS,
     ModelFolder,
     Settings,
     check_size,
     open_folder,
-    read_thresholds,
     readable,
     write_settings,
 )
-from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.inference.precision import TYPES, choose_device, quick
-from manyheads.linear.blend import Blend, Tuned, read_calibration
+from manyheads.inference.predictor import Predictor, Shape
+from manyheads.linear.blend import Tuned
 from manyheads.linear.model import FILE as LINEAR
-from manyheads.linear.model import read_linear, tensors_in, write_linear
-from manyheads.nn import Classifier, assemble
+from manyheads.linear.model import tensors_in, write_linear
+from manyheads.nn import Classifier
 from manyheads.nn.assemble import count_parameters
-from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
 from manyheads.runs.folder import replace_folder
 from manyheads.runs.summary import Interval, moved_by, words_of
 
 MOST_LABELS = 100  # that a card names
 FIGURE = "| figure | value |"
 CALIBRATED, AFTER = "Calibrated by", "after calibrate"  # how a card says it
-TASKS = {Classifier: Task.classify, Seq2Seq: Task.seq2seq, MaskedLM: Task.pretrain}
 
-AnyNetwork = Classifier | Seq2Seq | MaskedLM
-AnyPredictor = TextClassifier | Seq2SeqPredictor | MaskedLMPredictor
-Kind = TypeVar("Kind", TextClassifier, Seq2SeqPredictor, MaskedLMPredictor)
-Placed = TypeVar("Placed", TextClassifier, AnyPredictor)
+AnyPredictor = Predictor[Any]
+Kind = TypeVar("Kind", bound=AnyPredictor)
 
 
 def save(
     folder: Path,
-    network: AnyNetwork,
+    network: Any,
     *,
+    task: str = "classify",
     model: ModelConfig,
     data: DataConfig,
     tokenizer: Tokenizer,
@@ -76,14 +70,12 @@ def save(
         figures: what is known of the model before it is judged, for its card.
     """
     tuned = tuned or Tuned()
-    task = TASKS[type(network)]
-    embeddings = network.source if isinstance(network, Seq2Seq) else network.embeddings
     blend = tuned.blend
     settings = Settings.of(
         task,
         model,
         data,
-        vocab_size=embeddings.words.num_embeddings,
+        vocab_size=network.words.num_embeddings,
         n_classes=len(labels),
         pairs=pairs,
         multi=tuned.thresholds is not None,
@@ -91,9 +83,8 @@ def save(
         terms=blend.linear.terms if blend else None,
         temperature=blend.temperature if blend else 1.0,
     )
-    mask = str(tokenizer.id_to_token(vocabulary(tokenizer, pairs=pairs).mask)) if task is Task.pretrain else ""
-    known: dict[str, Any] = {"labels": labels, "thresholds": tuned.thresholds, "figures": figures, "mask": mask}
-    card = write_card(settings, n_parameters=count_parameters(network), **known)
+    known: dict[str, Any] = {"labels": labels, "thresholds": tuned.thresholds, "figures": figures}
+    card = write_card(settings, n_parameters=count_parameters(network), tokenizer=tokenizer, **known)
     thresholds = {"both": tuned.thresholds, **tuned.member_thresholds} if tuned.member_thresholds else tuned.thresholds
     with replace_folder(folder) as part:
         tensors = {name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}
@@ -116,50 +107,35 @@ def write_card(
     labels: Sequence[str] = (),
     thresholds: Sequence[float] | None = None,
     figures: dict[str, str] | None = None,
-    mask: str = "",
+    tokenizer: Tokenizer | None = None,
 ) -> str:
     """README.md: what the model is, how good it is and how to open it, as far as that is known before it is judged: see
     `judged_card`.
 
     Args:
         figures: lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`.
-        mask: how a mask is written in a text.
+        tokenizer: where it is known, how a mask is written in a text.
     """
-    model, (kind, shape), of = settings.model, _shape(settings.model), f"of {n_parameters:,} parameters"
-    positions = f"{model.positions} positions"
-    of_labels: list[str] = []
-    if settings.task is Task.seq2seq:
-        title, name, call = "A model that answers texts by texts", "translator", 'generate(["a text"])'
-        what = f"A {kind} encoder and decoder {of}: {shape} on either side, {positions}."
-    elif settings.task is Task.pretrain:
-        title, name, call = "A model that predicts hidden words", "guesser", f'fill(["a {mask} text"])'
-        start = "A classifier starts from it: `manyheads train init_from=FOLDER`."
-        what = f"A {kind} encoder {of}, learnt from texts without labels: {shape}, {positions}. {start}"
-    else:
-        title, name = "A text classifier", "classifier"
-        call = 'predict(["a text"], ["its pair"])' if settings.pairs else 'predict(["a text"])'
-        sorts = _sorts(settings, len(labels))
-        what = f"A {kind} encoder {of} that {sorts}: {shape}, {positions}, {model.pooling} pooling."
-        if settings.linear and settings.terms is not None:
-            share = f"{settings.linear:.0%} of each probability are its own."
-            what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
-        of_labels = ["", *_labels(labels, thresholds)]
+    kind, layers = _shape(settings.model)
+    shape = Shape(kind, f"of {n_parameters:,} parameters", layers, f"{settings.model.positions} positions")
+    about = plugin.resolve(plugin.task(settings.task).predictor).about(settings, shape, labels, tokenizer)
+    of_labels = ["", *_labels(labels, thresholds)] if plugin.task(settings.task).has_classes else []
     plain = " What\n`manyheads export format=onnx` writes of it opens without manyheads." * (
-        settings.task is Task.classify
+        settings.task == "classify"
     )
     use = [
         "## Use",
         "",
         "```python",
         "import manyheads",
-        f'{name} = manyheads.load("this folder")',
-        f"print({name}.{call})",
+        f'{about.name} = manyheads.load("this folder")',
+        f"print({about.name}.{about.call})",
         "```",
         "",
         f"It opens with manyheads, for which torch, safetensors and tokenizers have to be installed.{plain}",
         "Nothing in the folder is code.",
     ]
-    return "\n".join([f"# {title}", "", what, "", *_figures(figures or {}), *use, *of_labels]) + "\n"
+    return "\n".join([f"# {about.title}", "", about.what, "", *_figures(figures or {}), *use, *of_labels]) + "\n"
 
 
 def judged_card(card: str, figures: dict[str, str], notes: list[str]) -> str:
@@ -209,14 +185,6 @@ def calibrated_card(
     return "\n".join([head, "", said, "", "## Figures", "", FIGURE, "|---|---|", *rows, ""]) + use + rest
 
 
-def _sorts(settings: Settings, n: int) -> str:
-    apart = ", read apart and then across," if settings.model.pair is PairKind.cross else ""
-    takes = f"pairs of texts{apart}" if settings.pairs else "texts"
-    if settings.multi:
-        return f"says of {takes} which of {n} labels they have, none, one or several"
-    return f"sorts {takes} into {n} classes"
-
-
 def _shape(model: ModelConfig) -> tuple[str, str]:
     """What a model is, and its size."""
     if not model.has_heads:
@@ -262,35 +230,9 @@ def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = Non
         opened = open_folder(opened, kind.task if kind else None, graph=kind is None)
     path, settings = opened
     with readable(path):
-        labels = opened.labels() if settings.task is Task.classify else []
-        thresholds = read_thresholds(path / "thresholds.json", settings) if settings.multi else {}
         tokenizer = read_tokenizer(path / "tokenizer.json", settings)
-        if settings.task is Task.seq2seq and marks(tokenizer) is None:
-            raise ValueError(f"{path / 'tokenizer.json'} does not put one mark before a text and another after it")
         network = read_network(path / WEIGHTS, settings) if (path / WEIGHTS).is_file() else read_graph(path, settings)
-        calibration = read_calibration(path / CALIBRATION, settings.n_classes) if settings.n_classes else None
-        linear = None
-        if settings.terms and isinstance(network, GraphNetwork):
-            linear = GraphLinear(network, settings.terms)
-        elif settings.terms:
-            linear = read_linear(path / LINEAR, settings.n_classes, settings.terms)
-    if isinstance(network, MaskedLM):
-        return MaskedLMPredictor(network, tokenizer, settings, vocabulary(tokenizer, pairs=settings.pairs))
-    if isinstance(network, Seq2Seq):
-        return Seq2SeqPredictor(network, tokenizer, settings)
-    if calibration is not None:  # what answers is calibrated, which is the network where a linear model has no share
-        for who in {"both", "network" if not settings.linear else "both"} & thresholds.keys():
-            thresholds[who] = calibration.thresholds(thresholds[who])
-    return TextClassifier(
-        network,
-        tokenizer,
-        settings,
-        labels,
-        thresholds=thresholds.pop("both", None),
-        member_thresholds=thresholds,
-        blend=Blend(linear, settings.linear, settings.temperature) if linear else None,
-        calibration=calibration,
-    )
+        return plugin.resolve(plugin.task(settings.task).predictor).opened(opened, network, tokenizer)
 
 
 def load_to_answer(folder: str | Path, precision: str = "auto", *, plugins: Sequence[str] = ()) -> AnyPredictor:
@@ -312,7 +254,7 @@ def load_to_answer(folder: str | Path, precision: str = "auto", *, plugins: Sequ
     return predictor.on(cpu, _type(predictor, Precision[precision], cpu))
 
 
-def place(predictor: Placed, hardware: InferenceHardware, *, fast: bool = False) -> Placed:
+def place(predictor: Kind, hardware: InferenceHardware, *, fast: bool = False) -> Kind:
     """The model on one device, in the type that is typed; else in fp32, to be judged or looked at, or `fast`, to
     answer, in the quickest. Errors as of `choose_device`."""
     device = choose_device(hardware)
@@ -362,27 +304,21 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
 def read_graph(folder: Path, settings: Settings) -> Classifier:
     """The network of an exported folder, which answers as a `Classifier` does and has nothing else of it. Errors as of
     `GraphNetwork`, or the model is one that no graph is written of."""
-    if settings.task is not Task.classify or settings.cutting.long is not Long.cut:
+    if settings.task != "classify" or settings.cutting.long is not Long.cut:
         raise ValueError(f"{folder / GRAPH} classifies texts cut at their end, but config.json says otherwise")
     both = settings.terms is not None
     return cast(Classifier, GraphNetwork(folder / GRAPH, settings.n_classes, pairs=settings.pairs, both=both))
 
 
-def read_network(path: Path, settings: Settings) -> AnyNetwork:
+def read_network(path: Path, settings: Settings) -> Any:
     """The network of `settings` with the tensors of `path`, in eval mode; torch's generator is left as it was. A
     ValueError where these are missing, too many, of another shape or type, or not finite."""
     held = tensors_in(path)
     check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
-    sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length}
-    n_segments = 2 if settings.pairs else 0
+    sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length, "n_classes": settings.n_classes}
     with torch.random.fork_rng(devices=[]):
-        if settings.task is Task.seq2seq:
-            network = assemble_seq2seq(settings.model, **sizes)
-        elif settings.task is Task.pretrain:
-            network = assemble_masked(settings.model, **sizes, n_segments=n_segments)
-            network.masks_match = settings.reads_marks  # both as they were before
-        else:
-            network = assemble(settings.model, **sizes, n_classes=settings.n_classes, n_segments=n_segments)
+        assembled = plugin.resolve(plugin.task(settings.task).assemble)
+        network = assembled(settings.model, **sizes, n_segments=2 if settings.pairs else 0)
     beside = f"{path} does not fit config.json beside it"
     wanted = {name: ("F32", list(value.shape)) for name, value in network.state_dict().items()}
     for name in sorted(wanted.keys() ^ held.keys()):

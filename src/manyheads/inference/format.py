@@ -24,12 +24,12 @@ from manyheads.config import (
     ModelConfig,
     PairKind,
     Pooler,
-    Task,
     Terms,
 )
 from manyheads.config.data import HUB_MODEL, MOST_WINDOWS
 from manyheads.config.facts import check_ranges, require, setting
-from manyheads.config.fields import first_line, from_plain, show, to_plain
+from manyheads.config.facts import settings as all_settings
+from manyheads.config.fields import first_line, from_plain, plain_settings, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.config.plugins import changed_since, recorded, require_given
 from manyheads.runs.folder import read_json
@@ -52,11 +52,6 @@ STATUS = {
     429: "too many requests came from here: wait some minutes, or set $HF_TOKEN",
 }
 REMEDY = "name the folder that training wrote, or its model/ folder"
-KINDS = {  # what is needed, and what is found in its place
-    Task.classify: ("a classifier", "is a classifier"),
-    Task.seq2seq: ("a model of task=seq2seq", "answers by texts, not by classes"),
-    Task.pretrain: ("a model of task=pretrain", "predicts hidden words, not classes"),
-}
 TYPED = {  # what the cards of a model say, by whether its tokenizer takes marks in texts as text
     True: "A mark such as [SEP] or </s> that is typed in a text is text.",
     False: "A mark such as [SEP] or </s> that is typed in a text is that mark, as it was in training.",
@@ -91,7 +86,7 @@ class Settings:
     Widths need no upper limit: whatever they say must agree with the tensors before anything is allocated.
     """
 
-    task: Task = setting(Task.classify, "what a text is answered with")
+    task: str = setting("classify", "what a text is answered with", part="task")
     format: int = setting(FORMAT, "version of the folder's layout", ge=FORMAT, le=FORMAT)
     vocab_size: int = setting(0, "rows of the embedding", ge=1)
     n_classes: int = setting(0, "classes; none of a model that answers by texts", ge=0)
@@ -112,10 +107,10 @@ class Settings:
     def __post_init__(self) -> None:
         check_ranges(self, "")
         require(
-            (self.n_classes > 0) == (self.task is Task.classify),
-            f"n_classes={self.n_classes} does not fit task={self.task.name}: only a classifier has classes",
+            (self.n_classes > 0) == plugin.task(self.task).has_classes,
+            f"n_classes={self.n_classes} does not fit task={self.task}: only a classifier has classes",
         )
-        without = f"but task={self.task.name} has no classes: it must be"
+        without = f"but task={self.task} has no classes: it must be"
         require(not self.multi or self.n_classes > 0, f"multi is true, {without} false")
         require(not self.linear or self.n_classes > 0, f"linear={self.linear}, {without} 0")
         require(not self.terms or self.n_classes > 0, f"terms={show(self.terms)}, {without} null")
@@ -134,10 +129,10 @@ class Settings:
         )
 
     @classmethod
-    def of(cls, task: Task, model: ModelConfig, data: DataConfig, **learned: Any) -> "Settings":
+    def of(cls, task: str, model: ModelConfig, data: DataConfig, **learned: Any) -> "Settings":
         """Of a model trained with these settings; `learned` are facts that the data fixed. Only a classifier has ways
         with long texts."""
-        lengths = ("max_length", "long", "stride", "windows") if task is Task.classify else ("max_length",)
+        lengths = ("max_length", "long", "stride", "windows") if task == "classify" else ("max_length",)
         of_data = {name: getattr(data, name) for name in lengths}
         names = (*COLUMNS, "merge_labels")
         columns = Columns(**{name: getattr(data, name) for name in names}, preset=data.source == "hub")
@@ -304,16 +299,28 @@ class ModelFolder(NamedTuple):
         return read_labels(self.path / "labels.json", self.settings)
 
 
-def open_folder(folder: str | Path, needed: Task | None = None, *, graph: bool = False) -> ModelFolder:
+def open_folder(folder: str | Path, needed: str | None = None, *, graph: bool = False) -> ModelFolder:
     """Find the model, as `find_model` does, and read its config.json. A ValueError where there is none, it is not of
     the task `needed`, or a file cannot be read."""
     is_of_hub = isinstance(folder, str) and is_hub_name(folder)
     path = find_model(hub_folder(str(folder), "run") if is_of_hub else Path(folder), graph=graph)
     with readable(path):
         settings = read_settings(path / "config.json")
-    if needed is not None and needed is not settings.task:
-        raise ValueError(f"run={path} {KINDS[settings.task][1]}, but {KINDS[needed][0]} is needed here: name another")
+    if needed not in (None, settings.task):
+        wanted = "a classifier" if needed == "classify" else f"a model of task={needed}"
+        raise ValueError(f"run={path} {plugin.task(settings.task).model}, but {wanted} is needed here: name another")
     return ModelFolder(path, settings)
+
+
+def refuse_other_task(config: Any, settings: Settings) -> None:
+    """Refuse what is set for models of another task than the one of `settings`, which would read nothing of it."""
+    plain = plain_settings(config)
+    for name, one in all_settings(type(config)).items():
+        if not one.is_read_in(settings.task) and plain[name] != to_plain(one.default) and one.facts.tasks is not None:
+            raise ValueError(
+                f"{name}={show(plain[name])} does nothing here, as the model of run answers by "
+                f"{plugin.task(settings.task).answers}: remove it"
+            )
 
 
 def is_hub_name(name: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config import ModelConfig, RunConfig, Task
+from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
 from manyheads.config.fields import show, to_plain
@@ -85,9 +85,10 @@ def find_run(name: str, folder: Path, content: Any) -> Origin | None:
         return None
     refuse_missing(name, folder, [one for one in FILES if not (folder / one).is_file()])
     settings = read_settings(folder / "config.json")
-    if settings.task is Task.seq2seq:
+    task = plugin.task(settings.task)
+    if not task.is_weights:
         raise ValueError(
-            f"init_from={name} answers by texts, but a classifier or a pretrained encoder is needed: name another"
+            f"init_from={name} answers by {task.answers}, but a classifier or a pretrained encoder is needed: name another"
         )
     weights = folder / "model.safetensors"
     try:

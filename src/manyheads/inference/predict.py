@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import manyheads.plugin as plugin
-from manyheads.config import InferenceHardware, Member, PredictConfig, Task
+from manyheads.config import InferenceHardware, Member, PredictConfig
 from manyheads.config.facts import having
 from manyheads.config.fields import to_plain
 from manyheads.data.seen import fingerprint
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.answers import check_output, n_written, opened_answers
-from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder
+from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder, refuse_other_task
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
 from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
 from manyheads.terminal import one_line, row_counter
@@ -149,9 +149,9 @@ def _check(config: PredictConfig) -> ModelFolder:
     check_texts("predict", config.text, config.input)
     folder = open_folder(config.run, graph=True)
     task = folder.settings.task
-    config.generate.check_read(by_texts=task is Task.seq2seq)
+    refuse_other_task(config, folder.settings)
     plugin.asked("answer_rule", config, folder)
-    if config.top_k and task is not Task.classify:
+    if config.top_k and task != "classify":
         raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
     check_members(config.members, folder)
     check_output(config.output, overwrite=config.overwrite)
@@ -165,7 +165,7 @@ def _check(config: PredictConfig) -> ModelFolder:
 
 def check_members(members: Member, folder: ModelFolder) -> None:
     """Raise ValueError where the model has no such member."""
-    if members is not Member.all and folder.settings.task is not Task.classify:
+    if members is not Member.all and folder.settings.task != "classify":
         raise ValueError(f"members={members.name} does nothing, as the model of run has no classes: remove it")
     if members is Member.linear and folder.settings.terms is None:
         raise ValueError(
@@ -202,7 +202,7 @@ def _null(predictor: "AnyPredictor", config: PredictConfig, rules: Sequence[Answ
     from manyheads.inference.classifier import TextClassifier
 
     if not isinstance(predictor, TextClassifier):
-        return {"generated" if predictor.task is Task.seq2seq else "hidden": None}
+        return {predictor.added: None}
     added = [name for rule in rules for name in rule.columns]
     names = ["labels" if predictor.multi else "label", "probabilities", *added]
     return dict.fromkeys(names) | {"probabilities": dict.fromkeys(predictor.labels[: config.top_k or None])}
@@ -216,18 +216,13 @@ def _answered(
     rules: Sequence[AnswerRule],
 ) -> list[dict[str, Any]]:
     """What is added to each row of some texts."""
-    from manyheads.inference.classifier import Prediction
-    from manyheads.inference.language_models import MaskedLMPredictor, Seq2SeqPredictor
+    from manyheads.inference.classifier import Prediction, TextClassifier
 
     tokens = config.batch.tokens
     if not texts:
         return []
-    if isinstance(predictor, Seq2SeqPredictor):
-        generated = predictor.generate(texts, **asdict(config.generate), tokens=tokens)
-        return [{"generated": text} for text in generated]
-    if isinstance(predictor, MaskedLMPredictor):
-        hidden = predictor.fill(texts, pairs, tokens=tokens)
-        return [{"hidden": [_rounded(zip(*one, strict=True)) for one in of]} for of in hidden]
+    if not isinstance(predictor, TextClassifier):
+        return predictor.answered(texts, pairs, config)
     network_nC, marks = mark_texts(rules, predictor, texts, pairs, tokens=tokens)
     predictions = predictor.predict(texts, pairs, tokens=tokens, network_nC=network_nC)
     answers: list[dict[str, Any]] = []

@@ -1,6 +1,6 @@
 """What all finished models share: one base, one loop over batches, and one way to deal batches among processes.
 
-`TextClassifier`, `Seq2SeqPredictor` and `MaskedLMPredictor` differ in what they make of one batch. `run_batches` plans
+Predictors, such as `TextClassifier`, differ in what they make of one batch. `run_batches` plans
 the batches, moves them to the device, multiplies in the type asked for and collects the results. With `Workers` the
 first of several processes is the program, and the others compute some of its batches: what is read, written and said is
 the first one's alone, as if it were one process. Everything between processes travels by gloo, as safetensors, also
@@ -13,7 +13,7 @@ import atexit
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -26,14 +26,14 @@ from safetensors.torch import load, save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from manyheads.config import ModelConfig, Task
+from manyheads.config import ModelConfig, PredictConfig
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, laid_out, plan_evaluation
 from manyheads.data.rows import is_blank
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.distributed.collectives import from_first, gathered, leave
 from manyheads.distributed.heartbeat import Lost
 from manyheads.distributed.ranks import Ranks, meeting_place
-from manyheads.inference.format import Settings
+from manyheads.inference.format import ModelFolder, Settings
 from manyheads.inference.precision import multiplying_in
 from manyheads.nn import Classifier
 
@@ -110,6 +110,24 @@ def network_logits(classifier: Classifier, encoded: Tokens) -> Tensor:
     return run_batches(lambda batch: classifier(batch.ids_N, batch.layout, batch.segments_N).float(), encoded).values
 
 
+class Shape(NamedTuple):
+    """Of a network, in words: `a Transformer encoder of 1,000 parameters: 2 layers, ..., learned positions`."""
+
+    kind: str
+    size: str
+    layers: str
+    positions: str
+
+
+class About(NamedTuple):
+    """Of a model card: its title, what the model is, and in the lines of Python a `name` for it and its `call`."""
+
+    title: str
+    what: str
+    name: str
+    call: str
+
+
 @dataclass(slots=True)
 class Predictor(ABC, Generic[Network]):
     """A finished model, opened from its folder.
@@ -118,12 +136,27 @@ class Predictor(ABC, Generic[Network]):
     processes that hold the same model and compute some of its batches.
     """
 
-    task: ClassVar[Task]
+    task: ClassVar[str]
+    added: ClassVar[str] = ""  # what `answered` adds to a row
     network: Network
     tokenizer: Tokenizer
     settings: Settings
     autocast: torch.dtype | None = field(default=None, kw_only=True)
     workers: "Workers | None" = field(default=None, kw_only=True, repr=False)
+
+    @classmethod
+    @abstractmethod
+    def opened(cls, folder: ModelFolder, network: Network, tokenizer: Tokenizer) -> Self:
+        """The model of a folder. A ValueError where a file in it is missing, broken or does not fit."""
+
+    @classmethod
+    @abstractmethod
+    def about(cls, settings: Settings, shape: "Shape", labels: Sequence[str], tokenizer: Tokenizer | None) -> "About":
+        """What the card of such a model says."""
+
+    def answered(self, texts: list[str], pairs: list[str] | None, config: PredictConfig) -> list[dict[str, Any]]:
+        """What `manyheads predict` adds to the row of each text, under the name `added`."""
+        raise NotImplementedError(f"{type(self).__name__} is asked by other methods")
 
     @abstractmethod
     def answer(self, batch: Batch, **asked: Any) -> Tensor:

@@ -7,7 +7,6 @@ from manyheads.nn.assemble import assemble, initialise
 from manyheads.nn.attention import attend, attention_weights, make_score
 from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
 from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
-from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, greedy
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
 
@@ -25,13 +24,10 @@ __all__ = [
     "Pooling",
     "Residual",
     "Rotary",
-    "Seq2Seq",
     "SinusoidalPositions",
     "assemble",
-    "assemble_seq2seq",
     "attend",
     "attention_weights",
-    "greedy",
     "initialise",
     "make_score",
 ]

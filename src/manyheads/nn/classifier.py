@@ -42,6 +42,11 @@ class Classifier(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = head
 
+    @property
+    def words(self) -> nn.Embedding:
+        """The table of the words."""
+        return self.embeddings.words
+
     def forward(self, ids: Tensor, layout: Layout | Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded; of a text that is
         read as several documents their mean.

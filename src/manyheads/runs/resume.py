@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Metric, Resume, RunConfig
+from manyheads.config import Resume, RunConfig
 from manyheads.config.facts import settings
 from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, plain_settings, show
 from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
@@ -29,7 +29,7 @@ class Start:
     finished: bool = False
     notes: list[str] = field(default_factory=list)
     tokens: int | None = None
-    metric: Metric | None = None
+    metric: str | None = None
     end: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     again: Again = Again()
@@ -180,7 +180,7 @@ def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
     ends = {name: before.trainer[name] for name in names if name in before.trainer}
     return {
         "tokens": before.batch.tokens if run.batch.is_auto else None,
-        "metric": before.checkpoint.metric if run.checkpoint.metric is Metric.auto else None,
+        "metric": before.checkpoint.metric if run.checkpoint.metric == "auto" else None,
         "end": ends if run.budget else {},
         "limits": ends if not run.budget and run.optim.limits_by_data else {},
     }

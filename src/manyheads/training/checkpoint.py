@@ -33,7 +33,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from manyheads.config import CheckpointConfig, Metric
+from manyheads.config import CheckpointConfig
 from manyheads.config.training import Background
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.collectives import Votes, from_first, gathered
@@ -63,7 +63,7 @@ class KeepBest(Callback):
     split the same accuracy often comes twice. An epoch whose figure or loss is not a finite number is never kept.
     """
 
-    def __init__(self, metric: Metric, network: nn.Module, folder: Path) -> None:
+    def __init__(self, metric: str, network: nn.Module, folder: Path) -> None:
         self.metric = metric
         self.network = network
         self.path = folder / "best.safetensors"
@@ -72,15 +72,15 @@ class KeepBest(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         figures = trainer.callback_metrics
-        value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric.name, "loss"))
-        rank = (-value if self.metric is Metric.loss else value, -loss)
+        value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric, "loss"))
+        rank = (-value if self.metric == "loss" else value, -loss)
         if not all(map(math.isfinite, rank)):
             return
         if self._rank is not None and not rank > self._rank:
             return
         self._rank = rank
         when = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
-        self.best = {"metric": self.metric.name, "value": value, **when}
+        self.best = {"metric": self.metric, "value": value, **when}
         weights = whole(pl_module.network.state_dict())  # type: ignore[union-attr]
         if trainer.is_global_zero:
             self.path.parent.mkdir(exist_ok=True)
@@ -162,13 +162,13 @@ class Patience(Callback):
     validations each of them had. Epochs without one count once the next is made: what was not judged is not given up.
     """
 
-    def __init__(self, metric: Metric, epochs: int) -> None:
+    def __init__(self, metric: str, epochs: int) -> None:
         self.metric, self.epochs = metric, epochs
         self._best, self._epoch, self._judged = -math.inf, 0, 0  # epochs, from 1: of the best figure and of the last
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        value = float(trainer.callback_metrics[f"validation_{self.metric.name}"])
-        value = -value if self.metric is Metric.loss else value
+        value = float(trainer.callback_metrics[f"validation_{self.metric}"])
+        value = -value if self.metric == "loss" else value
         self._judged = trainer.current_epoch + 1
         if value > self._best:
             self._best, self._epoch = value, self._judged

@@ -19,7 +19,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from manyheads.config import Metric
 from manyheads.data.batches import Batch
 from manyheads.runs.folder import replace_file
 
@@ -164,7 +163,7 @@ class Bar(Callback):
     """On a terminal: the steps of the whole run, their rate, the time left, the loss and the validation figure. The
     lines of the log appear above it."""
 
-    def __init__(self, metric: Metric) -> None:
+    def __init__(self, metric: str) -> None:
         self.metric = metric
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -201,7 +200,7 @@ class Bar(Callback):
         step, seen = trainer.global_step, trainer.callback_metrics
         rate = max(step - self.first, 1) / (time.monotonic() - self.began)
         left = timedelta(seconds=round((self.n_steps - step) / rate))
-        names = {"loss": "loss", f"validation_{self.metric.name}": f"validation {self.metric.name}"}
+        names = {"loss": "loss", f"validation_{self.metric}": f"validation {self.metric}"}
         shown = [f"{words} {float(seen[name]):.4f}" for name, words in names.items() if name in seen]
         self.progress.update(self.task, completed=step, figures=", ".join([f"{rate:.1f}/s", f"{left} left", *shown]))
 

@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from manyheads.config import OptimConfig, Resume, RunConfig, Task
+import manyheads.plugin as plugin
+from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
@@ -26,9 +27,8 @@ from manyheads.inference.origin import find_origin, n_words
 from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
-from manyheads.nn import Classifier, assemble
-from manyheads.nn.language_models import MaskedLM, Seq2Seq, assemble_masked, assemble_seq2seq
-from manyheads.training.objectives import Classify, Mean, Pretrain, Translate, class_weights
+from manyheads.nn import Classifier
+from manyheads.training.objectives import Mean
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 from manyheads.training.weights import begin_with
 
@@ -37,8 +37,7 @@ STRENGTH = 0.1  # of the rows against the pull to zero: a head that knows few ro
 
 log = logging.getLogger("manyheads")
 
-Network = Classifier | Seq2Seq | MaskedLM
-Lesson = Classify | Translate | Pretrain
+Network = Any  # what `Task.assemble` makes: a module
 
 
 class LitModule(pl.LightningModule):
@@ -58,11 +57,11 @@ class LitModule(pl.LightningModule):
         n_steps: optimiser steps of the whole run, where the schedule ends; default: those of the Trainer.
     """
 
-    def __init__(self, network: Network, task: Lesson, *, optim: OptimConfig, n_steps: int | None = None) -> None:
+    def __init__(self, network: Network, task: Any, *, optim: OptimConfig, n_steps: int | None = None) -> None:
         super().__init__()
         freeze(network, optim)
         self.network = network
-        self.task: Any = task  # that of `network`
+        self.task = task  # the objective of the network: see `plugin.Task`
         self.optim = optim
         self._asked_steps, self.n_steps = n_steps, n_steps or 0
         self.left_out: frozenset[int] = frozenset()
@@ -96,9 +95,9 @@ class LitModule(pl.LightningModule):
                 )
         check_rows(run, data.splits)
         network = assemble_network(run, data.splits, data.tokenizer)
-        if isinstance(network, Classifier) and are_few(run, tokens, labels):
+        if run.task == "classify" and are_few(run, tokens, labels):
             begin_head(run, network, tokens)
-        return cls(network, make_task(run, tokens, labels), optim=run.optim)
+        return cls(network, make_objective(run, tokens, labels), optim=run.optim)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         self.n_rows = len(batch.rows_B)
@@ -180,32 +179,15 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Ne
     pl.seed_everything(run.seed, workers=True, verbose=False)
     n_ids = reach(tokenizer, pairs=pairs).ids
     sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
-    if run.task is Task.seq2seq:
-        return assemble_seq2seq(run.model, **sizes)
-    sizes["n_segments"] = 2 if pairs else 0
-    if run.task is Task.classify:
-        network = assemble(run.model, n_classes=len(splits.labels), **sizes)
-    else:
-        network = assemble_masked(run.model, **sizes)
+    sizes |= {"n_classes": len(splits.labels), "n_segments": 2 if pairs else 0}
+    network = plugin.resolve(plugin.task(run.task).assemble)(run.model, **sizes)
     begin_with(network, origin)
     return network
 
 
-def make_task(run: RunConfig, tokens: Tokens, labels: list[str]) -> Lesson:
+def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
     """What a batch is trained on; `tokens` are the training rows."""
-    smoothing = run.optim.label_smoothing
-    if run.task is Task.pretrain:
-        assert tokens.vocabulary is not None, "prepare_tokens reads it"
-        return Pretrain(run.pretrain, tokens.vocabulary)
-    if run.task is Task.seq2seq:
-        return Translate(label_smoothing=smoothing)
-    weights_C = class_weights(run.optim.class_weights, tokens.labels, labels)
-    return Classify(
-        weights_C,
-        label_smoothing=smoothing,
-        focal_gamma=run.optim.focal_gamma,
-        multi=tokens.labels.ndim == 2,
-    )
+    return plugin.resolve(plugin.task(run.task).objective)(run, tokens, labels)
 
 
 def are_few(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:

@@ -8,7 +8,6 @@ B documents . N tokens (of targets, where texts are answered by texts) . P hidde
 V vocabulary
 """
 
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,25 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import Metric, MetricCollection
 
-from manyheads.config import PretrainConfig
+from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Known
-from manyheads.data.tokenizer import Vocabulary
 from manyheads.data.tokens import Tokens
-from manyheads.layout import Packed
 from manyheads.linear.blend import Counts, best, count, no_counts, row_weights
 from manyheads.nn import Classifier
-from manyheads.nn.language_models import (
-    Hidden,
-    MaskedLM,
-    Seq2Seq,
-    choose,
-    greedy,
-    hide,
-    hold_out,
-)
-
-IGNORED = -100
+from manyheads.nn.assemble import mean_flops
 
 
 class Mean(Metric):
@@ -167,6 +154,30 @@ class Classify(nn.Module):
         losses = label_losses(logits_BC, batch.labels_B)
         return losses.sum(1) if self.multi else losses
 
+    def given(self, batch: Batch) -> tuple[Any, ...]:
+        """What the network is called with."""
+        return batch.ids_N, batch.layout, batch.segments_N
+
+    def plan(self, run: RunConfig, tokens: Tokens, labels: list[str], n_words: int) -> dict[str, str]:
+        """The classes, and what a token costs on average."""
+        forward = mean_flops(run.model, tokens.sizes(), pooled=True)
+        return {
+            "labels, any number a text" if self.multi else "classes": (
+                f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}"
+            ),
+            "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
+        }
+
+
+def classify(run: RunConfig, tokens: Tokens, labels: list[str]) -> Classify:
+    """The objective of task=classify; `tokens` are the training rows."""
+    return Classify(
+        class_weights(run.optim.class_weights, tokens.labels, labels),
+        label_smoothing=run.optim.label_smoothing,
+        focal_gamma=run.optim.focal_gamma,
+        multi=tokens.labels.ndim == 2,
+    )
+
 
 def class_logits(classifier: Classifier, batch: Batch) -> Tensor:
     """Logits `(B, C)`, in single precision."""
@@ -211,112 +222,3 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
         weights_C = torch.tensor([chosen.get(name, 1.0) for name in names], dtype=torch.float64)
     weights_C = weights_C * rows_C.sum() / (weights_C @ rows_C)
     return weights_C.where(rows_C > 0, 1.0).float()
-
-
-class Translate(nn.Module):
-    """Cross-entropy of the next target token, all before it given: the mean over a row's tokens.
-
-    Validation rows are also answered greedily: `exact_match` is the share of rows whose answer has the very tokens of
-    the target.
-    """
-
-    def __init__(self, *, label_smoothing: float) -> None:
-        super().__init__()
-        self.label_smoothing = label_smoothing
-        self.train_metrics = make_shares("token_accuracy")
-        self.validation_metrics = make_shares("token_accuracy", "exact_match")
-
-    def learn(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-        """The loss of each row `(B,)`, smoothed."""
-        return self._losses(seq2seq, batch, self.train_metrics["token_accuracy"], self.label_smoothing)
-
-    def check(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-        """The plain loss of each row `(B,)`."""
-        self.validation_metrics["exact_match"].update(exact_matches(seq2seq, batch))
-        return self._losses(seq2seq, batch, self.validation_metrics["token_accuracy"], 0.0)
-
-    def _losses(self, seq2seq: Seq2Seq, batch: Batch, accuracy: Metric, smoothing: float) -> Tensor:
-        assert batch.targets is not None
-        logits_NV, next_N, layout = target_logits(seq2seq, batch), following(batch), batch.targets.layout
-        if len(batch.rows_B):
-            accuracy.update((logits_NV.detach().argmax(-1) == next_N).float(), (next_N != IGNORED).float())
-        losses_N = F.cross_entropy(logits_NV, next_N, ignore_index=IGNORED, label_smoothing=smoothing, reduction="none")
-        return layout.grid(losses_N).sum(1) / (layout.lengths_B - 1)
-
-
-def target_logits(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-    """Logits `(N, V)` of the token behind each target token, in single precision."""
-    assert batch.targets is not None
-    return seq2seq(batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout).float()
-
-
-def following(batch: Batch) -> Tensor:
-    """The token behind each target token `(N,)`; behind the last of a row there is none: `IGNORED`."""
-    assert batch.targets is not None
-    next_N = batch.targets.ids_N.roll(-1)
-    next_N[batch.targets.layout.offsets[1:] - 1] = IGNORED
-    return next_N
-
-
-def exact_matches(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-    """Whether the greedy answer has the tokens of the target `(B,)`; none is let to grow longer than all targets."""
-    assert batch.targets is not None
-    ids, bounds = batch.targets.ids_N.tolist(), batch.targets.layout.offsets.tolist()
-    start, end, longest = ids[0], ids[-1], batch.targets.layout.longest
-    answers = greedy(seq2seq, batch.ids_N, batch.layout, start=start, end=end, max_length=longest - 1)
-    wanted = [ids[a + 1 : b - 1] for a, b in pairwise(bounds)]
-    matches = [answer == target for answer, target in zip(answers, wanted, strict=True)]
-    return torch.tensor(matches, dtype=torch.float32, device=batch.ids_N.device)
-
-
-class Pretrain(nn.Module):
-    """Cross-entropy of hidden words. In training they are drawn anew for each batch; of texts that are held out they
-    are always the same: so runs can be compared.
-    """
-
-    special_V: Tensor
-
-    def __init__(self, config: PretrainConfig, vocabulary: Vocabulary) -> None:
-        super().__init__()
-        self.config, self.mask, self.n_marks = config, vocabulary.mask, vocabulary.n_marks
-        self.register_buffer("special_V", vocabulary.special_V, persistent=False)
-        self.train_metrics = make_shares("masked_accuracy")
-        self.validation_metrics = make_shares("masked_accuracy")
-
-    def learn(self, network: MaskedLM, batch: Batch) -> Tensor:
-        """The loss of each hidden word `(P,)`; how it is guessed counts in the training figures."""
-        return guesses(network, batch, self.hidden(batch.ids_N, batch.layout), self.train_metrics["masked_accuracy"])
-
-    def check(self, network: MaskedLM, batch: Batch) -> Tensor:
-        ids_N, layout = batch.ids_N, batch.layout
-        rows_N = batch.rows_B.repeat_interleave(layout.lengths_B, output_size=layout.n_tokens)
-        hidden = hold_out(ids_N, rows_N, layout.positions, self.special_V[ids_N], self.mask)
-        return guesses(network, batch, hidden, self.validation_metrics["masked_accuracy"])
-
-    def hidden(self, ids_N: Tensor, layout: Packed) -> Hidden:
-        """Hide `mask_share` of the words, by torch's generator; none of what stands behind the last text."""
-        draws_N, special_N = torch.rand(ids_N.shape, device=ids_N.device), self.special_V[ids_N]
-        special_N[layout.n_tokens :] = True
-        n = max(1, round(self.config.mask_share * (layout.n_tokens - layout.n_documents * self.n_marks)))
-        return hide(ids_N, choose(draws_N, special_N, n), self.mask)
-
-
-def check_held_out(tokens: Tokens) -> None:
-    """Refuse validation `tokens` that are too few to hide one: nothing would be judged."""
-    ids_N, lengths = tokens.ids_N.long(), tokens.offsets.diff()
-    rows_N = torch.arange(len(tokens)).repeat_interleave(lengths)
-    positions_N = torch.arange(ids_N.numel()) - tokens.offsets[:-1].repeat_interleave(lengths)
-    vocabulary: Vocabulary = tokens.vocabulary
-    if not hold_out(ids_N, rows_N, positions_N, vocabulary.special_V[ids_N], vocabulary.mask).words_P.numel():
-        raise ValueError(
-            f"the validation texts hold {ids_N.numel():,} tokens, marks included, too few to hide one and judge by it: "
-            "give more texts, or a larger part of them by data.validation_share"
-        )
-
-
-def guesses(network: MaskedLM, batch: Batch, hidden: Hidden, accuracy: Metric) -> Tensor:
-    """The loss of each hidden word `(P,)`, in single precision."""
-    logits_PV = network(hidden.ids_N, batch.layout, batch.segments_N, hidden.places_P).float()
-    if hidden.words_P.numel():
-        accuracy.update((logits_PV.detach().argmax(-1) == hidden.words_P).float())
-    return F.cross_entropy(logits_PV, hidden.words_P, reduction="none")

@@ -18,7 +18,8 @@ from lightning.pytorch.callbacks import Callback
 from torch._subclasses import fake_tensor
 from torch.func import functional_call
 
-from manyheads.config import RunConfig, Task
+import manyheads.plugin as plugin
+from manyheads.config import RunConfig
 from manyheads.config.training import BASE_STEPS, Budget, Compile, Strategy, read_budget
 from manyheads.data.batches import Batch, padding_share
 from manyheads.data.datamodule import TextData
@@ -27,20 +28,18 @@ from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
 from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.layout import Packed
-from manyheads.nn.assemble import count_parameters, flops_per_answer, mean_flops
-from manyheads.nn.language_models import MaskedLM, Seq2Seq
+from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, through
 from manyheads.terminal import as_text, console, say
 from manyheads.training.guard import is_out_of_memory
-from manyheads.training.module import Lesson, Network, are_few, make_task
+from manyheads.training.module import Network, are_few, make_objective
 from manyheads.training.optim import freeze
 from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_walks, trainer_hardware
 
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is
 MOST = 65_536  # tokens that keep any GPU busy: from there on a larger batch makes fewer steps and none of them faster
 STEP = 1024  # tokens between two numbers that are tried
-LOOKS = 20  # validations of a pretraining
-MOST_LOOKING = 0.1  # of its time
+MOST_LOOKING = 0.1  # of the time of a run that is validated at even distances
 TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, in seconds
 FIRST = 3  # steps that are not timed: those of a process are slow at first
 FORWARD = 1 / 3  # of the time of a step: the gradient takes twice as long
@@ -67,7 +66,7 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
                 "give a number"
             )
         return run
-    task = make_task(run, tokens["train"], labels)
+    task = make_objective(run, tokens["train"], labels)
     set_walks(network, run.hardware)
     device, dtype = torch.device("cuda", 0), autocast_type(run.hardware)
 
@@ -109,7 +108,7 @@ def largest(fits: Callable[[int], bool], *, least: int, most: int) -> int:
 
 
 def tried(
-    network: Network, task: Lesson, batch: Batch, device: torch.device, dtype: torch.dtype | None, *, copies: int
+    network: Network, task: Any, batch: Batch, device: torch.device, dtype: torch.dtype | None, *, copies: int
 ) -> bool:
     """Whether there is memory for a step: forward, in autocast of `dtype` if any, backward, and `copies` of the weights
     as the optimiser keeps them."""
@@ -120,7 +119,7 @@ def tried(
     try:
         with torch.random.fork_rng(cuda), torch.autocast(device.type, dtype, enabled=dtype is not None):
             kept = [torch.empty_like(one) for one in weights for _ in range(copies)]
-            losses_B = task.learn(network, batch.to(device))  # type: ignore[arg-type]  # the task of this network
+            losses_B = task.learn(network, batch.to(device))
             torch.autograd.grad(losses_B.sum(), weights, allow_unused=True)
             del kept
         return True
@@ -162,7 +161,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
         limits = rehearsed(run, network, tokens, labels, budget, look)
     else:
         n_steps = math.ceil(budget.tokens / per_step)
-        limits = even(run.task, n_steps, n_looks(n_steps, look))
+        limits = even(n_steps, n_looks(plugin.task(run.task).looks, n_steps, look))
     if "val_check_interval" in limits:
         batches = limits["val_check_interval"] * run.batch.accumulate
         limits["val_check_interval"] = run.trainer.get("val_check_interval") or batches
@@ -190,22 +189,25 @@ def limited_by_data(run: RunConfig, *, few: bool, n_classes: int) -> RunConfig:
     return replace(run, trainer=run.optim.limited(run.trainer, few=few, n_classes=n_classes))
 
 
-def of_time(task: Task, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:
-    """The limits of a run that has the time of `n_steps` and takes that of `look` steps to look at validation."""
-    if task is not Task.pretrain:
+def of_time(most: int, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:
+    """The limits of a run that has the time of `n_steps` and takes that of `look` steps to look at validation: once an
+    epoch or, where `most` is above 0, that often at the most."""
+    if not most:
         return {"max_steps": max(1, int(n_steps / (1 + look / steps_of_epoch)))}
-    looks = n_looks(n_steps, look)
-    return even(task, max(1, int(n_steps - looks * look)), looks)
+    looks = n_looks(most, n_steps, look)
+    return even(max(1, int(n_steps - looks * look)), looks)
 
 
-def n_looks(n_steps: float, look: float) -> int:
-    """Validations that take a tenth of the time at the most; at least one."""
-    return max(1, min(LOOKS, int(MOST_LOOKING * n_steps / look)))
+def n_looks(most: int, n_steps: float, look: float) -> int:
+    """Validations that take a tenth of the time at the most, and are `most` at the most; at least one where that is
+    above 0."""
+    return most and max(1, min(most, int(MOST_LOOKING * n_steps / look)))
 
 
-def even(task: Task, n_steps: int, looks: int) -> dict[str, int]:
-    """So many steps or a few more, with `looks` validations at even distances, the last of them at the end."""
-    if task is not Task.pretrain:
+def even(n_steps: int, looks: int) -> dict[str, int]:
+    """That many steps or a few more, with `looks` validations at even distances, the last of them at the end; where
+    there are none, it is validated once an epoch."""
+    if not looks:
         return {"max_steps": n_steps}
     each = -(-n_steps // looks)
     return {"max_steps": -(-n_steps // each) * each, "val_check_interval": each}
@@ -220,7 +222,7 @@ def rehearsed(
     def timed(choice: Compile) -> dict[str, int]:
         one = replace(run, hardware=replace(run.hardware, compile=choice))
         n_steps = budget.seconds / seconds_of_step(one, network, tokens, labels, budget)
-        return of_time(run.task, n_steps, look, TextData(tokens, run.batch, run.seed).steps_of(0))
+        return of_time(plugin.task(run.task).looks, n_steps, look, TextData(tokens, run.batch, run.seed).steps_of(0))
 
     hardware = run.hardware
     if hardware.compile is not Compile.auto:
@@ -285,21 +287,20 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     """Sizes, steps, memory, device and data of the run, by name."""
     hardware, rows = trainer_hardware(run.hardware), tokens["train"]
     texts, data = rows.offsets.diff(), TextData(tokens, run.batch, run.seed)
-    words = network.source.words if isinstance(network, Seq2Seq) else network.embeddings.words
-    n_parameters, n_words = count_parameters(network), words.num_embeddings
+    n_parameters, n_words = count_parameters(network), network.words.num_embeddings
+    task = make_objective(run, rows, splits.labels)
     n_devices = count_devices(run.hardware, on_gpu=hardware["accelerator"] == "gpu") * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1))
     freeze(network, run.optim)
     state = state_bytes(run, network, n_devices)
     activations = activation_bytes(
         network,
-        data.largest_batch(),
+        task.given(data.largest_batch()),
         precision=str(hardware["precision"]),
-        mask_share=run.pretrain.mask_share,
         recompute=run.hardware.recompute,
     )
     return {
-        **of_task(run, splits.labels, rows, n_words),
+        **task.plan(run, rows, splits.labels, n_words),
         "rows": ", ".join(f"{name} {len(one):,}" for name, one in tokens.items()),
         "tokens a text": f"{float(texts.double().mean()):.1f} on average, {int(texts.max())} at most",
         "truncated": f"{rows.n_truncated / len(rows):.1%} of the training texts, at {run.data.max_length}",
@@ -311,28 +312,6 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
         f"{activations / 2**20:,.0f} activations of the largest batch",
         "device": f"{n_devices} x {hardware['accelerator']}, {hardware['precision']}",
     }
-
-
-def of_task(run: RunConfig, labels: list[str], tokens: Tokens, vocab_size: int) -> dict[str, str]:
-    """The classes of a classifier, or what is hidden, and what a token costs on average; where another text answers it,
-    what a text of mean length costs."""
-    if tokens.targets is not None:
-        source, target = (float(one.offsets.diff().double().mean()) for one in (tokens, tokens.targets))
-        forward = flops_per_answer(run.model, source, target, vocab_size)
-        return {
-            "tokens a target": f"{target:.1f} on average",
-            "FLOPs a text": f"{forward:,.0f} forward with its target, {3 * forward:,.0f} with backward",
-        }
-    forward = mean_flops(run.model, tokens.sizes(), pooled=run.task is Task.classify)
-    if run.task is Task.pretrain:
-        share, width = run.pretrain.mask_share, run.model.width_of_words
-        words = float(tokens.counts.sum() / tokens.documents.sum())
-        forward += words * share * 2 * width * (run.model.d_model + vocab_size)
-        kind, answers = "hidden", f"{share:.1%} of the tokens"
-    else:
-        kind = "classes" if tokens.labels.ndim == 1 else "labels, any number a text"
-        answers = f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}"
-    return {kind: answers, "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward"}
 
 
 def show_plan(figures: dict[str, str], notes: Sequence[str] = ()) -> None:
@@ -357,21 +336,12 @@ def state_bytes(run: RunConfig, network: Network, n_devices: int) -> int:
     return total // n_devices if in_parts else total
 
 
-def activation_bytes(
-    network: Network, batch: Batch, *, precision: str, mask_share: float = 0.0, recompute: bool = False
-) -> int:
-    """Bytes that a forward pass of `batch` keeps for the backward pass; where words are hidden, with `mask_share` of
-    its tokens told; with `recompute` of each layer the input alone, and the rest of one at a time. The pass is gone
-    through with shapes alone, which takes no memory; a network that reads lengths back from its tensors (texts of a
-    pair apart, a recurrent one) computes once on the CPU."""
+def activation_bytes(network: Network, given: tuple[Any, ...], *, precision: str, recompute: bool = False) -> int:
+    """Bytes that a forward pass of what is `given` to the network keeps for the backward pass; with `recompute` of each
+    layer the input alone, and the rest of one at a time. The pass is gone through with shapes alone, which takes no
+    memory; a network that reads lengths back from its tensors (texts of a pair apart, a recurrent one) computes once on
+    the CPU."""
     network.train()
-    if isinstance(network, MaskedLM):
-        places_P = torch.arange(max(1, round(mask_share * batch.layout.n_tokens)))
-        given = (batch.ids_N, batch.layout, batch.segments_N, places_P)
-    elif batch.targets is None:
-        given = (batch.ids_N, batch.layout, batch.segments_N)
-    else:
-        given = (batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout)
     held = dict(network.named_parameters()) | dict(network.named_buffers())
     known = tuple(one.rounded(1) if isinstance(one, Packed) else one for one in given)  # which know their sizes
     try:

@@ -25,7 +25,6 @@ from manyheads.config import (
     Precision,
     RunConfig,
     Strategy,
-    Task,
 )
 from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
@@ -38,14 +37,13 @@ from manyheads.inference.precision import (
     uses_gpu,
     without_tf32,
 )
-from manyheads.nn import Classifier
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.runs.resume import Start
 from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience, Unchanged
 from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
-from manyheads.training.module import LitModule, Network, are_few, begin_head, make_task
+from manyheads.training.module import LitModule, Network, are_few, begin_head, make_objective
 from manyheads.training.optim import Average
 from manyheads.training.state import hash_tokens
 from manyheads.training.strategies import Joined, Marks, Sharded, Started
@@ -129,7 +127,7 @@ def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
 
 def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Trainer, n_steps: int) -> None:
     """Let training go through `network` in the fastest way that `run` allows; `n_steps` are the optimiser's."""
-    plain = run.task is Task.classify and run.model.pair is PairKind.joint  # the others do not know a tail
+    plain = run.task == "classify" and run.model.pair is PairKind.joint  # the others do not know a tail
     mode = compile_mode(
         run.hardware,
         on_gpu=trainer.strategy.root_device.type == "cuda",
@@ -275,7 +273,7 @@ def fit(
         Stopped: it was asked to end, and its state is saved.
     """
     anew = start.checkpoint is None and this_process().is_first  # whose weights the others get
-    if anew and isinstance(network, Classifier) and are_few(run, tokens["train"], labels):
+    if anew and run.task == "classify" and are_few(run, tokens["train"], labels):
         begin_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
@@ -330,7 +328,7 @@ def run_trainer(
     keep_freed_memory()
     averaging = [Average(run.optim.average)] if run.optim.average else []
     saving = [checkpoint] if checkpoint else []
-    module = LitModule(network, make_task(run, tokens["train"], labels), optim=run.optim)
+    module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
     unchanged = [Unchanged(module, more)] if more else []
     trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving, *more, *unchanged], list(loggers))
     split = checkpoint.start.again.split if checkpoint else 1

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import Task
+import manyheads.plugin as plugin
 from manyheads.inference.format import (
     CALIBRATION,
     CARD,
@@ -27,11 +27,6 @@ from manyheads.runs.folder import read_json
 from manyheads.runs.summary import moved_by
 from manyheads.terminal import one_line
 
-KINDS = {  # a task, by the hub's name of it
-    Task.classify: ("text-classification", "Text classification"),
-    Task.seq2seq: ("text-generation", "Text to text"),
-    Task.pretrain: ("fill-mask", "Hidden words"),
-}
 LEVEL = 0.95  # of the intervals
 
 
@@ -114,7 +109,7 @@ def card_of(opened: ModelFolder, repo: str, revision: str) -> str:
     """The card of the model as the hub reads it: the figures in its head, and how to open it from there."""
     import yaml
 
-    kind, words = KINDS[opened.settings.task]
+    kind, words = plugin.task(opened.settings.task).hub
     head: dict[str, Any] = {"library_name": "manyheads", "pipeline_tag": kind, "tags": ["manyheads"]}
     results = _results(opened, kind, words)
     if results:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
-from manyheads.config import Long, Pooler, Task
+from manyheads.config import Long, Pooler
 from manyheads.config.fields import install_extra, show, to_plain
 from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
@@ -83,7 +83,7 @@ def export(config: ExportConfig) -> Path:
         ValueError: the run is no classifier, or of a shape that the format does not have; what is written answers
             otherwise; the folder holds something.
     """
-    opened = open_folder(config.run, Task.classify)
+    opened = open_folder(config.run, "classify")
     model = opened.path
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
     folder = typed or home_of(config.run, model) / config.format.name

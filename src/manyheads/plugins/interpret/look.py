@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config import EvaluateConfig, Task
+from manyheads.config import EvaluateConfig
 from manyheads.config.fields import show
 from manyheads.evaluation.evaluate import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
@@ -34,9 +34,9 @@ def look(config: LookConfig) -> Any:
     _check(config)
     opened = open_folder(config.run)
     model, settings = opened
-    if settings.task is not Task.classify:
+    if settings.task != "classify":
         raise ValueError(
-            f"run={config.run} has task={settings.task.name}, but look shows the attention of "
+            f"run={config.run} has task={settings.task}, but look shows the attention of "
             "classifiers: name a run with task=classify"
         )
     chosen = choose(settings.model, config.layers, config.heads)

@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import EvaluateConfig, Task
+from manyheads.config import EvaluateConfig
 from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.evaluation.held_out import require_new
 from manyheads.inference.format import CALIBRATION, CARD, MORE, OF_HUB, open_folder, read_thresholds, run_folder
@@ -41,7 +41,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     Raises:
         ValueError: one sentence; the run, the data, or rows that the model learnt from.
     """
-    folder = open_folder(config.run, Task.classify)
+    folder = open_folder(config.run, "classify")
     labels, home = folder.labels(), run_folder(folder.path)
     data = find_data(
         EvaluateConfig(run=config.run, split=config.split, data=config.data), home, folder.settings, labels

@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import EvaluateConfig, MergeLabels, Task
+from manyheads.config import EvaluateConfig, MergeLabels
 from manyheads.config.fields import listed, show, to_plain
 from manyheads.config.required import bounds_of, check_reached
 from manyheads.data.opening import read_file
@@ -62,7 +62,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     if len(config.runs) < 2:
         raise ValueError(f"runs={show(config.runs)} is one model, but two or more are compared: add another")
     with _of_runs():
-        folders = {one: open_folder(one, Task.classify, graph=True) for one in config.runs if not _is_file(one)}
+        folders = {one: open_folder(one, "classify", graph=True) for one in config.runs if not _is_file(one)}
     if not folders:
         raise ValueError(f"runs={show(config.runs)} are files alone, but one run at least says what to read: add it")
     first_name, first = next(iter(folders.items()))

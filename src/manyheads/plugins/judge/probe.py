@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import EvaluateConfig, Task
+from manyheads.config import EvaluateConfig
 from manyheads.config.fields import listed, one_of, show, to_plain
 from manyheads.data.rows import HALF, Known, Rows, joined
 from manyheads.evaluation.evaluate import EvaluationData, find_data
@@ -84,7 +84,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     Raises:
         ValueError: one sentence; the run, the data, a test, or the output.
     """
-    folder = open_folder(config.run, Task.classify, graph=True)
+    folder = open_folder(config.run, "classify", graph=True)
     labels, home = folder.labels(), run_folder(folder.path)
     tests = read_tests(Path(config.tests), labels) if config.tests else [Check(one, one) for one in CHANGES]
     asked = EvaluateConfig(run=config.run, split=config.split, data=config.data)

@@ -1,9 +1,76 @@
-"""Recurrent encoders: model.encoder=gru or lstm, read both ways or one, with an attention over their states."""
+"""Answers that are tokens: task=seq2seq, one text to another, and task=pretrain, the words that are hidden in texts,
+with the verb `pretrain`; and recurrent encoders: model.encoder=gru or lstm, with an attention over their states."""
 
 from pathlib import Path
 
-from manyheads.plugin import Part, Plugin, Section
+from manyheads.plugin import FINISHED, LONG, TRAINING, Part, Plugin, Section, Task, Verb
 
+ROWS_BY_CLASS = (  # settings that only rows with classes have a use for
+    *("linear", "refit", "predictions", "data.streaming", "data.folds", "data.fold", "batch.balance"),
+    *("model.pair", "model.pooling", "model.pooler"),
+    *("optim.few", "optim.few_epochs", "optim.steps_per_class", "optim.focal_gamma", "optim.class_weights"),
+)
+SEQ2SEQ = Task(
+    answers="texts",
+    model="answers by texts, not by classes",
+    column="target",
+    figures=("exact_match", "token_accuracy", "loss"),
+    required=("exact_match", "token_accuracy", "loss"),
+    hub=("text-generation", "Text to text"),
+    assemble="manyheads.plugins.language.networks:assemble_seq2seq",
+    objective="manyheads.plugins.language.objectives:translate",
+    predictor="manyheads.plugins.language.predictors:Seq2SeqPredictor",
+    evaluate="manyheads.plugins.language.evaluation:evaluate_texts",
+    check="manyheads.plugins.language.config:check_targets",
+    unread=(*ROWS_BY_CLASS, "data.text_pair", "data.label", "data.merge_labels", "model.segments", "model.matches"),
+    lacks=(
+        *("optim.class_weights", "optim.focal_gamma", "batch.balance", "init_from", "data.long"),
+        *("optim.few", "optim.layer_decay", "optim.freeze", "data.folds"),
+    ),
+    attends=True,
+)
+PRETRAIN = Task(
+    answers="hidden words",
+    model="predicts hidden words, not classes",
+    column="text",
+    figures=("loss", "masked_accuracy"),
+    required=("masked_accuracy", "perplexity", "loss"),
+    hub=("fill-mask", "Hidden words"),
+    assemble="manyheads.plugins.language.networks:assemble_masked",
+    objective="manyheads.plugins.language.objectives:pretrain",
+    predictor="manyheads.plugins.language.predictors:MaskedLMPredictor",
+    evaluate="manyheads.plugins.language.evaluation:evaluate_masked",
+    read="manyheads.plugins.language.texts:read",
+    read_split="manyheads.plugins.language.texts:read_text_split",
+    tokens="manyheads.plugins.language.pieces:tokens_in_pieces",
+    unread=(
+        *ROWS_BY_CLASS,
+        *("data.target", "data.group", "data.train_share", "model.dropout_classifier", "optim.label_smoothing"),
+    ),
+    lacks=(
+        *("data.folds", "data.group", "data.train_share", "optim.class_weights", "optim.focal_gamma"),
+        *("batch.balance", "model.pair"),
+    ),
+    is_weights=True,
+    looks=20,
+)
+VERB = Verb(
+    "pretrain",
+    "manyheads.config.run:RunConfig",
+    "manyheads.training_run:train",
+    "learn from texts without labels, for training to start from",
+    TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
+    (
+        "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
+        "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
+        "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
+    ),
+    FINISHED | dict.fromkeys(("classify", "seq2seq"), "what train does"),
+    dict.fromkeys(LONG, "all of a long text is read, in pieces"),
+    from_weights={"optim": "further"},
+    task="pretrain",
+    why_task="only hidden words are predicted",
+)
 RECURRENT = {
     "poolings": {"attention": "manyheads.plugins.language.recurrent:state_pooling"},
     "describe": "manyheads.plugins.language.recurrent:describe",
@@ -21,4 +88,28 @@ DIRECTION = Section(
     into=("model",),
     check="manyheads.plugins.language.recurrence:check",
 )
-PLUGIN = Plugin("language", sections=(DIRECTION,), parts=ENCODERS, presets=Path(__file__).parent / "conf")
+SECTIONS = (
+    DIRECTION,
+    Section(
+        "pretrain",
+        "manyheads.plugins.language.config:PretrainConfig",
+        "learning from texts alone",
+        into=("run", "search"),
+        facts={"resume": "refuse"},
+        unread="manyheads.plugins.language.config:why_unread",
+    ),
+    Section(
+        "generate",
+        "manyheads.plugins.language.config:GenerateConfig",
+        "answers that are texts",
+        into=("judge", "answer"),
+        facts={"tasks": ("seq2seq",)},
+    ),
+)
+PLUGIN = Plugin(
+    "language",
+    verbs=(VERB,),
+    sections=SECTIONS,
+    parts=(Part("task", "seq2seq", SEQ2SEQ), Part("task", "pretrain", PRETRAIN), *ENCODERS),
+    presets=Path(__file__).parent / "conf",
+)

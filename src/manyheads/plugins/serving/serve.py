@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any
 
-from manyheads.config import Task
 from manyheads.config.fields import install_extra
 from manyheads.inference.format import is_hub_name, open_folder
 from manyheads.inference.predict import check_members
@@ -40,7 +39,7 @@ def serve(config: ServeConfig) -> None:
     """
     if any(find_spec(name) is None for name in NEEDED):
         raise ValueError(f"serve needs packages that are not installed: {install_extra('serve')}")
-    opened = open_folder(config.run, Task.classify, graph=True)
+    opened = open_folder(config.run, "classify", graph=True)
     opened.labels()
     check_members(config.members, opened)
     if is_hub_name(config.run):  # at the commit that is there now: a process that is started later opens the same

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import field_of, nearest_setting, require, section, setting, settings
 from manyheads.config.fields import default_trainer, from_plain, held, mapping_of, show, show_list, to_plain
-from manyheads.config.model import ModelConfig, Task
+from manyheads.config.model import ModelConfig
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.training import (
     CheckpointConfig,
@@ -17,7 +17,6 @@ from manyheads.config.training import (
     HardwareConfig,
     LoggerConfig,
     OptimConfig,
-    PretrainConfig,
 )
 from manyheads.plugin import Shared
 from manyheads.plugins.sweep.axes import Axis, count_values, make_axis
@@ -55,7 +54,7 @@ class TuneConfig:
         verbatim=True,
         may_be_empty=False,
     )
-    task: Task = setting(Task.classify, "what a text is answered with: a class, or another text")
+    task: str = field_of(RunConfig, "task")
     seed: int = setting(0, "the first seed of the runs, and that of what is drawn", ge=0, lt=2**31)
     init_from: str = field_of(RunConfig, "init_from")
     output: str = setting(
@@ -67,7 +66,6 @@ class TuneConfig:
     batch: BatchConfig = setting(BatchConfig, "tokens to batches")
     model: ModelConfig = setting(ModelConfig, "the encoder classifier")
     optim: OptimConfig = setting(OptimConfig, "the optimiser")
-    pretrain: PretrainConfig = setting(PretrainConfig, "learning from texts alone")
     checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept; its metric is what is compared")
     guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
@@ -211,6 +209,11 @@ class CurveConfig:
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
         """The run of one share, resumed if it was begun."""
         return _run(self, setting, seed, test=self.test, **_resumable(self.data, self.seed, seed, output))
+
+
+def named_texts() -> list[str]:
+    """The settings of `tune` that name files which all runs read, other than the data."""
+    return [name for name, one in settings(TuneConfig).items() if one.facts.path and one.default == []]
 
 
 Equal = StrEnum("Equal", "parameters flops tokens")

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import Metric
 from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
 from manyheads.data.sources import read_splits
@@ -86,13 +85,13 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     return told(asked, settled.metric, [*sizes.values()], folder)
 
 
-def told(config: CurveConfig, metric: Metric, sizes: "list[list[Summary]]", folder: Path) -> dict[str, Any]:
+def told(config: CurveConfig, metric: str, sizes: "list[list[Summary]]", folder: Path) -> dict[str, Any]:
     """Write curve.json and report.html of the runs of each size, and print the table."""
     from manyheads.evaluation.report import Page, Section, Table, dotted, installed_versions, value_sections, write_page
     from manyheads.runs.folder import put
     from manyheads.runs.summary import BOTH, LINEAR, NETWORK, words_of
 
-    name, falls, split = metric.name, metric is Metric.loss, sizes[0][0].judged_on
+    name, falls, split = metric, metric == "loss", sizes[0][0].judged_on
     rows, n_judged = [of[0].rows["train"] for of in sizes], sizes[0][0].rows[split]
     every = [[{BOTH: getattr(one, split)} | one.members[split] for one in of] for of in sizes]
     models = [model for model in (BOTH, NETWORK, LINEAR) if all(model in one for of in every for one in of)]

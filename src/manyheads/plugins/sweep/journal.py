@@ -17,9 +17,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, BinaryIO, NamedTuple
 
-from manyheads.config import Metric, RunConfig
+from manyheads.config import RunConfig
 from manyheads.config.fields import plain_settings, show
 from manyheads.distributed.signals import OUT_OF_TIME
+from manyheads.plugins.sweep.config import named_texts
 from manyheads.runs.checkpoints import newest, read_progress
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.folder import read_curves
@@ -205,7 +206,7 @@ def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> N
             texts = {
                 "data": f"other data ({_differing(held, asked, name)})",
                 "files": f"runs of other content of {_differing(held, asked, name)}",
-                "pretrain.also": "other texts of pretrain.also",
+                **{one: f"other texts of {one}" for one in named_texts()},
             }
             made = f"runs of {name} {was}, not {now}" if name in ("manyheads", "torch") else ""
             what = texts.get(name) or made or f"a search with {name}={was}, not {name}={now}"
@@ -242,14 +243,14 @@ def _read(line: bytes, path: Path) -> dict[str, Any]:
     return values
 
 
-def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: Metric) -> Outcome:
+def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: str) -> Outcome:
     """The outcome of a process that ended with exit `code`; `start` says which run it was, and how long it took."""
     if code == 0:
         return _finished(start, folder, metric)
     known = replace(start, **progress_of(folder))
     figures = validations(folder, metric)
     finite = [figure for figure in figures if math.isfinite(figure)]
-    value = (min if metric is Metric.loss else max)(finite, default=None)
+    value = (min if metric == "loss" else max)(finite, default=None)
     if start.state is State.pruned:
         return replace(known, value=value)
     if code == OUT_OF_TIME and value is not None:
@@ -279,13 +280,13 @@ def progress_of(folder: Path) -> dict[str, int]:
     return {"epochs": max(saved["epoch"], *ended, 0), "steps": max(saved["step"], *steps, 0)}
 
 
-def validations(folder: Path, metric: Metric) -> list[float]:
+def validations(folder: Path, metric: str) -> list[float]:
     """The figure after each validation so far, in order; empty where there is none yet."""
-    name = f"validation_{metric.name}"
+    name = f"validation_{metric}"
     return [row[name] for row in read_curves(folder / "metrics.csv") if name in row]
 
 
-def _finished(known: Outcome, folder: Path, metric: Metric) -> Outcome:
+def _finished(known: Outcome, folder: Path, metric: str) -> Outcome:
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -295,7 +296,7 @@ def _finished(known: Outcome, folder: Path, metric: Metric) -> Outcome:
         return replace(known, state=State.failed, why="it made no validation figure")
     split = "test" if summary.get("test") else "validation"
     network = summary.get("members", {}).get(split, {}).get(NETWORK) or summary[split]
-    interval = network.get(metric.name) or {}
+    interval = network.get(metric) or {}
     value = interval["value"] if split == "test" else value  # of a fold, which chose no epoch
     counts = {name: summary[name] for name in ("epochs", "steps")} | {"seconds": summary["wall_seconds"]}
     return replace(known, state=State.done, value=value, low=interval.get("low"), high=interval.get("high"), **counts)

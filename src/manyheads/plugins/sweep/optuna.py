@@ -13,7 +13,6 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
-from manyheads.config import Metric
 from manyheads.config.fields import plain_settings
 from manyheads.plugins.sweep.axes import Axis
 from manyheads.plugins.sweep.config import Method, Prune, TuneConfig
@@ -200,7 +199,7 @@ def create_study(config: TuneConfig, **where: Any) -> optuna.Study:
     """An empty study; `where` is its storage and name."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", module="optuna")
-    direction = "minimize" if config.checkpoint.metric is Metric.loss else "maximize"
+    direction = "minimize" if config.checkpoint.metric == "loss" else "maximize"
     return optuna.create_study(direction=direction, pruner=make_pruner(config.prune), **where)
 
 

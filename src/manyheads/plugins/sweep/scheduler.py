@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from manyheads.config import Accelerator, Metric
+from manyheads.config import Accelerator
 from manyheads.config.fields import to_plain
 from manyheads.distributed.ranks import n_cores
 from manyheads.distributed.signals import Stop, ending
@@ -116,7 +116,7 @@ class Search:
         if outcome.is_final:
             folder = folder_of(self.queue.folder, outcome.trial, outcome.seed)
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        value = "" if outcome.value is None else f" network {self.config.checkpoint.metric.name} {outcome.value:.4f}"
+        value = "" if outcome.value is None else f" network {self.config.checkpoint.metric} {outcome.value:.4f}"
         state = "" if outcome.state is State.done else f" {outcome.state.name}"
         log.info(
             "trial %d of %d, seed %d:%s%s after %d steps, %.0f s%s",
@@ -137,7 +137,7 @@ class Running:
     place: int
     folder: Path
     process: subprocess.Popen[bytes]
-    metric: Metric
+    metric: str
     gives_up: Callable[[int, int, float], bool] | None
     started: float = field(default_factory=time.monotonic)
     pruned: bool = False

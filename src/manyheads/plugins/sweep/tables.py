@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyheads.config import Metric
 from manyheads.config.fields import show_list
 from manyheads.evaluation.intervals import fold_interval, holm, seed_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
@@ -117,7 +116,7 @@ class Ranked:
         return self.mean if self.values else pruned[0] if pruned else None
 
 
-def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric, *, folds: bool = False) -> list[Ranked]:
+def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool = False) -> list[Ranked]:
     """Best first: settings of which every seed came to a figure, then those of which some did, then those given up.
 
     What was drawn again is left out.
@@ -126,7 +125,7 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric, *, folds: bo
     for one in outcomes:
         if one.state is not State.again and one.seed in seeds:
             runs.setdefault(one.trial, []).append(one)
-    sign = 1 if metric is Metric.loss else -1
+    sign = 1 if metric == "loss" else -1
 
     def place(one: Ranked) -> tuple[int, float, int]:
         n_values = len(one.values)
@@ -134,17 +133,14 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: Metric, *, folds: bo
         return group, sign * (one.shown or 0.0), one.trial
 
     return sorted(
-        (
-            Ranked(number, of[0].setting, of, len(seeds), folds, metric.name not in NO_SHARES)
-            for number, of in runs.items()
-        ),
+        (Ranked(number, of[0].setting, of, len(seeds), folds, metric not in NO_SHARES) for number, of in runs.items()),
         key=place,
     )
 
 
 def sheet_of_search(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> Sheet:
     """One line a setting, best first; of more than `most` the best, and how many are left out."""
-    metric, several = words_of(config.checkpoint.metric.name), ["sd"] if config.n_runs > 1 else []
+    metric, several = words_of(config.checkpoint.metric), ["sd"] if config.n_runs > 1 else []
     columns = ["trial", *short_names(config.search), metric, *several, "95 %", "steps", "minutes"]
     lines = [_line(config, one) for one in ranked[:most]]
     left = len(ranked) - len(lines)
@@ -187,7 +183,7 @@ def page_of(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> Page:
 
 def write_csv(path: Path, config: TuneConfig, outcomes: Sequence[Outcome]) -> None:
     """Every run in the order of its trial."""
-    figures = [config.checkpoint.metric.name, "low", "high", "epochs", "steps", "seconds", "why"]
+    figures = [config.checkpoint.metric, "low", "high", "epochs", "steps", "seconds", "why"]
     with replace_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["trial", "seed", *config.search, "state", *figures])
@@ -282,7 +278,7 @@ def _search_remarks(config: TuneConfig, one: Ranked) -> str:
 
 
 def _note(config: TuneConfig) -> str:
-    metric = words_of(config.checkpoint.metric.name)
+    metric = words_of(config.checkpoint.metric)
     best = f"the network's {metric} of its best epoch on the validation split; the test split is not read"
     if config.data.folds:
         spread = (

@@ -17,11 +17,12 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import manyheads.plugin as plugin
 from manyheads.cli.compose import preset_values
 from manyheads.cli.errors import refuse_unused
 from manyheads.cli.grammar import write
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
-from manyheads.config import RunConfig, Task
+from manyheads.config import RunConfig
 from manyheads.config.facts import having, hooks, settings
 from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
 from manyheads.data.rows import Splits
@@ -30,7 +31,7 @@ from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.inference.origin import file_digests
-from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig
+from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig, named_texts
 from manyheads.plugins.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.plugins.sweep.scheduler import Search
 from manyheads.runs.resume import verdict
@@ -58,7 +59,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     """
     check_search(config)
     planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
-    splits = read_splits(config.data, config.seed, task=config.task, with_test=False)
+    splits = read_splits(config.data, config.seed, answer=plugin.task(config.task).column, with_test=False)
     asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_rows(config.run({}), splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
@@ -151,10 +152,13 @@ def _too_narrow(config: TuneConfig, n_found: int) -> str:
 def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
     """What a folder's search must have in common with the one that goes on in it, versions included."""
     asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
-    also = blake2b(digest_size=16)
-    for file in (file for path in config.pretrain.also for file in _files(Path(path).expanduser())):
-        also.update(blake2b(file.read_bytes()).digest())
-    asked |= {"minutes": config.minutes, "pretrain.also": also.hexdigest() if config.pretrain.also else ""}
+    asked |= {"minutes": config.minutes}
+    for name, paths in plain_settings(config).items():
+        if name in named_texts():
+            also = blake2b(digest_size=16)
+            for file in (file for path in paths for file in _files(Path(path).expanduser())):
+                also.update(blake2b(file.read_bytes()).digest())
+            asked[name] = also.hexdigest() if paths else ""
     return asked | shared_question(config, splits)
 
 
@@ -240,8 +244,8 @@ def as_words(run: RunConfig) -> list[str]:
 
 def _usual_settings(run: RunConfig) -> dict[str, Any]:
     """What such a run has by default, by dotted name, presets included. What weights decide is left out."""
-    presets = preset_values("train", {"task": run.task.name} | (PRESETS if run.init_from else {}))
-    usual = by_name(RunConfig, presets) | {"task": Task.classify.name}  # another is typed, which chooses the preset
+    presets = preset_values("train", {"task": run.task} | (PRESETS if run.init_from else {}))
+    usual = by_name(RunConfig, presets) | {"task": "classify"}  # another is typed, which chooses the preset
     if not run.init_from:
         return usual
     decided = {"data.max_length", *having(RunConfig, weights="default"), *having(RunConfig, weights="free")}

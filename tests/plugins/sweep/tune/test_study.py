@@ -10,7 +10,6 @@ import pytest
 optuna = pytest.importorskip("optuna")
 
 from manyheads.cli.compose import compose  # noqa: E402
-from manyheads.config import Metric  # noqa: E402
 from manyheads.plugins.sweep.journal import Outcome, State, Trial, folder_of, open_journal  # noqa: E402
 from manyheads.plugins.sweep.optuna import LocalStudy  # noqa: E402
 from manyheads.plugins.sweep.scheduler import Running, config_of  # noqa: E402
@@ -141,7 +140,7 @@ def test_figures_count_of_a_run_that_ended_between_two_looks(code, tmp_path, mon
     )
     told = []
     process = SimpleNamespace(poll=lambda: code)
-    run = Running(Trial(7, 0, {}), 0, tmp_path, process, Metric.accuracy, lambda *figure: told.append(figure) or False)
+    run = Running(Trial(7, 0, {}), 0, tmp_path, process, "accuracy", lambda *figure: told.append(figure) or False)
     monkeypatch.setattr(Running, "kill", lambda self: None)
     outcome = run.look()
     assert told == [(7, 1, 0.4), (7, 2, 0.8)]

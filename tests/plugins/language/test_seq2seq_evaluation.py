@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manyheads.config import EvaluateConfig, GenerateConfig, PredictConfig
+from manyheads.config import EvaluateConfig, PredictConfig
 from manyheads.data.rows import Rows
-from manyheads.evaluation import language_models as module
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.evaluation.language_models import (
+from manyheads.evaluation.report import Page, render
+from manyheads.inference.folder import load
+from manyheads.inference.predict import predict
+from manyheads.plugins.language import evaluation as module
+from manyheads.plugins.language.config import GenerateConfig
+from manyheads.plugins.language.evaluation import (
     COPY,
     NEAREST,
     Generated,
@@ -24,10 +28,7 @@ from manyheads.evaluation.language_models import (
     verdict_of_texts,
     write_generated,
 )
-from manyheads.evaluation.report import Page, render
-from manyheads.inference.folder import load
-from manyheads.inference.language_models import Followed
-from manyheads.inference.predict import predict
+from manyheads.plugins.language.predictors import Followed
 
 TEXTS = ["a <b>good</b> film", "very bad", "so", "e\u0301"]
 TARGETS = ["good", "so bad", "so", "é"]

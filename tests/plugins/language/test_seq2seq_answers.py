@@ -11,8 +11,8 @@ from manyheads.config import DataConfig
 from manyheads.data.tokenizer import decode
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.inference.language_models import Seq2SeqPredictor
 from manyheads.layout import Packed
+from manyheads.plugins.language.predictors import Seq2SeqPredictor
 
 TEXTS = ["a good film", "x", "very very bad", "not so awful the film", "good " * 100, "fine"]
 TARGETS = ["good", "a a", "the very bad film", "", "so", "not"]

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from manyheads.config import BatchConfig, ModelConfig, OptimConfig, PretrainConfig
-from manyheads.data.batches import WHOLE, Planned, gather, in_pieces
+from manyheads.config import BatchConfig, ModelConfig, OptimConfig
+from manyheads.data.batches import Planned, gather
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokenizer import vocabulary
 from manyheads.data.tokens import encode
-from manyheads.nn.language_models import assemble_masked
+from manyheads.plugins.language.config import PretrainConfig
+from manyheads.plugins.language.networks import assemble_masked
+from manyheads.plugins.language.objectives import Pretrain
+from manyheads.plugins.language.pieces import WHOLE, check_held_out, in_pieces
 from manyheads.training.module import LitModule
-from manyheads.training.objectives import Pretrain, check_held_out
 
 SHAPE = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=24, dropout=0.0, dropout_tokens=0.0)
 TEXTS = ["good film", "a very bad film so awful", "the fine film not good the bad film", "so so so not a fine film"]

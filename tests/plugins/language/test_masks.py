@@ -2,7 +2,7 @@
 
 import torch
 
-from manyheads.nn.language_models import HELD_OUT_SHARE, choose, hide, hold_out, settled_draws
+from manyheads.plugins.language.networks import HELD_OUT_SHARE, choose, hide, hold_out, settled_draws
 
 MASK = 99
 

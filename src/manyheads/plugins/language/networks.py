@@ -104,6 +104,11 @@ class MaskedLM(nn.Module):
         self.embeddings, self.encoder = embeddings, encoder
         self.head = head
 
+    @property
+    def words(self) -> nn.Embedding:
+        """The table of the words."""
+        return self.embeddings.words
+
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None, places_P: Tensor) -> Tensor:
         """Logits `(P, V)` of the words at `places_P`, counted in the flattened ids: the head sees these alone. Hidden
         as they are, they occur in no other text, although their mask may."""
@@ -115,7 +120,9 @@ class MaskedLM(nn.Module):
         return self.head(x.flatten(0, -2)[places_P], self.embeddings.words.weight)
 
 
-def assemble_masked(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> MaskedLM:
+def assemble_masked(
+    model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0, n_classes: int = 0
+) -> MaskedLM:
     """Build what `model` describes up to its pooling, as `assemble` does: embeddings and encoder are the same."""
     classifier = assemble(model, vocab_size=vocab_size, n_classes=1, max_length=max_length, n_segments=n_segments)
     words = classifier.embeddings.words
@@ -198,6 +205,11 @@ class Seq2Seq(nn.Module):
         self.dropout = Dropout(dropout)
         self.head = head
 
+    @property
+    def words(self) -> nn.Embedding:
+        """The table of the words of texts."""
+        return self.source.words
+
     def forward(self, source_ids: Tensor, source_layout: Layout, target_ids: Tensor, target_layout: Layout) -> Tensor:
         """Logits `(..., V)` of the token behind each target token `(...)`, in the layout of the target.
 
@@ -223,7 +235,9 @@ class Seq2Seq(nn.Module):
         return self.head(self.dropout(x_B1D.squeeze(1))), state
 
 
-def assemble_seq2seq(model: ModelConfig, *, vocab_size: int, max_length: int) -> Seq2Seq:
+def assemble_seq2seq(
+    model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0, n_classes: int = 0
+) -> Seq2Seq:
     """Build the model that `model` describes, `n_layers` on either side, freshly initialised from torch's generator.
 
     Args:

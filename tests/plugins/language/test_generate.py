@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from manyheads.layout import Packed
-from manyheads.nn.language_models import greedy
+from manyheads.plugins.language.networks import greedy
 
 START, END = 0, 1
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from manyheads.config import DataConfig, Task
+from manyheads.config import DataConfig
 from manyheads.data.demo import ALONE, N_DATES, OF_TWO, dates_splits, ordinal, spelt, year_in_words
 from manyheads.data.sources import read_splits
 
@@ -75,6 +75,6 @@ def test_words_for_days_and_years():
 
 
 def test_they_are_read_as_any_data_is():
-    splits = read_splits(DataConfig(source="dates", text="source"), 0, task=Task.seq2seq)
+    splits = read_splits(DataConfig(source="dates", text="source"), 0, answer="target")
     assert splits.train.targets == [target for _, target in SPLITS["train"]]
     assert (splits.labels, splits.notes, splits.train.source) == ([], [], "dates/train")

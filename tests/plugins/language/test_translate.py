@@ -8,9 +8,9 @@ from manyheads.config import ModelConfig, OptimConfig
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
-from manyheads.nn.language_models import assemble_seq2seq
+from manyheads.plugins.language.networks import assemble_seq2seq
+from manyheads.plugins.language.objectives import Translate, exact_matches, following, target_logits
 from manyheads.training.module import LitModule
-from manyheads.training.objectives import Translate, exact_matches, following, target_logits
 
 START, END = 2, 3
 

@@ -13,7 +13,7 @@ from manyheads import plugin
 from manyheads.config import Placement
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder
-from manyheads.nn.language_models import Seq2Seq, assemble_seq2seq, greedy
+from manyheads.plugins.language.networks import Seq2Seq, assemble_seq2seq, greedy
 
 VOCAB, LONGEST = 11, 8
 POSITIONS, PLACEMENTS, SCORES, NORMALISERS = (

@@ -7,7 +7,7 @@ from manyheads import plugin
 from manyheads.config import ModelConfig
 from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
-from manyheads.nn.language_models import assemble_masked
+from manyheads.plugins.language.networks import assemble_masked
 
 SMALL = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 8, "d_ff": 24, "dropout": 0.0}
 SIZES = {"vocab_size": 40, "max_length": 12}

@@ -6,7 +6,7 @@ import pytest
 
 from manyheads.config import DataConfig
 from manyheads.data.sources import read_splits
-from manyheads.data.texts import read_texts
+from manyheads.plugins.language.texts import read_texts
 
 
 def test_texts_are_not_validated_on_themselves(tmp_path, write, two_classes):

@@ -4,22 +4,25 @@ n texts . B texts of a batch . N tokens of a batch . T most tokens of an answer 
 tokenizer knows . P masked places . M most masks of a text . K words for each mask
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.config import Task
+from manyheads.config import PredictConfig
 from manyheads.config.fields import show
-from manyheads.data.batches import ANSWER_TOKENS, WHOLE, Batch, in_pieces
-from manyheads.data.tokenizer import Vocabulary, decode, marks, reading_mask
+from manyheads.data.batches import ANSWER_TOKENS, Batch
+from manyheads.data.tokenizer import Vocabulary, decode, marks, reading_mask, vocabulary
 from manyheads.data.tokens import Tokens, encode
-from manyheads.inference.predictor import NONE, Predictor
-from manyheads.nn.language_models import Hidden, MaskedLM, Seq2Seq, greedy, hold_out
+from manyheads.inference.format import ModelFolder, Settings
+from manyheads.inference.predictor import NONE, About, Predictor, Shape
+from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, greedy, hold_out
+from manyheads.plugins.language.pieces import WHOLE, in_pieces
 
 TOKENS = 8192  # most of a batch of texts that are answered by texts
 ROWS = 256  # most rows of a batch
@@ -38,7 +41,25 @@ class Followed(NamedTuple):
 class Seq2SeqPredictor(Predictor[Seq2Seq]):
     """A model ready to answer by texts."""
 
-    task: ClassVar[Task] = Task.seq2seq
+    task: ClassVar[str] = "seq2seq"
+    added: ClassVar[str] = "generated"
+
+    @classmethod
+    def opened(cls, folder: ModelFolder, network: Seq2Seq, tokenizer: Tokenizer) -> Self:
+        if marks(tokenizer) is None:
+            file = folder.path / "tokenizer.json"
+            raise ValueError(f"{file} does not put one mark before a text and another after it")
+        return cls(network, tokenizer, folder.settings)
+
+    @classmethod
+    def about(cls, settings: Settings, shape: Shape, labels: Sequence[str], tokenizer: Tokenizer | None) -> About:
+        what = f"A {shape.kind} encoder and decoder {shape.size}: {shape.layers} on either side, {shape.positions}."
+        return About("A model that answers texts by texts", what, "translator", 'generate(["a text"])')
+
+    def answered(self, texts: list[str], pairs: list[str] | None, config: PredictConfig) -> list[dict[str, Any]]:
+        asked: Any = config  # which has the section of this plugin
+        generated = self.generate(texts, **asdict(asked.generate), tokens=config.batch.tokens)
+        return [{self.added: text} for text in generated]
 
     def generate(self, texts: list[str], *, max_length: int = 0, tokens: int = TOKENS) -> list[str]:
         """One answer a text, in order, of the likeliest token at every step; a text beyond the model's `max_length` is
@@ -122,9 +143,23 @@ class Guessed(NamedTuple):
 class MaskedLMPredictor(Predictor[MaskedLM]):
     """A model ready to fill masks."""
 
-    task: ClassVar[Task] = Task.pretrain
+    task: ClassVar[str] = "pretrain"
+    added: ClassVar[str] = "hidden"
     vocabulary: Vocabulary
     _reader: Tokenizer | None = field(default=None, repr=False)  # which takes a mask in a text as one
+
+    @classmethod
+    def opened(cls, folder: ModelFolder, network: MaskedLM, tokenizer: Tokenizer) -> Self:
+        network.masks_match = folder.settings.reads_marks  # both as they were before
+        return cls(network, tokenizer, folder.settings, vocabulary(tokenizer, pairs=folder.settings.pairs))
+
+    @classmethod
+    def about(cls, settings: Settings, shape: Shape, labels: Sequence[str], tokenizer: Tokenizer | None) -> About:
+        mask = tokenizer and tokenizer.id_to_token(vocabulary(tokenizer, pairs=settings.pairs).mask)
+        learnt = f"A {shape.kind} encoder {shape.size}, learnt from texts without labels"
+        start = "A classifier starts from it: `manyheads train init_from=FOLDER`."
+        what = f"{learnt}: {shape.layers}, {shape.positions}. {start}"
+        return About("A model that predicts hidden words", what, "guesser", f'fill(["a {mask or "[MASK]"} text"])')
 
     @property
     def mask(self) -> str:
@@ -132,6 +167,13 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         name = self.tokenizer.id_to_token(self.vocabulary.mask)
         assert name is not None, "vocabulary found it"
         return name
+
+    def answered(self, texts: list[str], pairs: list[str] | None, config: PredictConfig) -> list[dict[str, Any]]:
+        def rounded(one: Guess) -> dict[str, float]:
+            return {word: round(share, 6) for word, share in zip(*one, strict=True)}
+
+        hidden = self.fill(texts, pairs, tokens=config.batch.tokens)
+        return [{self.added: [rounded(one) for one in of]} for of in hidden]
 
     def fill(
         self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = ANSWER_TOKENS

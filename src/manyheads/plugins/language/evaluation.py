@@ -15,16 +15,17 @@ from typing import Any
 
 import torch
 
-from manyheads.config import GenerateConfig
 from manyheads.config.fields import to_plain
-from manyheads.data.batches import ANSWER_TOKENS, Planned, gather, held_out
+from manyheads.data.batches import ANSWER_TOKENS, Planned, gather
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text
 from manyheads.evaluation.evaluation import Evaluation, Setup, compared, write_answers
 from manyheads.evaluation.intervals import mean_interval, plain, ratio_interval, share_interval
 from manyheads.evaluation.report import Example, Section
 from manyheads.inference.answers import replaced_answers
-from manyheads.inference.language_models import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
+from manyheads.plugins.language.config import GenerateConfig
+from manyheads.plugins.language.pieces import held_out
+from manyheads.plugins.language.predictors import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
 from manyheads.runs.summary import NETWORK, Figures, Interval
 
 CHUNK = 1024  # rows answered together
@@ -56,7 +57,8 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
     Raises:
         ValueError: there are no rows.
     """
-    found = generate(model, rows, setup.generate, tokens=setup.tokens, progress=setup.progress)
+    asked = GenerateConfig() if setup.config is None else setup.config.generate
+    found = generate(model, rows, asked, tokens=setup.tokens, progress=setup.progress)
     figures = score_texts(found)
     match, token_accuracy, loss = figures.values()
     baselines = text_baselines(setup.train, rows) if setup.compare else {}
@@ -64,7 +66,7 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
     return Evaluation(
         title="A model that answers texts by texts, and what it is worth",
         size=f"{len(rows):,} rows",
-        scores={**plain(figures), "n_rows": len(rows), "generate": to_plain(setup.generate)},
+        scores={**plain(figures), "n_rows": len(rows), "generate": to_plain(asked)},
         members={NETWORK: figures},
         baselines=baselines,
         verdict=verdict_of_texts(match, len(rows), baselines),

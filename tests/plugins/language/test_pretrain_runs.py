@@ -13,10 +13,10 @@ import manyheads
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS
-from manyheads.data.batches import held_out
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
-from manyheads.inference.language_models import MaskedLMPredictor
+from manyheads.plugins.language.pieces import held_out
+from manyheads.plugins.language.predictors import MaskedLMPredictor
 from manyheads.runs.config_file import read_run
 from manyheads.training_run import train
 
@@ -69,7 +69,9 @@ def test_a_run_learns_from_texts_alone(pretrained):
 
 
 def test_of_many_validation_texts_a_part_is_judged(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("manyheads.data.cache.held_out", partial(held_out, most=100))  # of more than 200 tokens
+    monkeypatch.setattr(
+        "manyheads.plugins.language.pieces.held_out", partial(held_out, most=100)
+    )  # of more than 200 tokens
     summary = train(compose("pretrain", [*texts, "budget=10ktok", "optim.lr=0.01", f"output={tmp_path / 'read'}"]))
     assert summary.rows == {"train": 160, "validation": 20}
     assert 0 < summary.validation["masked_accuracy"].value < 1
