@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import fisher_exact
 
-from manyheads.config import EvaluateConfig, Task
+from manyheads.config import EvaluateConfig
 from manyheads.data.rows import Rows, Table, Unread, script_of
 from manyheads.evaluation.answered import Stored
 from manyheads.evaluation.intervals import holm, share_interval
@@ -18,7 +18,7 @@ from manyheads.plugins.judge.slices import find_slices
 from manyheads.runs.summary import NETWORK
 
 NAMES = ["no", "yes"]
-CLASSES: Any = SimpleNamespace(settings=SimpleNamespace(task=Task.classify))  # a folder of a model that has them
+CLASSES: Any = SimpleNamespace(settings=SimpleNamespace(task="classify"))  # a folder of a model that has them
 
 
 def stored(n: int = 600, *, multi: bool = False) -> tuple[Stored, np.ndarray]:

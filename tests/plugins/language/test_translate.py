@@ -32,9 +32,8 @@ def tokens():
 
 def make_module(label_smoothing=0.0, encoder="transformer"):
     torch.manual_seed(1)
-    kind = type(ModelConfig().encoder)[encoder]
     model = ModelConfig(
-        encoder=kind, n_layers=1, d_model=16, d_k=4, d_v=4, d_ff=32, n_heads=2, dropout=0.0, dropout_tokens=0.0,
+        encoder=encoder, n_layers=1, d_model=16, d_k=4, d_v=4, d_ff=32, n_heads=2, dropout=0.0, dropout_tokens=0.0,
     )  # fmt: skip
     seq2seq = assemble_seq2seq(model, vocab_size=20, max_length=16)
     module = LitModule(seq2seq, Translate(label_smoothing=label_smoothing), optim=OptimConfig(), n_steps=10)

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any, Protocol
 
-from manyheads.config import Task
 from manyheads.config.fields import listed, show
 from manyheads.config.inference import InferenceBatch
 from manyheads.data.opening import read_file
@@ -30,7 +29,7 @@ class Asked(Protocol):
 def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     """Whether slices are asked for. A ValueError where the model has no classes, or they are of a column that the rows
     do not have beyond those that are read."""
-    if config.slices and folder.settings.task is not Task.classify:
+    if config.slices and folder.settings.task != "classify":
         raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
     known = rows.unread.names if rows.unread else []
     for one in config.slices:
@@ -46,7 +45,7 @@ def check_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     costs of its classes."""
     if not config.costs:
         return False
-    if folder.settings.multi or folder.settings.task is not Task.classify:
+    if folder.settings.multi or folder.settings.task != "classify":
         has = "gives any number of labels" if folder.settings.multi else "has no classes"
         raise ValueError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
     return bool(read_costs(config.costs, folder.labels()))
