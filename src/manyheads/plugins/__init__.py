@@ -1,7 +1,6 @@
 """The plugins that come with the package, each a folder here. Core reads this table and names none of them."""
 
 PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
-    "language": "manyheads.plugins.language",
     "slurm": "manyheads.plugins.slurm",
     "trackers": "manyheads.plugins.trackers",
     "interpret": "manyheads.plugins.interpret",
