@@ -88,7 +88,8 @@ def find_run(name: str, folder: Path, content: Any) -> Origin | None:
     task = plugin.task(settings.task)
     if not task.is_weights:
         raise ValueError(
-            f"init_from={name} answers by {task.answers}, but a classifier or a pretrained encoder is needed: name another"
+            f"init_from={name} answers by {task.answers}, but a classifier or a pretrained encoder is needed: "
+            "name another"
         )
     weights = folder / "model.safetensors"
     try:
