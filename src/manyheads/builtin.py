@@ -151,4 +151,8 @@ SOURCES = (  # of data.source: called with the settings of data, they give split
 RUN = Part(
     "weights", "run", "manyheads.training.weights:read_run", facts={"find": "manyheads.inference.origin:find_run"}
 )
-PLUGIN = Plugin("core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *SOURCES, RUN))
+OBJECTIVES = (  # of optim.objective: called with logits and labels, they give the losses of rows
+    Part("objective", "cross_entropy", "manyheads.training.objectives:label_losses"),
+)
+
+PLUGIN = Plugin("core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *SOURCES, *OBJECTIVES, RUN))

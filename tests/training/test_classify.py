@@ -9,11 +9,14 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MulticlassPrecision, MulticlassRecall
 
+import manyheads.plugin as plugin
+from manyheads import TextData, compose
 from manyheads.config import BatchConfig, ModelConfig, OptimConfig
 from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
+from manyheads.plugin import Part, Plugin
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import ClassFigures, Classify, Mean, class_logits, class_weights, log_missed
 
@@ -53,6 +56,32 @@ def batches(tokens, **how):
         tokens.lengths, tokens=config.tokens, rows=config.rows, seed=0, epoch=0, accumulate=config.accumulate
     )
     return list(Batches(tokens, plan))
+
+
+def test_an_objective_of_ones_own_is_learnt_from_and_plain_loss_is_validated():
+    """With a loss of zeros nothing is learnt; validation is by cross-entropy all the same."""
+    asked = []
+
+    def nothing(logits_BC, labels_B):
+        asked.append((logits_BC.shape, labels_B.shape))
+        return (logits_BC * 0).sum(1)
+
+    plugin.register(Plugin("mine", parts=[Part("objective", "nothing", nothing)]))
+    try:
+        run = compose("train", ["optim.objective=nothing"])
+        tokens = TextData.from_rows([(f"a {at}", "xy"[at % 2]) for at in range(40)], run=run)
+        module = LitModule.from_run(run, tokens)
+        module.eval()
+        batch = next(iter(tokens.val_dataloader()))
+        assert module.task.learn(module.network, batch).tolist() == [0.0] * len(batch.rows_B)
+        assert asked[0][0] == (len(batch.rows_B), 2)
+        logits_BC = module.network(batch.ids_N, batch.layout, batch.segments_N)
+        found = module.task.check(module.network, batch)
+        assert torch.allclose(found, F.cross_entropy(logits_BC, batch.labels_B, reduction="none"))
+        with pytest.raises(ValueError, match=r"optim.label_smoothing=0.2 does nothing with optim.objective=nothing"):
+            compose("train", ["optim.objective=nothing", "optim.label_smoothing=0.2"])
+    finally:
+        plugin.unregister("mine")
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])

@@ -87,6 +87,7 @@ class OptimConfig:
     average: int = setting(
         300, "the weights that are evaluated and kept are a mean over about this many last steps; 0: the last", ge=0
     )
+    objective: str = setting("cross_entropy", "the loss of a row, in training", part="objective")
     label_smoothing: float = setting(0.1, "probability mass spread over all classes", ge=0.0, lt=1.0)
     focal_gamma: float = setting(
         0.0,

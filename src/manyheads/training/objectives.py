@@ -8,6 +8,8 @@ B documents . N tokens (of targets, where texts are answered by texts) . P hidde
 V vocabulary
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import Metric, MetricCollection
 
+import manyheads.plugin as plugin
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Known
@@ -118,6 +121,7 @@ class Classify(nn.Module):
             probability that the network gives to what is true.
         label_smoothing: mass that a class, or a label's own probability, gives away, shared among all of them.
         multi: a row has any number of labels.
+        loss: of logits `(B, C)` and class ids `(B,)` or marks `(B, C)`: as many losses as there are of these.
     """
 
     class_weights_C: Tensor
@@ -129,10 +133,12 @@ class Classify(nn.Module):
         label_smoothing: float,
         focal_gamma: float = 0.0,
         multi: bool = False,
+        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
+        self.loss = partial(label_losses, smoothing=label_smoothing) if loss is None else loss
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
-        self.label_smoothing, self.focal_gamma, self.multi = label_smoothing, focal_gamma, multi
+        self.focal_gamma, self.multi = focal_gamma, multi
         figures = LabelFigures if multi else ClassFigures
         self.train_metrics, self.validation_metrics = (figures(class_weights_C.numel()) for _ in range(2))
 
@@ -141,7 +147,7 @@ class Classify(nn.Module):
         logits_BC, labels = class_logits(classifier, batch), batch.labels_B
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), labels)
-        losses = label_losses(logits_BC, labels, self.label_smoothing)
+        losses = self.loss(logits_BC, labels)
         if self.focal_gamma:
             losses = losses * (self.focal_gamma * log_missed(logits_BC, labels)).exp()
         losses = losses * row_weights(labels, self.class_weights_C)
@@ -176,6 +182,7 @@ def classify(run: RunConfig, tokens: Tokens, labels: list[str]) -> Classify:
         label_smoothing=run.optim.label_smoothing,
         focal_gamma=run.optim.focal_gamma,
         multi=tokens.labels.ndim == 2,
+        loss=None if run.optim.objective == "cross_entropy" else plugin.make("objective", run.optim.objective),
     )
 
 
