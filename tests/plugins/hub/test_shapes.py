@@ -43,6 +43,7 @@ def test_every_setting_of_a_model_is_said_or_free(kind):
     """So that no default of ours, now or later, makes another model of what a folder holds."""
     said = read_config(kind, Given(SIZES)).model.keys() | PINNED.keys()
     optional = {"rotary_base", "rotary_base_window"}  # of rotary positions alone
+    optional |= {"bidirectional", "pooling_options"}  # of recurrent encoders, and of a pooling that may be typed
     free = {*having(ModelConfig, weights="free"), *having(ModelConfig, weights="default")}
     assert {one.name for one in fields(ModelConfig)} - free - said <= optional
     assert ("rotary_base" in said) == (kind == "modernbert")

@@ -30,6 +30,7 @@ PINNED: dict[str, Any] = {  # what all families have, whatever our defaults beco
     "qk_norm": False,
     "norm": "layer",
     "dropout_tokens": 0.0,
+    **{f"{kind}_options": {} for kind in ("encoder", "score", "normaliser", "activation", "positions", "norm")},
 }
 INDICES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
 TABLES = ("learned", "sinusoidal", "none")  # a table of learned positions can hold them all
