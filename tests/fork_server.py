@@ -19,6 +19,8 @@ import lightning.pytorch  # noqa: F401
 import sklearn.linear_model  # noqa: F401
 from matplotlib.figure import Figure
 
+sys.path.append(str(Path(__file__).parents[1]))  # a file that is run may import from tests
+
 import manyheads.training.sizing
 import manyheads.training.trainer
 import manyheads.training_run  # noqa: F401

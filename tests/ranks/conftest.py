@@ -67,6 +67,25 @@ def start(forks, tmp_path) -> Iterator[Callable[..., Crew]]:
         yield begin
 
 
+@pytest.fixture
+def two(request: pytest.FixtureRequest, start: Callable[..., Crew], tmp_path: Path) -> Callable[[str], Path]:
+    """`two(job)` lets two processes do the job of that name, by the `main` of the test's file, and gives the folder
+    with what came of it."""
+
+    def run(job: str) -> Path:
+        crew = start([request.path, job, tmp_path])
+        assert crew.codes() == [0, 0], f"{crew.said(0)}\n{crew.said(1)}"
+        return tmp_path
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """By the number of processes the folder for what comes of them."""
+    return {n: tmp_path_factory.mktemp(f"ranks-{n}") for n in (1, 2, 3)}
+
+
 @contextmanager
 def starting(server: Server, home: Path) -> Iterator[Callable[..., Crew]]:
     crews: list[Crew] = []

@@ -1,21 +1,25 @@
 """What is learned does not depend on the number of processes: the same losses and weights, step by step."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from manyheads import plugin
 from manyheads.config import BatchConfig
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
+from tests.ranks.conftest import Crew
 
 STEPS = 10
-CASES = {  # batches, and what a text is answered by, and the optimiser
+N_RANKS = [2, pytest.param(3, marks=pytest.mark.slow)]
+Cases = dict[str, tuple[BatchConfig, str, str]]
+CASES: Cases = {  # batches, the task, and the optimiser
     "one batch a step": (BatchConfig(tokens=60, rows=5), "classify", "adamw"),
     "three batches a step": (BatchConfig(tokens=60, rows=5, accumulate=3), "classify", "sgd"),
-    "texts answered by texts": (BatchConfig(tokens=90, rows=4, accumulate=3), "seq2seq", "sgd"),
     "batches cut in two": (BatchConfig(tokens=60, rows=5, accumulate=2), "classify", "sgd"),
 }
 
@@ -29,7 +33,7 @@ def texts(n_rows: int, seed: int, longest: int) -> Tokens:
     return Tokens(ids, offsets, None, torch.arange(n_rows) % 3)
 
 
-def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]]:
+def trained(case: str, cases: Cases) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]]:
     """The rows of each micro-batch of this rank, and its loss as it is averaged; and the weights in the end."""
     from manyheads.config import (
         Accelerator,
@@ -42,16 +46,14 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
         RunConfig,
     )
     from manyheads.distributed.launch import settled_hardware
-    from manyheads.nn import assemble
-    from manyheads.plugins.language.networks import assemble_seq2seq
     from manyheads.training import trainer as session
     from manyheads.training.module import LitModule
 
-    batch, task, optimiser = CASES[case]
+    batch, task, optimiser = cases[case]
     torch.manual_seed(0)
     run = RunConfig(
         task=task,
-        data=DataConfig(source="dates" if task == "seq2seq" else "demo"),
+        data=DataConfig(path="nowhere.csv"),
         batch=batch,
         model=ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=32, dropout=0.0, dropout_tokens=0.0),
         optim=OptimConfig(lr=3e-3, average=0),
@@ -60,11 +62,10 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
         trainer={"max_epochs": -1, "max_steps": STEPS, "limit_val_batches": 0},
     )
     tokens = {"train": texts(70, 1, 80), "validation": texts(3, 2, 9)}
-    if run.task == "seq2seq":
+    if plugin.task(task).column == "target":
         tokens["train"].targets, tokens["validation"].targets = texts(70, 3, 20), texts(3, 4, 9)
-        network = assemble_seq2seq(run.model, vocab_size=40, max_length=128)
-    else:
-        network = assemble(run.model, vocab_size=40, n_classes=3, max_length=128)
+    assemble = plugin.resolve(plugin.task(task).assemble)
+    network = assemble(run.model, vocab_size=40, n_classes=3, max_length=128, n_segments=0)
     drawn = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weight in network.parameters():
@@ -88,15 +89,15 @@ def trained(case: str) -> tuple[list[tuple[list[int], float]], dict[str, Tensor]
     return seen, network.state_dict()
 
 
-def main(folder: str) -> None:
+def main(folder: str, cases: Cases = CASES) -> None:
     """In a process of its own: all cases, one after the other."""
     from safetensors.torch import save_file
 
     from manyheads.distributed.ranks import this_process
 
     rank = this_process().rank
-    for case in CASES:
-        seen, weights = trained(case)
+    for case in cases:
+        seen, weights = trained(case, cases)
         Path(folder, f"{case}-{rank}.json").write_text(json.dumps(seen))
         save_file(weights, Path(folder, f"{case}-{rank}.safetensors"))
 
@@ -113,20 +114,15 @@ def steps_of(folder: Path, case: str, n_ranks: int) -> list[tuple[list[int], flo
     return found
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[int, Path]:
-    return {n: tmp_path_factory.mktemp(f"ranks-{n}") for n in (1, 2, 3)}
-
-
-@pytest.mark.parametrize("n_ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_losses_and_weights_do_not_depend_on_the_number_of_processes(n_ranks, folders, start):
+def assert_same(file: str, cases: Cases, n_ranks: int, folders: dict[int, Path], start: Callable[..., Crew]) -> None:
+    """One process and `n_ranks` see the same losses and end with the same weights. `file` has the `main` of each."""
     from safetensors.torch import load_file
 
     for n in (1, n_ranks):
         if not any(folders[n].iterdir()):
-            crew = start([__file__, folders[n]], n)
+            crew = start([file, folders[n]], n)
             assert crew.codes() == [0] * n, crew.said(0)
-    for case, (_, _, optimiser) in CASES.items():
+    for case, (_, _, optimiser) in cases.items():
         alone, together = steps_of(folders[1], case, 1), steps_of(folders[n_ranks], case, n_ranks)
         for step, ((rows, loss), (other_rows, other)) in enumerate(zip(alone, together, strict=True)):
             assert rows == other_rows, (case, step)
@@ -136,5 +132,10 @@ def test_losses_and_weights_do_not_depend_on_the_number_of_processes(n_ranks, fo
             assert all(torch.equal(other[name], its) for other in others), (case, name)
             if optimiser == "sgd":  # AdamW makes whole steps of gradients that are zero but for rounding
                 assert float((one[name] - its).abs().max()) <= 1e-6, (case, name)
+
+
+@pytest.mark.parametrize("n_ranks", N_RANKS)
+def test_losses_and_weights_do_not_depend_on_the_number_of_processes(n_ranks, folders, start):
+    assert_same(__file__, CASES, n_ranks, folders, start)
     empty = json.loads((folders[n_ranks] / f"one batch a step-{n_ranks - 1}.json").read_text())
     assert any(not rows for rows, _ in empty), "a rank without rows in a step is among what is tested"

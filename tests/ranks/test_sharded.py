@@ -6,7 +6,6 @@ This file is also what the processes run: `main` of it, in each.
 import json
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from manyheads import plugin
 from manyheads.config import (
     Accelerator,
     BatchConfig,
@@ -32,8 +32,6 @@ from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
-from manyheads.nn import assemble
-from manyheads.plugins.language.networks import assemble_seq2seq
 from manyheads.runs.checkpoints import json_or_none, newest
 from manyheads.runs.resume import Start
 from manyheads.training.module import LitModule, Network
@@ -79,12 +77,11 @@ def tokens(n_rows: int, seed: int, *, targets: bool = False) -> Tokens:
     return Tokens(ids_N, offsets, None, torch.arange(n_rows) % 3, targets=answers)
 
 
-def untrained(model: ModelConfig, *, texts: bool) -> Network:
+def untrained(run: RunConfig) -> Network:
     """The same weights at every call."""
     torch.manual_seed(1)
-    if texts:
-        return assemble_seq2seq(model, vocab_size=WORDS, max_length=16)
-    return assemble(model, vocab_size=WORDS, n_classes=3, max_length=16)
+    assemble = plugin.resolve(plugin.task(run.task).assemble)
+    return assemble(run.model, vocab_size=WORDS, n_classes=3, max_length=16, n_segments=0)
 
 
 class Watched(LitModule):
@@ -111,7 +108,7 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
     from manyheads.training import trainer as session
 
     session.LitModule = Watched  # type: ignore[misc]
-    rank, texts = os.environ.get("RANK", "0"), run.task == "seq2seq"
+    rank, texts = os.environ.get("RANK", "0"), plugin.task(run.task).column == "target"
     Watched.losses.clear()
     rows = {"train": tokens(22, 0, targets=texts), "validation": tokens(9, 1, targets=texts)}
     for stop in (*stops, *([""] if finish else [])):
@@ -119,25 +116,13 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
         os.environ[signals.VARIABLE] = stop
         checkpoint = newest(folder / "checkpoints")
         start = Start(checkpoint, json_or_none(checkpoint / "progress.json")) if checkpoint else Start()
-        network = untrained(run.model, texts=texts)
+        network = untrained(run)
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(Stopped):
             fit(run, network, rows, ["a", "b", "c"], folder, start, time.perf_counter())  # type: ignore[arg-type]
         if rank == "0" and not stop:
             save_file({name: one.contiguous() for name, one in network.state_dict().items()}, folder / "best")
     (folder / f"seen-{rank}.json").write_text(json.dumps({"losses": Watched.losses, **Watched.numbers}))
-
-
-@pytest.fixture
-def two(start, tmp_path) -> Callable[[str], Path]:
-    """`two(job)` lets two processes do the job of that name, and gives the folder with what came of it."""
-
-    def run(job: str) -> Path:
-        crew = start([__file__, job, tmp_path])
-        assert crew.codes() == [0, 0], f"{crew.said(0)}\n{crew.said(1)}"
-        return tmp_path
-
-    return run
 
 
 def of_ranks(folder: Path) -> list[dict[str, Any]]:
@@ -200,14 +185,11 @@ FORMS: dict[str, dict[str, Any]] = {
     "recomputed": {"recompute": True},
     "averaged": {"average": 10},
     "ranks without rows": {"accumulate": 7},
-    "texts for texts": {"task": "seq2seq"},
-    "recurrent": {"model": {"encoder": "gru"}},
-    "recurrent texts for texts": {"task": "seq2seq", "model": {"encoder": "lstm"}},
 }
 
 
-def job_forms(folder: Path) -> None:
-    for name, form in FORMS.items():
+def job_forms(folder: Path, forms: dict[str, dict[str, Any]] = FORMS) -> None:
+    for name, form in forms.items():
         train(folder / name / "fsdp", run_of(FSDP, **form))
         train(folder / name / "ddp", run_of(DDP, **form))
 

@@ -1,6 +1,5 @@
 """Budgets as steps: what they come to, and that they are kept."""
 
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -36,31 +35,15 @@ def test_steps_and_looks_fill_the_time(n_steps, look):
     assert limits["max_steps"] * (1 + look / 100) <= max(n_steps, 1 + look)
 
 
-@pytest.fixture
-def small(tmp_path, monkeypatch):
-    """A run of the demo, ready to be budgeted."""
-    from manyheads.data.cache import prepare_tokens
-    from manyheads.data.texts import read_rows
-    from manyheads.training.module import assemble_network
-
-    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path))
-    monkeypatch.setattr("manyheads.training.sizing.LEAST_TIMED", 0.3)
-
-    def made(verb, *words):
-        run = compose(verb, ["debug=fast", "hardware=cpu", "hardware.precision=fp32", *words])
-        splits = read_rows(run, with_test=False)
-        tokenizer, tokens = prepare_tokens(splits, run)
-        return run, assemble_network(run, splits, tokenizer), tokens, splits.labels
-
-    return made
+def test_tokens_are_turned_into_steps(small_run):
+    assert_steps_of_tokens(*small_run("train"))
 
 
-@pytest.mark.parametrize("verb", ["train", "pretrain"])
-def test_tokens_are_turned_into_steps(verb, small):
+def assert_steps_of_tokens(run, network, tokens, labels):
+    """A budget of tokens ends within a look of the step that spends it."""
     from manyheads.data.datamodule import TextData
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small(verb)
     run.budget = "5ktok"
     limits = settle_budget(run, network, tokens, labels).trainer
     lengths = tokens["train"].lengths
@@ -69,25 +52,10 @@ def test_tokens_are_turned_into_steps(verb, small):
     assert abs(limits["max_steps"] - 5000 / per_step) <= limits.get("val_check_interval", 1)
 
 
-def test_a_time_is_found_by_timing_and_leaves_everything_as_it_was(small):
+def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small("pretrain")
-    run.budget = "30s"
-    before, state = {name: one.clone() for name, one in network.state_dict().items()}, torch.get_rng_state()
-    began = time.perf_counter()
-    settled = settle_budget(run, network, tokens, labels)
-    took = time.perf_counter() - began
-    assert settled.trainer["max_steps"] > 10
-    assert took < 30
-    assert torch.get_rng_state().equal(state)
-    assert all(one.equal(before[name]) for name, one in network.state_dict().items())
-
-
-def test_a_signal_ends_a_run_whose_steps_are_timed(small, monkeypatch):
-    from manyheads.training.sizing import settle_budget
-
-    run, network, tokens, labels = small("train")
+    run, network, tokens, labels = small_run("train")
     run.budget = "10min"
     monkeypatch.setenv(signals.VARIABLE, "loss:5:term")
     with pytest.raises(Stopped) as ended:
@@ -95,19 +63,19 @@ def test_a_signal_ends_a_run_whose_steps_are_timed(small, monkeypatch):
     assert (ended.value.code, ended.value.why) == (143, "SIGTERM")
 
 
-def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small, monkeypatch):
+def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypatch):
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small("train", "guard.nonfinite=rollback")
+    run, network, tokens, labels = small_run("train", "guard.nonfinite=rollback")
     run.budget = "5s"
     monkeypatch.setenv(signals.VARIABLE, "loss:2:nan")
     assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
 
 
-def test_several_devices_do_not_time_their_steps(small):
+def test_several_devices_do_not_time_their_steps(small_run):
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small("train")
+    run, network, tokens, labels = small_run("train")
     run.budget, run.hardware.devices = "1min", 2
     with pytest.raises(
         ValueError, match=r"a budget of 1min is a time, which is measured on one device, but this run has"
@@ -115,10 +83,10 @@ def test_several_devices_do_not_time_their_steps(small):
         settle_budget(run, network, tokens, labels)
 
 
-def test_all_devices_of_a_machine_that_has_one_are_not_several(small):
+def test_all_devices_of_a_machine_that_has_one_are_not_several(small_run):
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small("train", "hardware.devices=0")
+    run, network, tokens, labels = small_run("train", "hardware.devices=0")
     run.budget = "5s"
     assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
 
@@ -151,7 +119,7 @@ def test_whole_steps_are_timed_and_the_device_is_waited_for_twice(accumulate, mo
         ("always", 0.5, ["always"]),
     ],
 )
-def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, timed, small, monkeypatch):
+def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, timed, small_run, monkeypatch):
     from manyheads.training import sizing as budget
 
     seen = []
@@ -163,7 +131,7 @@ def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, t
     monkeypatch.setattr(budget, "seconds_of_step", seconds_of_step)
     monkeypatch.setattr(budget, "uses_gpu", lambda accelerator: True)
     monkeypatch.setattr(budget, "count_devices", lambda hardware, on_gpu: 1)
-    run, network, tokens, labels = small("train", f"hardware.compile={choice}", "data.validation_share=0.01")
+    run, network, tokens, labels = small_run("train", f"hardware.compile={choice}", "data.validation_share=0.01")
     run.budget = "2min"
     settled = budget.settle_budget(run, network, tokens, labels)
     assert seen == timed
@@ -199,10 +167,10 @@ def test_the_more_classes_the_more_steps(steps, per_class, n_classes, most):
 
 
 @pytest.mark.parametrize(("few", "epochs"), [(8, 9), (7, 1)])
-def test_rows_are_few_by_their_number_a_class(few, epochs, small):
+def test_rows_are_few_by_their_number_a_class(few, epochs, small_run):
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small("train", f"optim.few={few}", *["optim.few_epochs=9"] * bool(few))
+    run, network, tokens, labels = small_run("train", f"optim.few={few}", *["optim.few_epochs=9"] * bool(few))
     assert (len(tokens["train"]), len(labels)) == (64, 9)
     assert settle_budget(run, network, tokens, labels).trainer["max_epochs"] == epochs
 
@@ -245,13 +213,13 @@ def test_what_was_settled_is_said():
     assert list(settled_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]
 
 
-def test_tokens_are_those_of_rows_as_they_are_drawn(small):
+def test_tokens_are_those_of_rows_as_they_are_drawn(small_run):
     """Rows of the rare class are long: drawn more often, they fill a budget of tokens in fewer epochs."""
     from manyheads.data.datamodule import TextData
     from manyheads.data.tokens import Tokens
     from manyheads.training.sizing import settle_budget
 
-    run, network, tokens, labels = small("train", "batch.balance=uniform", "batch.tokens=64")
+    run, network, tokens, labels = small_run("train", "batch.balance=uniform", "batch.tokens=64")
     run.budget = "20ktok"
     lengths = torch.tensor([50 if at % 10 == 0 else 5 for at in range(200)])
     rows = Tokens(torch.zeros(int(lengths.sum())).int(), torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), None,

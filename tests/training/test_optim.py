@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig, OptimConfig, Schedule
 from manyheads.nn import assemble
 from manyheads.training.optim import clip_gradients, make_optimizer, make_schedule, rate_factor
@@ -148,11 +147,6 @@ def test_steps_that_are_told_to_change_nothing_are_as_if_they_had_not_been():
     (told, its), (never, others) = made(told=True), made(told=False)
     assert torch.equal(told, never)
     torch.testing.assert_close(its, others, rtol=0, atol=0)
-
-
-def test_a_translator_has_no_head_to_begin_with():
-    with pytest.raises(ValueError, match=r"optim\.few=9 does nothing with task=seq2seq: remove it"):
-        compose("train", ["experiment=dates", "optim.few=9"])
 
 
 def test_a_checkpoint_of_the_optimiser_that_went_by_rows_is_refused():

@@ -13,7 +13,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
 from manyheads.nn.transformer import through
 from manyheads.training.objectives import Classify
-from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_walks, speed_up
+from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, speed_up
 
 LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "alone": True}
 
@@ -54,19 +54,10 @@ def test_batches_get_few_token_counts_where_cuda_graphs_are_made(device, few):
     assert (network.encoder.walk is through) is not few
 
 
-def test_recurrent_models_go_as_they_are():
-    run = RunConfig(model=ModelConfig(encoder="gru"))
-    data = SimpleNamespace(mean_tokens=lambda: 100.0, few_counts=False)
-    speed_up(run, assemble(run.model, vocab_size=20, n_classes=3, max_length=16), data, trainer("cuda"), 10**6)
-    assert not data.few_counts
-
-
 def test_recomputing_is_for_layers_of_attention():
     network = assemble(ModelConfig(), vocab_size=20, n_classes=3, max_length=16)
     set_walks(network, HardwareConfig(recompute=True))
     assert network.encoder.walk is not through
-    with pytest.raises(ValueError, match=r"^hardware\.recompute=true does nothing with model\.encoder=gru"):
-        RunConfig(model=ModelConfig(encoder="gru"), hardware=HardwareConfig(recompute=True))
 
 
 @pytest.mark.parametrize("pooling", plugin.names("pooling"))
