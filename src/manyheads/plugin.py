@@ -12,6 +12,7 @@ from typing import Any
 from manyheads.hooks import (  # noqa: F401 - a plugin imports all of them from here
     FINISHED,
     LONG,
+    NOTHING,
     OF_RUN,
     OF_TRAINING,
     ONE_DEVICE,

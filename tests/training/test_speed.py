@@ -13,7 +13,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
 from manyheads.nn.transformer import through
 from manyheads.training.objectives import Classify
-from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, speed_up
+from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_walks, speed_up
 
 LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "alone": True}
 
