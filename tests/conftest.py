@@ -31,7 +31,7 @@ SHAPE = ModelConfig(n_layers=2, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests of core that type a plugin's verb are marked `verb`."""
+    """Tests that type a verb of another plugin are marked `verb`."""
     for mark in item.iter_markers("verb"):
         if missing := [name for name in mark.args if name not in plugin.verbs()]:
             pytest.skip(f"no plugin adds the verb {' or '.join(missing)}")
@@ -191,36 +191,6 @@ def calibrated(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, li
     calibration = {"method": "vector", "scale": [0.4, 2.0, 0.7], "shift": [1.5, -1.0, 0.5]}
     (tmp_path / "run" / "model" / "calibration.json").write_text(json.dumps(calibration))
     return tmp_path / "run", seconds
-
-
-def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig | None = None) -> Path:
-    """Save an untrained model that answers texts by texts, whose answers end sooner or later; the same every time."""
-    import torch
-
-    from manyheads.inference.folder import save
-    from manyheads.plugins.language.networks import assemble_seq2seq
-
-    torch.manual_seed(2)
-    data = data or DataConfig(max_length=12, text="source")
-    shape = ModelConfig(
-        encoder=encoder, n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=4, d_ff=24
-    )  # fmt: skip
-    seq2seq = assemble_seq2seq(shape, vocab_size=len(SPECIAL) + len(WORDS), max_length=data.max_length)
-    torch.nn.init.normal_(seq2seq.head.weight)
-    save(folder, seq2seq, task="seq2seq", model=shape, data=data, tokenizer=word_tokenizer())
-    return folder
-
-
-@pytest.fixture(scope="session")
-def ship_translator() -> Callable[..., Path]:
-    """`ship_translator(folder, encoder=, data=)` saves a small model that answers by texts into `folder`."""
-    return ship_texts
-
-
-@pytest.fixture(scope="session")
-def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder whose model/ answers texts by texts; read only."""
-    return ship_texts(tmp_path_factory.mktemp("text-run") / "model").parent
 
 
 PATIENCE = 240.0  # seconds; a machine that is shared imports torch in twenty

@@ -16,8 +16,6 @@ from manyheads.evaluation.results import cell, evaluate_rows, evaluate_run, show
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline
-from manyheads.plugins.language.evaluation import score_masked
-from manyheads.plugins.language.predictors import Guessed
 from manyheads.runs.summary import LINEAR, NETWORK, Interval, Summary, facts, read_summary
 
 LABELS = ["bad", "good", "so-so"]
@@ -67,11 +65,6 @@ def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path:
     assert f"{summary.judged_on}.csv, {summary.judged_on} split" in page
     assert "a &lt;note&gt;" in page
     assert sorted(one.name for one in tmp_path.iterdir()) == [*BASELINE[::-1], "report.html", "summary.json"]
-
-
-def test_texts_in_which_nothing_is_hidden_are_one_sentence():
-    with pytest.raises(ValueError, match="too few and short to hide a word in them"):
-        score_masked([Guessed(0, 0, 0.0)])
 
 
 def summary(**typed: Any) -> Summary:

@@ -1,6 +1,6 @@
 """Run by test_shares.py: one process answers and judges, then N do, and the first writes what came out.
 
-    python sharing.py FOLDER CLASSIFIER CLASSIFIER_OF_PAIRS TRANSLATOR N
+    python sharing.py FOLDER N CLASSIFIER CLASSIFIER_OF_PAIRS
 
 All is imported once, then processes are forked, joined by gloo.
 """
@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +44,6 @@ from manyheads.inference.folder import load
 from manyheads.inference.predict import answer_together, predict
 from manyheads.inference.predictor import Found
 from manyheads.nn import assemble
-from manyheads.plugins.language.config import GenerateConfig
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
 
@@ -74,14 +74,8 @@ class Watched:
         return found
 
 
-def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
+def answers(folder: Path, of_rows: Callable[[Any, int], Any], seen: list[list[int]]) -> list[Any] | None:
     """What the model says of the first rows, as many as each of ROWS."""
-
-    def of_rows(model: Any, n: int) -> Any:
-        if kind == "texts":
-            said = model.generate(TEXTS[:n], tokens=TOKENS)
-            return [said, model.follow(TEXTS[:n], PAIRS[:n], tokens=TOKENS)]
-        return model.logits(TEXTS[:n], PAIRS[:n] if kind == "pairs" else None, tokens=TOKENS).tolist()
 
     def verb(workers: Any) -> list[Any]:
         model = replace(load(folder), workers=workers and Watched(workers, seen))
@@ -90,16 +84,21 @@ def answers(folder: Path, kind: str, seen: list[list[int]]) -> list[Any] | None:
     return answer_together(verb, lambda: Watched(load(folder), seen), CPU)
 
 
-def predictions(classifier: Path, translator: Path, rank: int) -> None:
+def logits(model: Any, n: int) -> list[Any]:
+    return model.logits(TEXTS[:n], tokens=TOKENS).tolist()
+
+
+def logits_of_pairs(model: Any, n: int) -> list[Any]:
+    return model.logits(TEXTS[:n], PAIRS[:n], tokens=TOKENS).tolist()
+
+
+def predictions(classifier: Path, rank: int) -> None:
     """Files of answers, in the current folder."""
     lines = [TEXTS[at % MOST_ROWS] for at in range(1100)]
     Path("in.txt").write_text("".join(f"{line}\n" for line in lines))
     few = {"batch": InferenceBatch(tokens=200), "hardware": CPU}
     n_rows = predict(PredictConfig(run=str(classifier), input="in.txt", output="classes.jsonl", **few))
     assert n_rows == (0 if rank else 1100)
-    short = GenerateConfig(max_length=3)
-    Path("few.txt").write_text("\n".join(TEXTS))
-    predict(PredictConfig(run=str(translator), input="few.txt", output="texts.jsonl", generate=short, **few))
     read, write = os.pipe()
     sys.stdin = None if rank else io.TextIOWrapper(os.fdopen(read, "rb"))
     typing = threading.Thread(target=type_slowly, args=(write,))
@@ -117,15 +116,14 @@ def type_slowly(write: int) -> None:
             time.sleep(0.05)
 
 
-def evaluations(classifier: Path, translator: Path) -> None:
-    """Folders of results, in the current folder."""
+def evaluation(run: Path, output: str) -> None:
+    """A folder of results, in the current folder."""
     rows = [f'"{text}","{text}",{("bad", "good", "so-so")[at % 3]},"{text[:5]}"' for at, text in enumerate(TEXTS)]
     Path("rows.csv").write_text("\n".join(["text,source,label,target", *rows]))
     data = run_data(path="rows.csv")
     shared: dict[str, Any] = {"batch": InferenceBatch(tokens=TOKENS), "hardware": CPU}
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        evaluate(EvaluateConfig(run=str(classifier), data=data, output="classes", **shared))
-        evaluate(EvaluateConfig(run=str(translator), data=data, output="texts", **shared))
+        evaluate(EvaluateConfig(run=str(run), data=data, output=output, **shared))
     Path("said.txt").write_text(said.getvalue())
 
 
@@ -201,45 +199,64 @@ def side_by_side(rank: int, n_ranks: int, port: int, here: Path) -> Any:
         dist.destroy_process_group()
 
 
-def work(rank: int, several: int, ports: list[int]) -> None:
-    folder, classifier, of_pairs, translator = map(Path, sys.argv[1:5])
-    models = {"classes": classifier, "pairs": of_pairs, "texts": translator}
+Do = Callable[[int, int], dict[str, Any]]
+
+
+def alone_and_together(do: Do, folder: Path, rank: int, several: int, port: int) -> None:
+    """What `do(rank, n_ranks)` finds in the first process alone and in each of several, in folders of their own."""
     for n_ranks in (several,) if rank else (1, several):
         own = folder / str(n_ranks) / str(rank)
         own.mkdir(parents=True)
         os.chdir(own)
-        with side_by_side(rank, n_ranks, ports[0], folder / str(n_ranks) / "0"):
-            seen: dict[str, list[list[int]]] = {kind: [] for kind in models}
-            said = {kind: answers(model, kind, seen[kind]) for kind, model in models.items()}
-            predictions(classifier, translator, rank)
-            evaluations(classifier, translator)
-            found = {"answers": said, "seen": seen, "mistakes": mistakes(classifier)}
-            (own / "found.json").write_text(json.dumps(found | {"validations": validations(rank, n_ranks)}))
-    for how, port in zip(("silent", "ended"), ports[1:], strict=True) if rank < 2 else ():
-        (folder / f"{how}-{rank}.txt").touch()
-        with side_by_side(rank, 2, port, folder / f"{how}-0.txt"):
-            (folder / f"{how}-{rank}.txt").write_text(lost(classifier, how))
+        with side_by_side(rank, n_ranks, port, folder / str(n_ranks) / "0"):
+            (own / "found.json").write_text(json.dumps(do(rank, n_ranks)))
 
 
-def main() -> None:
+def fork(do: Do, folder: Path, several: int, classifier: Path | None = None) -> None:
+    """`do` in one process, then in several; and how the first ends without the second, if there is a classifier."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()
-    children, several = [], int(sys.argv[5])
+
+    def work(rank: int) -> None:
+        alone_and_together(do, folder, rank, several, ports[0])
+        for how, port in zip(("silent", "ended"), ports[1:], strict=True) if classifier and rank < 2 else ():
+            (folder / f"{how}-{rank}.txt").touch()
+            with side_by_side(rank, 2, port, folder / f"{how}-0.txt"):
+                (folder / f"{how}-{rank}.txt").write_text(lost(classifier, how))
+
+    children = []
     for rank in range(1, several):
         if not (child := os.fork()):
-            work(rank, several, ports)
+            work(rank)
             os._exit(0)
         children.append(child)
     try:
-        work(0, several, ports)
+        work(0)
     except BaseException:
         for child in children:
             os.kill(child, signal.SIGKILL)
         raise
     for child in children:
         os.waitpid(child, 0)
+
+
+def main() -> None:
+    folder, classifier, of_pairs = map(Path, (sys.argv[1], *sys.argv[3:]))
+
+    def do(rank: int, n_ranks: int) -> dict[str, Any]:
+        seen: dict[str, list[list[int]]] = {"classes": [], "pairs": []}
+        said = {
+            "classes": answers(classifier, logits, seen["classes"]),
+            "pairs": answers(of_pairs, logits_of_pairs, seen["pairs"]),
+        }
+        predictions(classifier, rank)
+        evaluation(classifier, "classes")
+        found = {"answers": said, "seen": seen, "mistakes": mistakes(classifier)}
+        return found | {"validations": validations(rank, n_ranks)}
+
+    fork(do, folder, int(sys.argv[2]), classifier)
 
 
 if __name__ == "__main__":

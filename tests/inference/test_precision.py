@@ -67,16 +67,14 @@ def test_many_texts_are_answered_as_each_alone(model_folder: Path, texts: list[s
 
 @pytest.mark.parametrize("multiplies", [True, False])
 def test_auto_is_bf16_where_the_processor_multiplies_in_it(
-    model_folder: Path, text_folder: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch, multiplies: bool
 ) -> None:
     monkeypatch.setattr(precision, "cpu_multiplies_bf16", lambda: multiplies)
     fastest = torch.bfloat16 if multiplies else None
     assert manyheads.load(model_folder).autocast is fastest
     assert manyheads.load(model_folder, precision="fp32").autocast is None
     assert manyheads.load(model_folder, precision="bf16").autocast is torch.bfloat16
-    assert manyheads.load(text_folder).autocast is None
     cpu = torch.device("cpu")
-    assert quick(Precision.auto, ModelConfig(encoder="gru"), cpu) is None
     assert quick(Precision.auto, ModelConfig(), cpu) is fastest
     hardware = InferenceHardware(accelerator=Accelerator.cpu)
     assert place(load(model_folder), hardware).autocast is None

@@ -32,14 +32,17 @@ def done(
     tmp_path_factory: pytest.TempPathFactory,
     model_folder: Path,
     pair_folder: Path,
-    text_folder: Path,
 ) -> Path:
+    return shared(PROGRAM, tmp_path_factory.mktemp("sharing"), n_ranks, model_folder, pair_folder)
+
+
+def shared(program: Path, folder: Path, n_ranks: int, *runs: Path) -> Path:
     """What one and `n_ranks` processes left: a folder for each number, in it one for each process."""
-    folder = tmp_path_factory.mktemp("sharing")
-    words = [*map(str, (folder, model_folder, pair_folder, text_folder, n_ranks))]
+    words = [*map(str, (folder, n_ranks, *runs))]
     environment = {name: word for name, word in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD"))}
     environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, "-W", "ignore", str(PROGRAM), *words]
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # of `tests`
+    command = [sys.executable, "-W", "ignore", str(program), *words]
     run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         _, said = run.communicate(timeout=300)
@@ -55,8 +58,13 @@ def found(done: Path, n_ranks: int, rank: int = 0) -> dict[str, Any]:
 
 
 def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:
+    check_rows(done, n_ranks, {"classes": 1, "pairs": 1})
+
+
+def check_rows(done: Path, n_ranks: int, times: dict[str, int]) -> None:
+    """Of each kind of model, which is asked as often as said."""
     of_ranks = [found(done, n_ranks, rank)["seen"] for rank in range(n_ranks)]
-    for kind, asked in {"classes": 1, "pairs": 1, "texts": 2}.items():
+    for kind, asked in times.items():
         by_question = list(zip(*(seen[kind] for seen in of_ranks), strict=True))
         assert len(by_question) == asked * len(ROWS)
         for at, parts in enumerate(by_question):
@@ -65,32 +73,43 @@ def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:
         assert all(by_question[-1])
 
 
-@pytest.mark.parametrize("kind", ["classes", "pairs", "texts"])
+@pytest.mark.parametrize("kind", ["classes", "pairs"])
 def test_answers_are_those_of_one_process(done: Path, n_ranks: int, kind: str) -> None:
+    assert [len(one) for one in check_answers(done, n_ranks, kind)] == list(ROWS)
+
+
+def check_answers(done: Path, n_ranks: int, kind: str) -> list[Any]:
     alone = found(done, 1)["answers"][kind]
-    assert [len(one) if kind != "texts" else len(one[0]) for one in alone] == list(ROWS)
     assert found(done, n_ranks)["answers"][kind] == alone
     assert all(found(done, n_ranks, rank)["answers"][kind] is None for rank in range(1, n_ranks))
+    return alone
 
 
 def test_files_are_those_of_one_process(done: Path, n_ranks: int) -> None:
-    """Answers to 1,100 lines, more than one chunk, to texts by texts, to what is typed; figures, pictures, pages."""
+    """Answers to 1,100 lines, more than one chunk, to what is typed; figures, pictures, pages."""
+    names = check_files(done, n_ranks, {"in.txt", "rows.csv", "broken.txt"})
+    assert {"classes.jsonl", "typed.jsonl", "classes/metrics.json", "classes/report.html"} <= names
     alone, shared = done / "1" / "0", done / str(n_ranks) / "0"
-    names = sorted(str(file.relative_to(alone)) for file in alone.rglob("*") if file.is_file())
-    assert {"classes.jsonl", "texts.jsonl", "typed.jsonl", "classes/metrics.json", "texts/report.html"} <= set(names)
-    assert sorted(str(file.relative_to(shared)) for file in shared.rglob("*") if file.is_file()) == names
-    for name in set(names) - {"found.json", "typed.jsonl"}:
-        one, other = (re.sub(rb'"digest": "\w{8}"', b"", (at / name).read_bytes()) for at in (alone, shared))
-        assert one == other, name  # the digest is of an absolute path, of which each has its own
     for one, other in zip(*([*map(json.loads, (at / "typed.jsonl").open())] for at in (alone, shared)), strict=True):
         assert one["label"] == other["label"]
         assert one["probabilities"] == pytest.approx(other["probabilities"], abs=2e-6)  # lines met in other batches
     assert len((shared / "classes.jsonl").read_bytes().splitlines()) == 1100
     assert [json.loads(line)["text"] for line in (shared / "typed.jsonl").open()] == ["good", *typed(2)]
+
+
+def check_files(done: Path, n_ranks: int, read: set[str]) -> set[str]:
+    """Names of what the first process leaves, alone or not; the others leave what they have `read`."""
+    alone, shared = done / "1" / "0", done / str(n_ranks) / "0"
+    names = {str(file.relative_to(alone)) for file in alone.rglob("*") if file.is_file()}
+    assert {str(file.relative_to(shared)) for file in shared.rglob("*") if file.is_file()} == names
+    for name in names - {"found.json", "typed.jsonl"}:
+        one, other = (re.sub(rb'"digest": "\w{8}"', b"", (at / name).read_bytes()) for at in (alone, shared))
+        assert one == other, name  # the digest is of an absolute path, of which each has its own
     for rank in range(1, n_ranks):
         left = {file.name for file in (done / str(n_ranks) / str(rank)).iterdir()}
-        assert left == {"found.json", "in.txt", "few.txt", "rows.csv", "broken.txt", "said.txt"}
+        assert left == {"found.json", "said.txt", *read}
         assert not (done / str(n_ranks) / str(rank) / "said.txt").read_bytes()
+    return names
 
 
 def typed(n: int) -> list[str]:

@@ -284,11 +284,6 @@ def test_the_folder_says_what_it_was_compared_on(drawn, tmp_path):
     assert "more than 5e-05 would have been refused" in said
 
 
-def test_a_model_of_another_task_is_refused(text_folder):
-    with pytest.raises(ValueError, match="answers by texts"):
-        export(ExportConfig(run=str(text_folder)))
-
-
 POOLED = {
     "mean": replace(BERT, pooling="mean", pooler=Pooler.none),
     "max and a layer": replace(BERT, pooling="max", pooler=Pooler.gelu, segments=Segments.never),

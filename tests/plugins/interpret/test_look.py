@@ -207,22 +207,6 @@ def test_at_the_door(capsys):
         assert said.count("\n") == 1
 
 
-def test_recurrent_models_are_refused(ship_model, tmp_path):
-    shape = ModelConfig(encoder="lstm", pooling="attention", n_layers=1, d_model=16)
-    ship_model(tmp_path / "model", shape=shape)
-    with pytest.raises(ValueError, match=r"^look shows heads of self-attention, .* model\.encoder=lstm"):
-        look(config(tmp_path, text="good"))
-    assert not (tmp_path / "look").exists()
-
-
-def test_models_that_answer_by_texts_are_refused(run):
-    path = run / "model" / "config.json"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"task": "seq2seq", "n_classes": 0}))
-    with pytest.raises(ValueError, match=r"has task=seq2seq, .* name a run with task=classify$"):
-        look(config(run, text="good"))
-
-
 PROGRAM = """
 import sys
 from manyheads.cli import main as cli

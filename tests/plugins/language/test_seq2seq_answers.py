@@ -1,6 +1,9 @@
 """A model that answers by texts: the same answers in any batch, from a folder that needs nothing else."""
 
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.plugins.language.predictors import Seq2SeqPredictor
+from tests.inference.test_classifier import REFUSE
 
 TEXTS = ["a good film", "x", "very very bad", "not so awful the film", "good " * 100, "fine"]
 TARGETS = ["good", "a a", "the very bad film", "", "so", "not"]
@@ -68,6 +72,15 @@ def test_the_same_model_gives_the_same_bytes_and_answers_by_texts(ship_translato
     assert json.loads((again / "labels.json").read_text()) == []
     assert "generate(" in (again / "README.md").read_text()
     assert isinstance(manyheads.load(text_folder), Seq2SeqPredictor)
+
+
+def test_it_opens_with_torch_safetensors_and_tokenizers_alone(text_folder, tmp_path):
+    folder = shutil.copytree(text_folder / "model", tmp_path / "model")
+    code = f"{REFUSE}\nimport json, manyheads\nprint(json.dumps(manyheads.load(sys.argv[1]).generate(['a good film'])))"
+    command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == load(text_folder).generate(["a good film"])
 
 
 def test_the_wrong_kind_is_one_sentence(text_folder, model_folder):
