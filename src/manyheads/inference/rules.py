@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
+from manyheads.hooks import Code
 from manyheads.inference.format import ModelFolder
-from manyheads.plugin import Code
 
 if TYPE_CHECKING:
     from torch import Tensor
