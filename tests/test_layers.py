@@ -47,14 +47,16 @@ SHIPPED = {
     "plugins/hub/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
-    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py", "plugins/sweep/ablate.py"),
+    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("runs/summary.py", "runs/report.py"),
-    *("data/sources.py", "data/rows.py", "data/demo.py", "data/opening.py", "inference/origin.py"),
+    *("data/sources.py", "data/rows.py", "data/opening.py", "inference/origin.py"),
     *(
-        f"{verb.run.partition(':')[0].removeprefix('manyheads.').replace('.', '/')}.py"
-        for verb in plugin.verbs().values()
-        if verb.name not in ("audit", "export")  # which import torch first
+        f"{code.partition(':')[0].removeprefix('manyheads.').replace('.', '/')}.py"
+        for code in (
+            *(one.run for one in plugin.verbs().values() if one.name not in ("audit", "export")),  # which import torch
+            *(one.make for one in plugin.parts("source").values() if one.name != "hub"),  # which reads Arrow
+        )
     ),
 )
 

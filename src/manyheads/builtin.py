@@ -139,9 +139,8 @@ BLOCKS = (  # docs/extending.md says what the facts of each kind mean
     block("pooling", "attention", "classifier:AttentionPooling", flops=4),
 )
 
-SOURCES = (  # of data.source: called with the settings of data, they give splits by name
+SOURCES = (  # of data.source: called with the settings of data, they give splits by name; the fact `task`: whose rows
     Part("source", "demo", "manyheads.data.demo:demo"),
-    Part("source", "dates", "manyheads.data.demo:dates"),
     Part("source", "files", "manyheads.data.opening:nothing"),  # data.path names them
     Part("source", "hub", "manyheads.data.arrow:open_hub"),
     Part("source", "run", "manyheads.data.opening:nothing"),  # the data of a finished run, which evaluate reads

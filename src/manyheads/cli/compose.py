@@ -276,7 +276,7 @@ def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
     if wanted is None or "data" in typed.groups:
         return
     composed = preset_values(verb, typed.groups, config_dir) if typed.groups.get("experiment") else {}
-    if composed and composed["data"]["source"] not in ("demo", "dates", "run"):
+    if composed and composed["data"]["source"] in ("files", "hub"):
         return
     typed.choose("data", wanted)
 

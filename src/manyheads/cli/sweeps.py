@@ -22,7 +22,7 @@ from manyheads.config.facts import having, hooks
 from manyheads.config.fields import first_line, install_extra, plain_settings, show
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
-    *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware.", "pretrain."),
+    *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware."),
     *("budget", "init_from", "data.max_length", "data.long", "data.stride", "data.windows"),
 )
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}  # Hydra's, by package

@@ -139,10 +139,13 @@ class RunConfig:
 
 
 def check_classes(run: RunConfig) -> None:
-    """Refuse data without classes."""
+    """Refuse a source whose rows are of another task."""
+    source = run.data.source
+    name = plugin.find("source", source).facts.get("task", "classify")
+    task = plugin.task(name)
     require(
-        bool(run.data.path) or run.data.source != "dates",
-        "data=dates has target texts and no classes: add task=seq2seq, or choose other data",
+        bool(run.data.path) or name == "classify",
+        f"data={source} has {task.column} {task.answers} and no classes: add task={name}, or choose other data",
     )
 
 

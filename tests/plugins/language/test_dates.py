@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
+from manyheads.cli.compose import compose
 from manyheads.config import DataConfig
-from manyheads.data.demo import ALONE, N_DATES, OF_TWO, dates_splits, ordinal, spelt, year_in_words
 from manyheads.data.sources import read_splits
+from manyheads.plugins.language.dates import ALONE, N_DATES, OF_TWO, dates_splits, ordinal, spelt, year_in_words
 
 SPLITS = dates_splits()
 ROWS = [row for split in SPLITS.values() for row in split]
@@ -23,7 +24,7 @@ def test_sizes_and_every_date_once():
 
 
 def test_another_process_makes_the_same_rows():
-    code = "from manyheads.data.demo import dates_splits; print(dates_splits()['test'][-1])"
+    code = "from manyheads.plugins.language.dates import dates_splits; print(dates_splits()['test'][-1])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == str(SPLITS["test"][-1])
     assert dates_splits(1)["test"] != SPLITS["test"]
@@ -78,3 +79,13 @@ def test_they_are_read_as_any_data_is():
     splits = read_splits(DataConfig(source="dates", text="source"), 0, answer="target")
     assert splits.train.targets == [target for _, target in SPLITS["train"]]
     assert (splits.labels, splits.notes, splits.train.source) == ([], [], "dates/train")
+
+
+def test_a_path_replaces_those_of_an_experiment():
+    assert compose("train", ["experiment=dates", "data.path=x.csv"]).data.source == "files"
+
+
+@pytest.mark.verb("audit")
+def test_audit_needs_labels_which_they_lack():
+    with pytest.raises(ValueError, match=r"^data=dates has no labels to look at: name a file by data\.path="):
+        compose("audit", ["data.source=dates"])

@@ -2,6 +2,7 @@
 
 from enum import Enum
 
+import manyheads.plugin as plugin
 from manyheads.config.data import DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting
 from manyheads.config.inference import OVERWRITE, SPLITS, InferenceBatch, InferenceHardware, finished_run, run_data
@@ -99,8 +100,9 @@ class AuditConfig:
     tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens, whose number is counted")
 
     def __post_init__(self) -> None:
+        task = plugin.find("source", self.data.source).facts.get("task", "classify")
         require(
-            self.data.source not in ("run", "dates") or bool(self.data.path),
+            bool(self.data.path) or (self.data.source != "run" and task == "classify"),
             f"data={self.data.source} has no labels to look at: name a file by data.path=<file or folder>, or "
             "choose other data",
         )

@@ -88,6 +88,7 @@ RECURRENT = {
 ENCODERS = tuple(
     Part("encoder", name, "manyheads.plugins.language.recurrent:encoder", {}, RECURRENT) for name in ("gru", "lstm")
 )
+DATES = Part("source", "dates", "manyheads.plugins.language.dates:dates", facts={"task": "seq2seq"})
 DIRECTION = Section(
     "",
     "manyheads.plugins.language.recurrence:RecurrenceConfig",
@@ -117,6 +118,6 @@ PLUGIN = Plugin(
     "language",
     verbs=(VERB,),
     sections=SECTIONS,
-    parts=(Part("task", "seq2seq", SEQ2SEQ), Part("task", "pretrain", PRETRAIN), *ENCODERS),
+    parts=(Part("task", "seq2seq", SEQ2SEQ), Part("task", "pretrain", PRETRAIN), *ENCODERS, DATES),
     presets=Path(__file__).parent / "conf",
 )
