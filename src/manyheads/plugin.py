@@ -18,6 +18,7 @@ from manyheads.hooks import (  # noqa: F401 - a plugin imports all of them from 
     ONE_DEVICE,
     TRAINING,
     UNREAD_IN_JUDGING,
+    Code,
     Part,
     Plugin,
     Section,
