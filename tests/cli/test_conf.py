@@ -16,7 +16,7 @@ from manyheads.cli.compose import compose, laid_over
 from manyheads.cli.hydra import composed, values_of
 from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset_folders, schema_of, settings_of
 from manyheads.config import ModelConfig, RunConfig
-from manyheads.config.facts import having, settings
+from manyheads.config.facts import having, hooks, settings
 from manyheads.config.fields import choices_of
 
 FILES = sorted(file for folder in preset_folders() for file in folder.rglob("*.yaml"))
@@ -131,6 +131,7 @@ TOGETHER = {
     "model.encoder": None,  # recurrent ones have few of the other settings: tests/config/test_recurrence.py
     "model.bidirectional": None,
     "model.positions": "rotary",  # by which rotary_base is read,
+    "checkpoint.metric": "loss",  # which each task has
     "optim.schedule": "wsd",  # and decay_share
     "model.norm_bias": None,  # of layer norms alone
     "tokenizer.path": None,  # which leaves out how a tokenizer is learnt
@@ -176,10 +177,13 @@ OF_HUB = ("data.streaming", *having(RunConfig, needs="hub"))
     [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, OF_HUB)],
 )
 def test_every_setting_can_be_reached(verb, left_out):
-    of_other_tasks = ("data.target", *having(RunConfig, needs="pretraining")) if verb == "train" else ()
+    usual = compose(verb, NEEDED[verb])
+    reasons = [(name, unread(usual, name)) for unread in hooks(usual, "unread") for name in settings_of(verb)]
+    of_plugins = [name for name, why in reasons if why.startswith("with task=")]
+    of_other_tasks = ("data.target",) if verb == "train" else ()
     of_other_tasks = ("data.folds",) if verb == "tune" else of_other_tasks  # which have one seed, and no limit
     of_other_tasks = ("require",) if verb == "compare" else of_other_tasks  # which measures no loss
-    left_out = {"split", "vary", "again", *left_out, *of_other_tasks}
+    left_out = {"split", "vary", "again", *left_out, *of_other_tasks, *of_plugins}
     known = {name: one for name, one in settings_of(verb).items() if name not in left_out}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
     made = compose(verb, [*NEEDED[verb], *(f"{name}={value}" for name, value in typed.items() if value is not None)])
