@@ -203,7 +203,6 @@ def test_other_settings_do_not_go_on(place, capsys):
     [
         (["refit=true"], "refit=true does nothing without folds: add data.folds=5, or remove it"),
         (["data.fold=1"], "data.fold=1 does nothing without folds: add data.folds=5, or remove it"),
-        (["task=seq2seq", "data=dates", "data.folds=5"], "data.folds=5 does nothing with task=seq2seq: remove it"),
     ],
 )
 def test_what_folds_do_not_do_is_said(typed, said, capsys):

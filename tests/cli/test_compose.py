@@ -181,15 +181,13 @@ def test_names_in_presets_and_in_a_file_of_a_run(preset, content, mine, tmp_path
 
 
 @pytest.mark.parametrize("name", ["no", "010", "1e3", "12:30", "2024-01-01", "y", "true", "~x", "0x1F"])
-def test_columns_and_lists_of_names_in_presets(name, tmp_path):
+def test_columns_in_presets(name, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "mine.yaml").write_text(f"label: {name}\ntext_pair: {name}\nsource: demo\n")
     (tmp_path / "experiment").mkdir()
-    content = f"# @package _global_\ndata: {{text: {name}}}\npretrain: {{also: [{name}]}}\n"
-    (tmp_path / "experiment" / "mine.yaml").write_text(content)
-    run = compose("pretrain", ["experiment=mine", "data=mine"], config_dir=str(tmp_path))
-    assert (run.data.label, run.data.text, os.path.basename(run.pretrain.also[0])) == (name, name, name)
-    assert compose("train", ["data=mine"], config_dir=str(tmp_path)).data.text_pair == name
+    (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\ndata: {{text: {name}}}\n")
+    run = compose("train", ["experiment=mine", "data=mine"], config_dir=str(tmp_path))
+    assert (run.data.label, run.data.text, run.data.text_pair) == (name, name, name)
 
 
 def test_null_is_no_column_but_in_quotes_a_name(tmp_path):

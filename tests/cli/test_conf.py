@@ -68,8 +68,6 @@ def several(verb):
 
 TOGETHER_READ = [("train", one) for one in several("train")] + [(verb, {}) for verb in VERBS]
 TOGETHER_READ += [("train", {group: name}) for group in ("experiment", "debug") for name in choices("train", group)]
-TOGETHER_READ += [("train", {"experiment": "dates", "debug": "overfit"})]
-TOGETHER_READ += [("pretrain", {"experiment": "paper", "model": "mini"})]
 
 
 @pytest.mark.parametrize(
@@ -203,20 +201,6 @@ def test_debug_fast_is_small_and_overfit_drops_nothing():
     assert [overfit.model.dropout_at(place) for place in ("embedding", "residual", "classifier")] == [0.0] * 3
     assert overfit.model.dropout_tokens == overfit.model.dropout_attention == 0.0
     assert overfit.model.n_layers == 4
-
-
-@pytest.mark.parametrize(
-    ("word", "encoder", "positions"),
-    [
-        ("model=rotary", "transformer", "rotary"),
-        ("model=rnn_attention", "gru", "none"),
-        ("model=tiny", "transformer", "sinusoidal"),
-    ],
-)
-def test_a_typed_preset_replaces_that_of_an_experiment(word, encoder, positions):
-    model = compose("train", ["experiment=dates", word]).model
-    assert (model.encoder, model.positions, model.dropout) == (encoder, positions, 0.1)
-    assert compose("train", ["experiment=dates"]) == compose("train", ["experiment=dates", "model=rotary"])
 
 
 def test_default_presets_equal_the_dataclasses_but_for_matches():

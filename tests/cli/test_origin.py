@@ -60,12 +60,11 @@ def test_texts_may_be_longer_where_positions_have_no_end(model_folder):
         ("tokenizer.vocab_size=99", "tokenizer.vocab_size=99 does nothing with init_from"),
         ("tokenizer.path=other.json", "tokenizer.path=other.json, but the weights of .* know the ids of their own"),
         ("optim.freeze=3", r"optim.freeze=3 is more than the model.n_layers=2"),
-        ("task=seq2seq", "does nothing with task=seq2seq: remove it"),
     ],
 )
 def test_what_the_weights_fix_is_refused_in_a_sentence(model_folder, word, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
-        train(model_folder, word, *(["data=dates"] if word == "task=seq2seq" else []))
+        train(model_folder, word)
     assert "\n" not in str(caught.value)
 
 
@@ -126,10 +125,3 @@ def test_what_was_typed_stands_in_every_run_of_a_sweep(model_folder, tmp_path):
     run_hydra("train", ["-m"], words, lambda make: made.append(make()))
     alone = [train(model_folder, "model.dropout=0.3", f"model.pooling={one}", *words[3:5]) for one in ("first", "max")]
     assert [replace(run, output="") for run in made] == alone
-
-
-def test_a_limit_typed_in_a_sweep_takes_the_place_of_the_budget(tmp_path):
-    made = []
-    words = ["trainer.max_steps=3,4", "optim.lr=1e-3", f"hydra.sweep.dir={tmp_path}"]
-    run_hydra("pretrain", ["-m"], words, lambda make: made.append(make()))
-    assert [(run.trainer["max_steps"], run.budget) for run in made] == [(3, ""), (4, "")]

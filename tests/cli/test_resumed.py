@@ -168,16 +168,12 @@ def test_what_cannot_be_trained_again_is_one_sentence(folder, tmp_path):
     for place in ("nowhere", str(folder / "config.yaml")):
         with pytest.raises(ValueError, match="is not the folder of a run with its config"):
             compose("train", [f"again={place}"])
-    with pytest.raises(ValueError, match=rf"^again={folder} is a run of train: write manyheads train again={folder}$"):
-        compose("pretrain", [f"again={folder}"])
     with pytest.raises(ValueError, match=r"^again=.* does nothing with resume="):
         compose("train", [f"resume={folder}", f"again={folder}"])
     with pytest.raises(ValueError, match="again=x is a setting of train, not of evaluate"):
         compose("evaluate", ["run=x", "again=x"])
     with pytest.raises(ValueError, match=f"once more write again={folder}, to continue it resume={folder}"):
         compose("train", [str(folder)])
-    save_run(RunConfig(task="pretrain"), folder / "config.yaml")
-    assert compose("pretrain", [f"again={folder}"]).task == "pretrain"
 
 
 def test_a_stranger_does_not_say_where_tokens_are_kept(folder):

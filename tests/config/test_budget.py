@@ -28,18 +28,6 @@ def test_anything_else_is_one_sentence(text):
         compose("train", [f"budget={text}"])
 
 
-def test_a_typed_limit_takes_the_place_of_a_budget_that_was_not_typed():
-    assert compose("pretrain").budget
-    assert compose("pretrain", ["trainer.max_steps=5"]).budget == ""
-    assert compose("pretrain", ["trainer.max_steps=5"]).trainer["max_steps"] == 5
+def test_a_typed_limit_does_nothing_with_a_budget():
     with pytest.raises(ValueError, match=r"trainer.max_epochs=2 does nothing with budget=1h, which says how long"):
         compose("train", ["trainer.max_epochs=2", "budget=1h"])
-
-
-def test_a_pretraining_reads_other_settings_than_a_training():
-    with pytest.raises(ValueError, match=r"pretrain.mask_share=0.2 does nothing with task=classify: use manyheads pre"):
-        compose("train", ["pretrain.mask_share=0.2"])
-    with pytest.raises(ValueError, match=r"model.pooling=max does nothing in pretrain, where only hidden words"):
-        compose("pretrain", ["model.pooling=max"])
-    with pytest.raises(ValueError, match=r"model.pooling=max does nothing with task=pretrain: remove it"):
-        compose("train", ["task=pretrain", "model.pooling=max"])

@@ -267,7 +267,7 @@ def test_labels_and_targets_of_many_blocks_are_those_of_one(tmp_path, in_blocks)
 
     def every() -> list[object]:
         rows = read_split(data, "test", ["a", "b", "c"], multi=True)
-        return [splits_of(data), splits_of(answers, task="seq2seq"), list(rows.sets or []), list(rows.texts)]
+        return [splits_of(data), splits_of(answers, answer="target"), list(rows.sets or []), list(rows.texts)]
 
     expected = every()
     in_blocks()

@@ -116,17 +116,6 @@ def test_a_split_that_is_a_file_of_its_own_may_change(home: Path) -> None:
     assert find_data(config, home, settings(), LABELS).notes == [], "the rows that are judged are those of then"
 
 
-def test_a_pretraining_is_judged_on_the_texts_it_learnt_from(home: Path) -> None:
-    """Those of test are left out of train, whichever split is asked for."""
-    written(home.parent / "data" / "test.csv", rows_of("train", 5))
-    run = compose("pretrain", [f"data.path={home.parent / 'data'}"])
-    save_run(run, home / "config.yaml")
-    digests_of(home)
-    for split, n_rows in (("train", 7), ("validation", 12)):
-        config = EvaluateConfig(run=str(home), split=split)
-        assert len(find_data(config, home, replace(settings(), task=run.task, n_classes=0), []).rows) == n_rows
-
-
 def test_a_digest_tells_texts_pairs_answers_and_their_order() -> None:
     rows = Rows(["a", "b"], None, [0, 1], "x.csv", [1, 2])
     same = rows.digest(["no", "yes"])

@@ -16,8 +16,6 @@ from manyheads.nn import Classifier, MultiHeadAttention, assemble
 LENGTHS = [4, 0, 7, 2]
 LAYOUT = Packed.of_lengths(LENGTHS)
 OTHER_VALUES: dict[str, Any] = {
-    "encoder": "lstm",
-    "bidirectional": False,
     "n_layers": 3,
     "n_heads": 4,
     "n_kv_heads": 1,
@@ -76,18 +74,23 @@ def trained_logits(classifier: Classifier) -> Tensor:
     return classifier.train()(*batch())
 
 
-FIELDS = [one.name for one in fields(ModelConfig) if not one.name.endswith("_options")]  # tests/nn/test_own_parts.py
+OF_LANGUAGE = ("encoder", "bidirectional")  # tests/plugins/language/test_assemble.py
+FIELDS = [  # options: tests/nn/test_own_parts.py
+    one.name for one in fields(ModelConfig) if not one.name.endswith("_options") and one.name not in OF_LANGUAGE
+]
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_every_field_changes_the_model(small, field):
     assert field in OTHER_VALUES, "a new field needs another value here"
     square = {"d_k": 6, "d_v": 6} if field.startswith("project") else {}  # n_heads · d_k is d_model
-    square |= {"encoder": "gru"} if field == "bidirectional" else {}
     square |= {"positions": "rotary", "window": 1} if field.startswith("rotary") else {}
-    n_segments = 0 if field == "segments" else 2
-    models = small(**square), small(**square, **{field: OTHER_VALUES[field]})
-    before, after = (fresh(model, n_segments=n_segments) for model in models)
+    assert_differ(small(**square), small(**square, **{field: OTHER_VALUES[field]}), 0 if field == "segments" else 2)
+
+
+def assert_differ(one: ModelConfig, other: ModelConfig, n_segments: int = 2) -> None:
+    """In their parameters or in what they compute."""
+    before, after = (fresh(model, n_segments=n_segments) for model in (one, other))
     has_as_many = before.state_dict().keys() == after.state_dict().keys()  # biases of norms begin at zero
     assert not (has_as_many and torch.equal(trained_logits(before), trained_logits(after)))
 

@@ -81,7 +81,7 @@ def test_where_d_ff_costs_nothing_d_model_moves():
     assert (found.model.d_model, found.difference) == (50, 0.0)
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("kind", plugin.names("encoder")[1:])
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_recurrent_layers_have_no_d_ff_so_d_model_moves(kind, bidirectional):
     pooling = "attention"

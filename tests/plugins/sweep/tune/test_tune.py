@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from scipy import stats
 
+from manyheads import plugin
 from manyheads.cli.compose import compose
 from manyheads.config import RunConfig
 from manyheads.config.fields import plain_settings
@@ -119,6 +120,7 @@ def test_the_command_at_the_end_trains_what_the_trial_trained(place, capsys, mod
     assert differ <= OF_TRIALS | limits
 
 
+@pytest.mark.skipif("seq2seq" not in plugin.names("task"), reason="needs task=seq2seq")
 def test_the_command_sets_what_a_preset_of_its_task_would_change(place):
     """What is best may be the usual value of a setting, which is not that of task=seq2seq."""
     config = compose("tune", ["task=seq2seq", "data=dates", "model.dropout=0.2,0.0", "tokenizer.kind=wordpiece"])
@@ -299,6 +301,7 @@ def test_another_search_in_the_same_folder_is_refused_and_what_changes_no_figure
     assert (place.output / "journal.jsonl").read_bytes() == before
 
 
+@pytest.mark.skipif("pretrain" not in plugin.names("task"), reason="needs task=pretrain")
 def test_other_texts_of_pretraining_are_refused(place):
     also = place.folder / "more.txt"
     also.write_text("a cat purrs\n")
