@@ -139,7 +139,9 @@ BLOCKS = (  # docs/extending.md says what the facts of each kind mean
     block("pooling", "attention", "classifier:AttentionPooling", flops=4),
 )
 
-SOURCES = (  # of data.source: called with the settings of data, they give splits by name; the fact `task`: whose rows
+# Of data.source: called with the settings of data, they give splits by name. The fact `task` is the task their rows are
+# for; without it, classify.
+SOURCES = (
     Part("source", "demo", "manyheads.data.demo:demo"),
     Part("source", "files", "manyheads.data.opening:nothing"),  # data.path names them
     Part("source", "hub", "manyheads.data.arrow:open_hub"),
