@@ -347,11 +347,11 @@ def run_training(command, words, home, capsys):
             f"data.hub={config.data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
             "connect, or read a local copy by data.path=<file or folder>\n"
         )
+    elif hardware.accelerator is Accelerator.gpu or (hardware.devices, hardware.nodes) != (1, 1):
+        check_values(config, words)
     elif refused := refusal(config):
         assert cli.main(["train", *words]) == 2
         assert capsys.readouterr().err == f"{refused}\n"
-    elif hardware.accelerator is Accelerator.gpu or (hardware.devices, hardware.nodes) != (1, 1):
-        check_values(config, words)
     elif command == TRAINING:  # done by `trained`
         held = re.search(r"A run folder holds (.+?)\.\s", ARCHITECTURE.replace("\n", " "))
         assert held
@@ -430,7 +430,7 @@ def test_settings_in_the_text_compose(setting, reader):
     its = {verb: settings_of(verb).get(name) for verb in verbs}
     choices = {verb: choices_of(one) if one else [] for verb, one in its.items()}
     verbs = [verb for verb in verbs if value in (choices[verb] or [value])] or verbs
-    one = VERBS[verbs[0]].settings().get(name)
+    one = settings_of(verbs[0]).get(name)
     more = ["data.folds=5"] if one and one.facts.needs == "folds" else []
     compose(verbs[0], [*NEEDED.get(verbs[0], []), *more, setting])
 

@@ -12,7 +12,6 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config import training
 from manyheads.runs.folder import HANDED_ON
 from manyheads.training_run import train
 
@@ -66,8 +65,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize("dry", ["dry=false", "dry=true"])
 @pytest.mark.parametrize(("word", "sentence"), MISTAKES)
-def test_a_mistake_is_found_before_anything_is_written(word, sentence, dry, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(training, "find_spec", lambda name: None)
+def test_a_mistake_is_found_before_anything_is_written(word, sentence, dry, words, tmp_path, capsys):
     assert main([*words, word, dry]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"{sentence}\n")

@@ -62,7 +62,7 @@ def prepare(setting: str, data: Path, weights: Path, folder: Path) -> list[int]:
     words = [f"init_from={weights}", f"data.path={data / text.folder}", f"data.max_length={text.max_length}"]
     ours = [*words, *ends, *more, f"checkpoint.every={N_STEPS}", "hardware.accelerator=cpu"]
     run = compose("train", ours)
-    tokenizer, tokens = prepare_tokens(read_splits(run.data, run.seed, task=run.task, with_test=False), run)
+    tokenizer, tokens = prepare_tokens(read_splits(run.data, run.seed, with_test=False), run)
     train = tokens["train"]
     tokenizer.save(str(folder / "tokenizer.json"))
     save_file({"ids": train.ids_N, "offsets": train.offsets, "labels": train.labels}, folder / "train.safetensors")

@@ -58,7 +58,7 @@ model.dropout_residual=null model.dropout_classifier=null model.dropout_tokens=0
 optim.few=0 optim.few_epochs=0 optim.steps_per_class=0
 optim.layer_decay=1.0 optim.scale_embedding_lr=false optim.freeze=0 optim.beta1=0.9 optim.beta2=0.999
 optim.eps=1e-8 optim.warmup=0.06 optim.schedule=linear optim.decay_share=0.2 optim.average=0 optim.label_smoothing=0
-optim.class_weights=none optim.focal_gamma=0
+optim.class_weights=none optim.focal_gamma=0 optim.objective=cross_entropy
 batch.tokens=8192 batch.rows=64 batch.accumulate=1 batch.balance=none
 guard.nonfinite=raise guard.at_most=5 guard.halve=true
 hardware.accelerator=cpu hardware.precision=auto hardware.compile=never hardware.recompute=false logger.every=50

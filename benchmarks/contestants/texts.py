@@ -17,7 +17,7 @@ def tokenize(text: Text, data: Path, *, with_test: bool) -> tuple[Tokenizer, dic
     """The tokenizer, and the tokens of the train, validation and, if wanted, test rows."""
     words = [f"data.path={data / text.folder}", f"data.max_length={text.max_length}"]
     run = compose("train", [*words, f"tokenizer.vocab_size={VOCAB_SIZE}"])
-    return prepare_tokens(read_splits(run.data, run.seed, task=run.task, with_test=with_test), run)
+    return prepare_tokens(read_splits(run.data, run.seed, with_test=with_test), run)
 
 
 def prepare(text: Text, data: Path, folder: Path) -> list[int]:

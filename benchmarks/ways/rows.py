@@ -51,7 +51,7 @@ def splits_of(folder: Path) -> tuple[Splits, Rows]:
     Those are all rows of train.csv, so a cheap model also learns from what was carved out of it.
     """
     run = compose("train", data_words(folder))
-    splits = read_splits(run.data, run.seed, task=run.task)
+    splits = read_splits(run.data, run.seed)
     carved = not (folder / "validation.csv").exists()
     return splits, together(splits.train, splits.validation) if carved else splits.train
 

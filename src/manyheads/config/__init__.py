@@ -4,8 +4,9 @@ The names below are imported on first use: the settings of a plugin import those
 them in turn.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from manyheads.plugin import resolve
 
 if TYPE_CHECKING:
     from manyheads.config.data import Balance as Balance
@@ -54,7 +55,7 @@ FILES = ("data", "model", "training", "inference", "run")
 
 def __getattr__(name: str) -> Any:
     for file in FILES if name[:1].isupper() or name == "run_data" else ():
-        module = import_module(f"manyheads.config.{file}")
+        module = resolve(f"manyheads.config.{file}:")
         if hasattr(module, name):
             return getattr(module, name)
     raise AttributeError(f"module 'manyheads.config' has no attribute {name!r}")
