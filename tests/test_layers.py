@@ -42,7 +42,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "evaluation": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
     "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
 }
-MOST_LAZY = 132  # imports of ours within functions, which only become fewer
+MOST_LAZY = 129  # imports of ours within functions, which only become fewer
 SHIPPED = {
     "plugins/hub/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
@@ -197,7 +197,7 @@ def test_no_circle_of_imports_not_even_through_functions():
         for file, tree in TREES.items()
     }
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
-    assert len(circles(graph)) <= 1, circles(graph)
+    assert circles(graph) == []
 
 
 def test_imports_name_modules():

@@ -202,7 +202,7 @@ def test_the_card_says_from_where_on_labels_are_given(label_folder: Path) -> Non
 
 
 def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data, tmp_path) -> None:
-    from manyheads.evaluation.evaluate import find_data
+    from manyheads.evaluation.judged_rows import find_data
     from manyheads.inference.format import read_settings
 
     home = tmp_path / "home"

@@ -10,8 +10,8 @@ from sklearn.metrics import accuracy_score
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import CLASSES
-from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import Setup
+from manyheads.evaluation.judged_rows import EvaluationData
 from manyheads.evaluation.results import cell, evaluate_rows, evaluate_run, show_summary, write_evaluation
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear

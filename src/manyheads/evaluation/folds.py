@@ -18,9 +18,9 @@ from manyheads.data.rows import Splits
 from manyheads.data.splits import deal_folds
 from manyheads.evaluation.answered import BYTES, Stored, answer_rows, new_file
 from manyheads.evaluation.classification import evaluate_classifier
-from manyheads.evaluation.evaluate import EvaluationData
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.intervals import fold_interval, plain
+from manyheads.evaluation.judged_rows import EvaluationData
 from manyheads.evaluation.report import Section, Table
 from manyheads.evaluation.results import baseline_of, write_evaluation
 from manyheads.inference.classifier import TextClassifier, rows_at_once

@@ -11,9 +11,9 @@ from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import frequent_label
-from manyheads.evaluation.evaluate import EVALUATED, EvaluationData
 from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
 from manyheads.evaluation.intervals import plain
+from manyheads.evaluation.judged_rows import EVALUATED, EvaluationData
 from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor

@@ -25,7 +25,8 @@ from manyheads.config import (
 from manyheads.data.rows import Rows, parted
 from manyheads.data.sources import read_split
 from manyheads.data.texts import read_rows
-from manyheads.evaluation.evaluate import EvaluationData, evaluate
+from manyheads.evaluation.evaluate import evaluate
+from manyheads.evaluation.judged_rows import EvaluationData
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.plugins.judge.calibrate import calibrate

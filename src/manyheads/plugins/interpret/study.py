@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.evaluate import EvaluationData
+from manyheads.evaluation.judged_rows import EvaluationData
 from manyheads.evaluation.report import Page, Section, Table, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.plugins.interpret.maps import tokens_of

@@ -13,8 +13,8 @@ from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig
-from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.evaluation.held_out import require_new
+from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import CALIBRATION, CARD, MORE, OF_HUB, open_folder, read_thresholds, run_folder
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
 from manyheads.runs.folder import Results, put, refuse_kept, refuse_unwritable, replace_folder

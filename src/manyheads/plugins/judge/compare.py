@@ -22,8 +22,8 @@ from manyheads.config.required import bounds_of, check_reached
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
 from manyheads.data.table import Table, coded, require_whole, taken
-from manyheads.evaluation.evaluate import EvaluationData, find_data
 from manyheads.evaluation.held_out import learnt_texts
+from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
 from manyheads.plugins.judge.config import CHANGE, OF_ANSWERS, OF_SETS, CalibrationMethod, CompareConfig
 from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder
