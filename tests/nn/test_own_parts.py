@@ -39,7 +39,7 @@ OWN: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def shown() -> dict[str, Any]:
     """What the page's example defines."""
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     names: dict[str, Any] = {"__name__": "my_parts"}
     exec(compile(code, "my_parts", "exec"), names)
     return names

@@ -1,0 +1,126 @@
+"""docs/extending.md as a reader types it: own parts are trained, repeated, judged, asked, looked at and loaded."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import manyheads
+import manyheads.plugin as plugin
+from manyheads.cli.main import main
+from manyheads.config import plugins as in_plugins
+
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+TINY = [
+    *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.d_k=8", "model.d_v=8", "model.d_ff=16"),
+    *("trainer.max_steps=6", "hardware.accelerator=cpu", "hardware.precision=fp32", "checkpoint.every=2"),
+]
+MINE = ["plugins=[./my_parts.py]", "model.score=bilinear", "model.pooling=last", "model.pooling_options.skip=1"]
+
+
+def forget() -> None:
+    for name in plugin.given():
+        plugin.unregister(name)
+    in_plugins._sources.clear()
+    os.environ.pop(in_plugins.VARIABLE, None)
+    for name in ("my_parts", "more_parts"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    for name, code in zip(("my_parts", "more_parts"), BLOCKS, strict=False):
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    rows = "".join(f"{'good' if at % 2 else 'bad'} film {at},{'pos' if at % 2 else 'neg'}\n" for at in range(80))
+    (tmp_path / "rows.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    forget()
+    yield tmp_path
+    forget()
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def test_blocks_of_ones_own_from_training_to_answers(home, capsys, monkeypatch):
+    train = ["train", "data.path=rows.csv", *MINE, *TINY]
+    assert main([*train, "output=run"]) == 0
+    said = json.loads((home / "run" / "model" / "config.json").read_text())
+    assert (said["model"]["score"], said["model"]["pooling_options"]) == ("bilinear", {"skip": 1})
+    assert said["plugins"][0].startswith("my_parts 1 ")
+    monkeypatch.setenv("MANYHEADS_FAULT", "step:4:fail")
+    assert main([*train, "output=broken"]) == 1
+    monkeypatch.delenv("MANYHEADS_FAULT")
+    assert not (home / "broken" / "model").exists()
+    assert main([*train, "output=broken", "resume=auto"]) == 0
+    assert all(torch.equal(one, tensors(home / "broken")[name]) for name, one in tensors(home / "run").items())
+    forget()
+    for words in (["evaluate", "run=run"], ["predict", "run=run", "text=good"], ["train", "resume=run"]):
+        capsys.readouterr()
+        assert main(words) == 2
+        assert (
+            "was made with the plugin my_parts 1, which was not given: add plugins=[my_parts]"
+            in capsys.readouterr().err
+        )
+    with pytest.raises(ValueError, match="plugin my_parts 1, which was not given"):
+        manyheads.load("run")
+    model = manyheads.load("run", plugins=["./my_parts.py"])
+    assert model.labels == ["neg", "pos"]
+    assert main(["evaluate", "plugins=[./my_parts.py]", "run=run", "hardware.accelerator=cpu"]) == 0
+    assert main(["predict", "plugins=[./my_parts.py]", "run=run", "text=good", "hardware.accelerator=cpu"]) == 0
+    if "look" in plugin.verbs():
+        assert main(["look", "plugins=[./my_parts.py]", "run=run", "text=good film", "hardware.accelerator=cpu"]) == 0
+        assert (home / "run" / "look" / "1.html").is_file()
+
+
+def test_two_processes_have_the_parts_of_their_command(home):
+    words = ["train", "data.path=rows.csv", *MINE, *TINY, "hardware.devices=2", "output=two"]
+    assert main(words) == 0
+    assert (home / "two" / "summary.json").is_file()
+    assert (home / "two" / "ranks").is_dir()
+
+
+def test_a_part_registered_in_python_is_refused_for_several_processes(home):
+    from manyheads.cli.compose import compose
+
+    names: dict = {"__name__": "my_parts"}
+    exec(compile(BLOCKS[0], "my_parts", "exec"), names)
+    plugin.register(names["PLUGIN"])
+    run = compose("train", ["data.path=rows.csv", "model.score=bilinear", *TINY, "hardware.devices=2", "output=two"])
+    with pytest.raises(ValueError, match="the plugin my_parts was registered in Python"):
+        manyheads.train(run)
+    assert not (home / "two").exists()
+
+
+def test_figures_losses_rows_loggers_and_verbs_of_ones_own(home, capsys):
+    more = "plugins=[./more_parts.py]"
+    words = ["train", more, "data.source=days", "optim.objective=poly", "diary.keep=true", "output=days", *TINY]
+    assert main(words) == 0
+    assert next((home / "days" / "diary").rglob("metrics.csv")).stat().st_size > 0
+    capsys.readouterr()
+    assert main(["evaluate", more, "run=days", "require=[top_two.low>0.5]", "hardware.accelerator=cpu"]) == 0
+    figures = json.loads(next((home / "days" / "evaluate").rglob("metrics.json")).read_text())
+    assert figures["top_two"] == {"value": 1.0, "low": 1.0, "high": 1.0}, "of two classes one is right"
+    (home / "texts.txt").write_text("one\ntwo\n")
+    capsys.readouterr()
+    assert main(["count", more, "input=texts.txt"]) == 0
+    assert capsys.readouterr().out == "2 texts\n"
+    assert main(["count", more]) == 2
+    assert "input is empty: name it, for example input=texts.txt" in capsys.readouterr().err
+
+
+def test_the_notebook_runs(home):
+    names: dict = {}
+    exec(compile(BLOCKS[2], "notebook", "exec"), names)
+    assert names["module"].network(torch.tensor([[2, 5, 3]])).shape == (1, 2)
