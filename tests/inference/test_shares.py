@@ -41,7 +41,7 @@ def shared(program: Path, folder: Path, n_ranks: int, *runs: Path) -> Path:
     words = [*map(str, (folder, n_ranks, *runs))]
     environment = {name: word for name, word in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD"))}
     environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # of `tests`
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])  # of `tests`
     command = [sys.executable, "-W", "ignore", str(program), *words]
     run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
