@@ -66,11 +66,13 @@ MISTAKES = [
     ),
     (
         "train model._target_=os.getcwd",
-        "model._target_=os.getcwd names code to call, which a setting never may: remove it",
+        "model._target_=os.getcwd names code to call, which a setting never may: "
+        "remove it, and give parts of your own by plugins=",
     ),
     (
         "train +trainer={_target_:os.getcwd}",
-        "+trainer={_target_:os.getcwd} names code to call, which a setting never may: remove it",
+        "+trainer={_target_:os.getcwd} names code to call, which a setting never may: "
+        "remove it, and give parts of your own by plugins=",
     ),
     # values
     (

@@ -191,7 +191,8 @@ TYPED = [
     ),
     (
         "train -m hydra.launcher._target_=os.getcwd",
-        "hydra.launcher._target_=os.getcwd names code to call, which a setting never may: remove it",
+        "hydra.launcher._target_=os.getcwd names code to call, which a setting never may: "
+        "remove it, and give parts of your own by plugins=",
     ),
     (
         "train hydra/launcher=basic",

@@ -137,7 +137,9 @@ def _split(verb: str, word: str, words: Sequence[str]) -> tuple[str, str]:
     key = key.strip()
     as_typed = key in having(schema_of(verb), verbatim=True)
     if "_target_" in key or ("_target_" in value and not as_typed):
-        raise ValueError(f"{word} names code to call, which a setting never may: remove it")
+        raise ValueError(
+            f"{word} names code to call, which a setting never may: remove it, and give parts of your own by plugins="
+        )
     if bare != word:
         raise ValueError(f"{word}: settings are set, never added or deleted{_instead(verb, key, value)}")
     if not equals:

@@ -170,7 +170,10 @@ def unknown_sentence(name: str, value: Any, schema: type, where: str = "") -> st
 
 
 def _code_sentence(name: str, value: Any) -> str:
-    return f"{show(name)}={show(value)} names code to call, which a setting never may: remove it"
+    return (
+        f"{show(name)}={show(value)} names code to call, which a setting never may: "
+        "remove it, and give parts of your own by plugins="
+    )
 
 
 def interpolation_sentence(typed: str) -> str:
