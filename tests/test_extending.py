@@ -120,7 +120,25 @@ def test_figures_losses_rows_loggers_and_verbs_of_ones_own(home, capsys):
     assert "input is empty: name it, for example input=texts.txt" in capsys.readouterr().err
 
 
-def test_the_notebook_runs(home):
+def test_the_notebook_runs(home, capsys):
     names: dict = {}
     exec(compile(BLOCKS[2], "notebook", "exec"), names)
     assert names["module"].network(torch.tensor([[2, 5, 3]])).shape == (1, 2)
+    (folder,) = (home / "outputs").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["rows"] == {"train": 72, "validation": 9, "test": 9}
+    capsys.readouterr()
+    assert main(["evaluate", f"run={folder}"]) == 2
+    assert "data=memory are rows that were given in Python" in capsys.readouterr().err
+
+
+def test_a_run_on_rows_in_memory_is_that_on_a_file_of_them(home):
+    rows = [tuple(line.split(",")) for line in (home / "rows.csv").read_text().splitlines()[1:]]
+    words = [*TINY, "linear=false"]
+    by_file = manyheads.compose("train", [*words, "data.path=rows.csv", "output=file"])
+    in_memory = manyheads.compose("train", [*words, "output=memory"])
+    manyheads.train(by_file)
+    manyheads.train(in_memory, data=manyheads.TextData.from_rows(rows, run=in_memory))
+    assert all(torch.equal(one, tensors(home / "memory")[name]) for name, one in tensors(home / "file").items())
+    several = manyheads.compose("train", [*words, "hardware.devices=2", "output=several"])
+    with pytest.raises(ValueError, match=r"hardware.devices=2 reads rows from files"):
+        manyheads.train(several, data=manyheads.TextData.from_rows(rows, run=several))

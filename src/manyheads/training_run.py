@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from manyheads.config import Resume, RunConfig
+from manyheads.config import DataConfig, Resume, RunConfig
 from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
 from manyheads.config.plugins import refuse_unnamed
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
     from tokenizers import Tokenizer
 
+    from manyheads.data.datamodule import TextData
     from manyheads.data.tokens import Tokens
     from manyheads.inference.folder import AnyPredictor
     from manyheads.runs.summary import Summary
@@ -62,10 +63,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("manyheads")
 
 
-def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary | None":
+def train(run: RunConfig, *, data: "TextData | None" = None, callbacks: "Sequence[Callback]" = ()) -> "Summary | None":
     """Fit the model `run` describes, judge it and leave a run folder behind.
 
     Args:
+        data: rows that are held in memory, `TextData.from_rows(..., run=run)`, in the place of those `run` names.
         callbacks: of your own, which the Trainer calls after its others. What their `state_dict` holds is saved and put
             back with the run: numbers, texts and tensors.
 
@@ -87,6 +89,8 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     n_local = 0 if run.dry else n_to_start(run.hardware)
     if callbacks:
         check_callbacks(callbacks, run.hardware.devices, n_local)
+    if data is not None:
+        run = replace(run, data=data_in_memory(run, data, n_local))
     if run.data.folds and run.data.fold is None:
         return train_folds(run, callbacks)
     if n_local:
@@ -95,7 +99,7 @@ def train(run: RunConfig, *, callbacks: "Sequence[Callback]" = ()) -> "Summary |
     run = replace(run, hardware=settled_hardware(run.hardware))
     start = find_start(run)
     run = start.settled(run)
-    splits = read_checked(run)
+    splits = read_checked(run, data)
     if start.finished:
         limited = (run.optim.limited(run.trainer, few=few, n_classes=len(splits.labels)) for few in (False, True))
         changed_limits(start, *(replace(run, trainer=trainer) for trainer in limited))
@@ -185,9 +189,23 @@ def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int)
         )
 
 
-def read_checked(run: RunConfig) -> Splits:
-    """The rows of a run, which have what its settings ask for."""
-    splits = read_rows(run, with_test=run.test)
+def data_in_memory(run: RunConfig, data: "TextData", n_local: int) -> DataConfig:
+    """The settings `data` of a run on rows that are held in memory.
+
+    Raises:
+        ValueError: they have no rows, or other processes would need them.
+    """
+    if data.splits is None:
+        raise ValueError("this TextData holds no rows: make it by TextData.from_rows(..., run=run)")
+    if run.data.folds or n_local:
+        what = f"data.folds={run.data.folds}" if run.data.folds else f"hardware.devices={run.hardware.devices}"
+        raise ValueError(f"{what} reads rows from files, but rows in memory were given: write them to a file")
+    return replace(run.data, source="memory", path="", hub="")
+
+
+def read_checked(run: RunConfig, data: "TextData | None" = None) -> Splits:
+    """The rows of a run, which have what its settings ask for; those of `data` where they are held in memory."""
+    splits = read_rows(run, with_test=run.test) if data is None or data.splits is None else data.splits
     run.checkpoint.settled(run.task, multi=splits.multi)
     if run.task == "classify":
         bounds_of(run.require, SUMMARY_OF_LABELS if splits.multi else SUMMARY_OF_CLASSES)
