@@ -196,6 +196,13 @@ def test_a_process_that_is_started_has_what_its_parent_was_given(mine):
     assert json.loads(os.environ[in_plugins.VARIABLE]) == [str(mine)]
 
 
+def test_a_variable_that_was_there_before_imports_nothing(mine, monkeypatch, capsys):
+    monkeypatch.setenv(in_plugins.VARIABLE, json.dumps([str(mine)]))
+    assert main(["train", "model.n_heads=2,4", "-m", "dry=true", "model.n_layers=0"]) == 2
+    assert "mine_parts" not in sys.modules
+    assert in_plugins.VARIABLE not in os.environ
+
+
 def test_the_bootstrap_of_a_share_is_near_its_exact_interval():
     """Of 400 rows of which 300 are right, by the normal approximation .75 ± 1.96 √(.75 · .25 / 400)."""
     right = np.arange(400) % 4 != 0

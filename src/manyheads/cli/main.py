@@ -26,7 +26,7 @@ from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config import RunConfig
 from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, choices_of, from_plain, one_of, show, unwrap
-from manyheads.config.plugins import take_plugins, use_of_parent
+from manyheads.config.plugins import VARIABLE, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import leave_with
@@ -64,6 +64,7 @@ flags
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, `sys.argv` unless given, and return its exit code."""
     escape_unwritable()
+    os.environ.pop(VARIABLE, None)  # what is imported was typed in this command: no variable that was there says it
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         with ends_by_ctrl_c(call):
