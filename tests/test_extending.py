@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import manyheads
 import manyheads.plugin as plugin
@@ -142,3 +143,44 @@ def test_a_run_on_rows_in_memory_is_that_on_a_file_of_them(home):
     several = manyheads.compose("train", [*words, "hardware.devices=2", "output=several"])
     with pytest.raises(ValueError, match=r"hardware.devices=2 reads rows from files"):
         manyheads.train(several, data=manyheads.TextData.from_rows(rows, run=several))
+
+
+class Bag(nn.Module):
+    """The mean of a document's word vectors, to logits."""
+
+    def __init__(self, n_words: int = 2000, leak: bool = False) -> None:
+        super().__init__()
+        self.words, self.head, self.leak = nn.Embedding(n_words, 8), nn.Linear(8, 2), leak
+
+    def forward(self, ids, layout):
+        x_BLD = layout.grid(self.words(ids)) * layout.keep_BL[..., None]
+        x_BD = x_BLD.sum(1) / layout.lengths_B.clamp(min=1)[:, None]
+        return self.head(x_BD - x_BD.mean(0) if self.leak else x_BD)
+
+
+def test_a_network_of_ones_own_is_trained_judged_and_opened(home, capsys):
+    torch.manual_seed(0)
+    bag = Bag()
+    first = bag.words.weight.detach().clone()
+    words = ["data.path=rows.csv", "output=own", *TINY, "linear=false", "optim.lr=0.05", "trainer.max_steps=60"]
+    summary = manyheads.train(manyheads.compose("train", words), network=bag)
+    assert summary is not None
+    assert torch.equal(bag.words.weight, first), "the module that was given is copied"
+    assert summary.validation["accuracy"].value > 0.9
+    model = manyheads.load("own", network=Bag())
+    assert model.predict(["good film 3", "bad film 4"])[0].label == "pos"
+    assert not torch.equal(model.network.module.words.weight, first)
+    with pytest.raises(ValueError, match="holds the weights of Bag, a module of its maker's own"):
+        manyheads.load("own")
+    with pytest.raises(ValueError, match=r"tensor module.words.weight is F32 \[2000, 8\], not"):
+        manyheads.load("own", network=Bag(1000))
+    capsys.readouterr()
+    assert main(["predict", "run=own", "text=good"]) == 2
+    assert "open it in Python by manyheads.load(folder, network=...)" in capsys.readouterr().err
+    leaking = manyheads.compose("train", ["data.path=rows.csv", "output=leak", *TINY])
+    with pytest.raises(ValueError, match="network=Bag: the logits of a text alone differ by"):
+        manyheads.train(leaking, network=Bag(leak=True))
+    assert not (home / "leak").exists()
+    several = manyheads.compose("train", ["data.path=rows.csv", *TINY, "hardware.devices=2"])
+    with pytest.raises(ValueError, match=r"hardware.devices=2 does not go with network="):
+        manyheads.train(several, network=Bag())

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import Logger
     from tokenizers import Tokenizer
+    from torch import nn
 
     from manyheads.data.datamodule import TextData
     from manyheads.data.tokens import Tokens
@@ -63,10 +64,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("manyheads")
 
 
-def train(run: RunConfig, *, data: "TextData | None" = None, callbacks: "Sequence[Callback]" = ()) -> "Summary | None":
+def train(
+    run: RunConfig,
+    *,
+    data: "TextData | None" = None,
+    network: "nn.Module | None" = None,
+    callbacks: "Sequence[Callback]" = (),
+) -> "Summary | None":
     """Fit the model `run` describes, judge it and leave a run folder behind.
 
     Args:
+        network: a module of your own in the place of the one that `run.model` describes: `network(ids, layout)` gives
+            logits `(B, C)`. It is copied, begins with the weights it has, and reads ids below the size of the
+            vocabulary. `manyheads.load(folder, network=...)` opens what was trained.
         data: rows that are held in memory, `TextData.from_rows(..., run=run)`, in the place of those `run` names.
         callbacks: of your own, which the Trainer calls after its others. What their `state_dict` holds is saved and put
             back with the run: numbers, texts and tensors.
@@ -91,6 +101,8 @@ def train(run: RunConfig, *, data: "TextData | None" = None, callbacks: "Sequenc
         check_callbacks(callbacks, run.hardware.devices, n_local)
     if data is not None:
         run = replace(run, data=data_in_memory(run, data, n_local))
+    if network is not None:
+        refuse_own_network(run, n_local)
     if run.data.folds and run.data.fold is None:
         return train_folds(run, callbacks)
     if n_local:
@@ -107,7 +119,7 @@ def train(run: RunConfig, *, data: "TextData | None" = None, callbacks: "Sequenc
         print(f"{run.output} is finished: summary.json and report.html in it have its figures")
         return check_figures(run, named_folder(run.output))
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=splits.multi))
-    return train_here(run, splits, start, started - start.seconds, callbacks)  # torch takes seconds: only now
+    return train_here(run, splits, start, started - start.seconds, callbacks, network)  # torch takes seconds: only now
 
 
 def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
@@ -189,6 +201,20 @@ def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int)
         )
 
 
+def refuse_own_network(run: RunConfig, n_local: int) -> None:
+    """Refuse what cannot have a network of a user's own."""
+    refused = {
+        f"task={run.task}": run.task != "classify",
+        f"init_from={run.init_from}": bool(run.init_from),
+        f"data.folds={run.data.folds}": bool(run.data.folds),
+        f"hardware.devices={run.hardware.devices}": bool(n_local),
+        f"optim.few={run.optim.few}": bool(run.optim.few),
+    }
+    for word, holds in refused.items():
+        if holds:
+            raise ValueError(f"{word} does not go with network=, a module of your own: remove one of them")
+
+
 def data_in_memory(run: RunConfig, data: "TextData", n_local: int) -> DataConfig:
     """The settings `data` of a run on rows that are held in memory.
 
@@ -215,7 +241,12 @@ def read_checked(run: RunConfig, data: "TextData | None" = None) -> Splits:
 
 
 def train_here(
-    run: RunConfig, splits: Splits, start: Start, began: float, callbacks: "Sequence[Callback]"
+    run: RunConfig,
+    splits: Splits,
+    start: Start,
+    began: float,
+    callbacks: "Sequence[Callback]",
+    own: "nn.Module | None" = None,
 ) -> "Summary | None":
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.config.data import data_name
@@ -229,7 +260,7 @@ def train_here(
 
     check_trainer(run)
     tokenizer, tokens = prepare_tokens(splits, run)
-    network = assemble_network(run, splits, tokenizer)
+    network = assemble_network(run, splits, tokenizer, own)
     check_part(run, network)
     asked, run = run, settle_batch(run, network, tokens, splits.labels)
     run = run if start.end else settle_budget(run, network, tokens, splits.labels)
@@ -240,7 +271,9 @@ def train_here(
     check_tokens(start, tokens)
     notes, files = [*splits.notes, *start.notes, *changed, *settled_notes(asked, run)], file_digests(run)
     with run_folder(run, notes) as folder, loggers_of(run, folder) as loggers:
-        network, training = fit_on(run, network, splits, tokenizer, tokens, folder, start, began, callbacks, loggers)
+        network, training = fit_on(
+            run, network, splits, tokenizer, tokens, folder, start, began, callbacks, loggers, own
+        )
         if training is None:
             return None
         deliverable = ship(run, splits, tokenizer, tokens, network, training, folder / "model")
@@ -269,6 +302,7 @@ def fit_on(
     started: float,
     callbacks: "Sequence[Callback]",
     loggers: "Sequence[Logger]",
+    own: "nn.Module | None" = None,
 ) -> "tuple[Network, dict[str, Any] | None]":
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
     import torch
@@ -293,7 +327,7 @@ def fit_on(
         start = find_start(replace(run, output=str(folder), resume=Resume.auto))
         for note in start.notes:
             log.info("%s", note)
-        network = assemble_network(run, splits, tokenizer)
+        network = assemble_network(run, splits, tokenizer, own)
 
 
 def train_together(run: RunConfig, n_local: int) -> "Summary | None":
@@ -396,6 +430,7 @@ def ship(
     from manyheads.linear.blend import Tuned, tune
     from manyheads.linear.fit import fit_linear, too_many
     from manyheads.linear.model import write_baseline
+    from manyheads.nn.classifier import OwnNetwork
     from manyheads.training.objectives import class_weights
 
     labels, tuned = splits.labels, Tuned()
@@ -426,4 +461,4 @@ def ship(
     )
     if tuned.baseline and not tuned.blend:
         write_baseline(folder.parent, tuned.baseline)
-    return load(folder)
+    return load(folder, network=network.module) if isinstance(network, OwnNetwork) else load(folder)

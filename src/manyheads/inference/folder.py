@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast, overload
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
+from torch import nn
 
 import manyheads.plugin as plugin
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, Precision
@@ -38,6 +39,7 @@ from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import tensors_in, write_linear
 from manyheads.nn import Classifier
 from manyheads.nn.assemble import count_parameters
+from manyheads.nn.classifier import OwnNetwork
 from manyheads.runs.folder import replace_folder
 from manyheads.runs.summary import Interval, moved_by, words_of
 
@@ -82,6 +84,7 @@ def save(
         linear=tuned.share,
         terms=blend.linear.terms if blend else None,
         temperature=blend.temperature if blend else 1.0,
+        network=type(network.module).__qualname__ if isinstance(network, OwnNetwork) else "",
     )
     known: dict[str, Any] = {"labels": labels, "thresholds": tuned.thresholds, "figures": figures}
     card = write_card(settings, n_parameters=count_parameters(network), tokenizer=tokenizer, **known)
@@ -218,30 +221,42 @@ def _plain(text: str) -> str:
 
 
 @overload
-def load(folder: str | Path | ModelFolder) -> AnyPredictor: ...
+def load(folder: str | Path | ModelFolder, *, network: nn.Module | None = ...) -> AnyPredictor: ...
 @overload
 def load(folder: str | Path | ModelFolder, kind: type[Kind]) -> Kind: ...
-def load(folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = None) -> AnyPredictor:
+def load(
+    folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = None, *, network: nn.Module | None = None
+) -> AnyPredictor:
     """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32: to be judged. A
     ValueError where it is no run, holds a model of another `kind` than is needed, or a file in it is missing, broken or
-    does not fit."""
+    does not fit. `network` is the module that it was trained with, where it is one of a user's own."""
     opened = folder
     if not isinstance(opened, ModelFolder):
         opened = open_folder(opened, kind.task if kind else None, graph=kind is None)
     path, settings = opened
     with readable(path):
         tokenizer = read_tokenizer(path / "tokenizer.json", settings)
-        network = read_network(path / WEIGHTS, settings) if (path / WEIGHTS).is_file() else read_graph(path, settings)
-        return plugin.resolve(plugin.task(settings.task).predictor).opened(opened, network, tokenizer)
+        if (path / WEIGHTS).is_file():
+            read = read_network(path / WEIGHTS, settings, network)
+        else:
+            read = read_graph(path, settings)
+        return plugin.resolve(plugin.task(settings.task).predictor).opened(opened, read, tokenizer)
 
 
-def load_to_answer(folder: str | Path, precision: str = "auto", *, plugins: Sequence[str] = ()) -> AnyPredictor:
+def load_to_answer(
+    folder: str | Path,
+    precision: str = "auto",
+    *,
+    plugins: Sequence[str] = (),
+    network: nn.Module | None = None,
+) -> AnyPredictor:
     """`manyheads.load`: open a run folder or its model/ folder, wherever it was moved, on the CPU, ready to answer.
 
     Args:
         folder: or the name of a model of the Hugging Face hub, `name/model` or `name/model@revision`.
         precision: fp32, bf16, or auto: bf16 for a classifier where the processor multiplies in it, else fp32.
         plugins: those that the model was made with: installed modules, or files such as `./my_parts.py`.
+        network: the module that it was trained with by `train(run, network=...)`, whose weights are put into it.
 
     Raises:
         ValueError: as of `load`, or `precision` is none of these.
@@ -250,7 +265,7 @@ def load_to_answer(folder: str | Path, precision: str = "auto", *, plugins: Sequ
     if precision not in names:
         raise ValueError(f"precision={precision} is not a choice: choose {one_of(names)}")
     use(plugins)
-    predictor, cpu = load(folder), torch.device("cpu")
+    predictor, cpu = load(folder, network=network), torch.device("cpu")
     return predictor.on(cpu, _type(predictor, Precision[precision], cpu))
 
 
@@ -270,7 +285,8 @@ def _type(
         _refuse_graph(predictor, f"hardware.precision={precision.name}")
     if isinstance(predictor.network, GraphNetwork):
         return None
-    if not fast or not isinstance(predictor, TextClassifier):  # one other token changes all after it
+    is_own = isinstance(predictor.network, OwnNetwork)
+    if not fast or is_own or not isinstance(predictor, TextClassifier):  # one other token changes all after it
         return TYPES[Precision.fp32 if precision is Precision.auto else precision]
     return quick(precision, predictor.model, device)
 
@@ -310,15 +326,27 @@ def read_graph(folder: Path, settings: Settings) -> Classifier:
     return cast(Classifier, GraphNetwork(folder / GRAPH, settings.n_classes, pairs=settings.pairs, both=both))
 
 
-def read_network(path: Path, settings: Settings) -> Any:
-    """The network of `settings` with the tensors of `path`, in eval mode; torch's generator is left as it was. A
-    ValueError where these are missing, too many, of another shape or type, or not finite."""
+def read_network(path: Path, settings: Settings, own: nn.Module | None = None) -> Any:
+    """The network of `settings`, or a user's `own`, with the tensors of `path`, in eval mode; torch's generator is left
+    as it was. A ValueError where these are missing, too many, of another shape or type, or not finite; or the module
+    that the model was trained with is not given."""
     held = tensors_in(path)
-    check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
+    if settings.network and own is None:
+        raise ValueError(
+            f"{path} holds the weights of {settings.network}, a module of its maker's own: open it in Python by "
+            "manyheads.load(folder, network=...)"
+        )
+    if own is not None and not settings.network:
+        raise ValueError(f"network= does nothing for {path}, whose network config.json describes: remove it")
+    if own is None:
+        check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
     sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length, "n_classes": settings.n_classes}
     with torch.random.fork_rng(devices=[]):
         assembled = plugin.resolve(plugin.task(settings.task).assemble)
-        network = assembled(settings.model, **sizes, n_segments=2 if settings.pairs else 0)
+        if own is not None:
+            network = OwnNetwork(own, settings.vocab_size)
+        else:
+            network = assembled(settings.model, **sizes, n_segments=2 if settings.pairs else 0)
     beside = f"{path} does not fit config.json beside it"
     wanted = {name: ("F32", list(value.shape)) for name, value in network.state_dict().items()}
     for name in sorted(wanted.keys() ^ held.keys()):

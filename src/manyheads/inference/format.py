@@ -59,7 +59,19 @@ TYPED = {  # what the cards of a model say, by whether its tokenizer takes marks
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
 log = logging.getLogger("manyheads")
-LATER = {"task", "long", "stride", "windows", "multi", "linear", "terms", "temperature", "reads_marks", "plugins"}
+LATER = {
+    "task",
+    "long",
+    "stride",
+    "windows",
+    "multi",
+    "linear",
+    "terms",
+    "temperature",
+    "reads_marks",
+    "network",
+    "plugins",
+}
 """Keys older folders have not."""
 
 
@@ -100,6 +112,7 @@ class Settings:
     terms: Terms | None = setting(None, "what the linear model counts in a text; null: there is no such model")
     temperature: float = setting(1.0, "what the network's logits are divided by beside it", ge=0.01, le=100.0)
     reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
+    network: str = setting("", "class of a module of its maker's own, which answers; empty: what model says")
     plugins: list[str] = setting(list, "plugins it was made with: name, version and digest of each")
     columns: Columns = setting(Columns, "the columns it was trained on")
     model: ModelConfig = setting(ModelConfig, "the architecture")
@@ -147,8 +160,9 @@ class Settings:
 def write_settings(settings: Settings) -> str:
     """The text of config.json: every setting by name, enums by member name."""
     plain = to_plain(settings)
-    if not settings.plugins:
-        del plain["plugins"]
+    for name in ("network", "plugins"):
+        if not plain[name]:
+            del plain[name]
     return json.dumps(plain, indent=2) + "\n"
 
 

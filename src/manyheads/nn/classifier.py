@@ -7,6 +7,7 @@ P tokens of the single texts of all pairs
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,24 @@ from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings, in_second, occurs_in_other
 from manyheads.nn.parts import make_block
 from manyheads.nn.transformer import Residual
+
+
+class OwnNetwork(nn.Module):
+    """A module of a user's own in the place of a `Classifier`: `module(ids, layout)` gives logits `(B, C)`.
+
+    Args:
+        n_words: ids are below it.
+    """
+
+    def __init__(self, module: nn.Module, n_words: int) -> None:
+        super().__init__()
+        self.module = module
+        self.words = SimpleNamespace(num_embeddings=n_words)
+
+    def forward(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Tensor:
+        """Logits `(B, C)`; of a text that is read as several documents their mean. Segments are not read."""
+        layout = as_layout(ids, layout, n_axes=2)
+        return layout.pooled(self.module(ids, layout))
 
 
 class Classifier(nn.Module):

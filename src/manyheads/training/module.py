@@ -4,6 +4,7 @@ network with its first weights and the objective.
 B documents . n rows . D width of what the head sees . C classes
 """
 
+import copy
 import logging
 import math
 from typing import Any, Self
@@ -11,7 +12,7 @@ from typing import Any, Self
 import lightning.pytorch as pl
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 import manyheads.plugin as plugin
@@ -28,6 +29,7 @@ from manyheads.inference.precision import autocast_type, uses_gpu
 from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier
+from manyheads.nn.classifier import OwnNetwork
 from manyheads.training.objectives import Mean
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 from manyheads.training.weights import begin_with
@@ -169,16 +171,19 @@ def steps_of(trainer: pl.Trainer) -> int:
     return int(trainer.estimated_stepping_batches)
 
 
-def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer) -> Network:
+def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer, own: nn.Module | None = None) -> Network:
     """The model of the task before training: what `run.model` describes, in the sizes that the data asks for, with the
     weights of `run.init_from`, which must fit.
 
-    Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out.
+    Its embedding has a row for every id, also where a tokenizer that was not trained here leaves ids out. A user's
+    `own` module is a copy of itself.
     """
     origin, pairs = find_origin(run.init_from) if run.init_from else None, splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
     n_ids = reach(tokenizer, pairs=pairs).ids
     sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
+    if own is not None:
+        return OwnNetwork(copy.deepcopy(own), n_ids)
     sizes |= {"n_classes": len(splits.labels), "n_segments": 2 if pairs else 0}
     network = plugin.resolve(plugin.task(run.task).assemble)(run.model, **sizes)
     begin_with(network, origin)

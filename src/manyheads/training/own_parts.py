@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import manyheads.plugin as plugin
 from manyheads.config import RunConfig
 from manyheads.layout import Packed, Padded
-from manyheads.nn.classifier import Classifier
+from manyheads.nn.classifier import Classifier, OwnNetwork
 
 LENGTHS = (3, 1, 7, 2)  # tokens of the texts that are tried
 TOLERANCE = 1e-4  # of logits of about 1, in single precision
@@ -29,21 +29,31 @@ def check_part(run: RunConfig, network: nn.Module) -> None:
     chosen = run.model.chosen_parts()
     own = [(plugin.owner(kind, name).name, kind, name) for kind, name in chosen]
     own = [one for one in own if one[0] in plugin.given()]
+    if isinstance(network, OwnNetwork):
+        name = type(network.module).__qualname__
+        if problem := _tried(network):
+            raise ValueError(f"network={name}: {problem}; docs/extending.md says what it must keep")
+        return
     if not own or not isinstance(network, Classifier):
         return
     named = ", ".join(f"{kind} {name} of plugin {owner}" for owner, kind, name in own)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        problem = _problem(deepcopy(network).eval().float())
-    if problem:
+    if problem := _tried(network):
         raise ValueError(f"{named}: {problem}; docs/extending.md says what a block must keep")
 
 
-def _problem(network: Classifier) -> str:
-    """What is wrong, or ""."""
-    n_words = network.embeddings.words.num_embeddings
+def _tried(network: Classifier | OwnNetwork) -> str:
+    """What is wrong with a copy of the network, or ""."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return _problem(deepcopy(network).eval().float())
+
+
+def _problem(network: Classifier | OwnNetwork) -> str:
+    n_words = network.words.num_embeddings
     texts = [torch.randint(n_words, (length,)) for length in LENGTHS]
-    if network.cross is not None:  # which reads pairs: half of each text is its second
+    if (
+        isinstance(network, Classifier) and network.cross is not None
+    ):  # which reads pairs: half of each text is its second
         segments = [(torch.arange(length) >= (length + 1) // 2).long() for length in LENGTHS]
     else:
         segments = [torch.zeros(length, dtype=torch.int64) for length in LENGTHS]
@@ -74,12 +84,12 @@ def _problem(network: Classifier) -> str:
             return f"its weight {name} has no gradient"
         if one.grad is not None and not one.grad.isfinite().all():
             return f"the gradient of {name} is not finite"
-    if network.embeddings.words.weight.grad is None:
+    if isinstance(network, Classifier) and network.words.weight.grad is None:
         return "no gradient comes through it to the words"
     return _problem_of_saving(network, lambda: packed(every))
 
 
-def _problem_of_saving(network: Classifier, logits: Callable[[], Tensor]) -> str:
+def _problem_of_saving(network: nn.Module, logits: Callable[[], Tensor]) -> str:
     try:
         saved = save({name: one.contiguous() for name, one in network.state_dict().items()})
     except (RuntimeError, TypeError) as error:
