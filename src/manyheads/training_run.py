@@ -430,7 +430,6 @@ def ship(
     from manyheads.linear.blend import Tuned, tune
     from manyheads.linear.fit import fit_linear, too_many
     from manyheads.linear.model import write_baseline
-    from manyheads.nn.classifier import OwnNetwork
     from manyheads.training.objectives import class_weights
 
     labels, tuned = splits.labels, Tuned()
@@ -461,4 +460,4 @@ def ship(
     )
     if tuned.baseline and not tuned.blend:
         write_baseline(folder.parent, tuned.baseline)
-    return load(folder, network=network.module) if isinstance(network, OwnNetwork) else load(folder)
+    return load(folder, network=getattr(network, "module", None))  # that of an `OwnNetwork`
