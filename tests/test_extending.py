@@ -121,6 +121,53 @@ def test_figures_losses_rows_loggers_and_verbs_of_ones_own(home, capsys):
     assert "input is empty: name it, for example input=texts.txt" in capsys.readouterr().err
 
 
+def test_a_search_and_a_job_script_keep_the_plugins_of_their_command(home, capsys):
+    given = f"plugins=[{home}/my_parts.py]"
+    if "tune" in plugin.verbs():
+        words = ["tune", "data.path=rows.csv", MINE[0], "model.score=bilinear,scaled_dot", *TINY, "output=search"]
+        assert main(words) == 0
+        assert f"manyheads train '{given}' " in capsys.readouterr().out
+        assert "\nplugins:\n- my_parts 1 " in (home / "search" / "trials" / "001-seed-0" / "config.yaml").read_text()
+        (home / "my_parts.py").write_text(BLOCKS[0] + "# changed\n", encoding="utf-8")
+        forget()
+        assert main(words) == 2
+        assert "holds a search with plugins=['my_parts 1 " in " ".join(capsys.readouterr().err.split())
+    if any(one.config.endswith("SlurmConfig") for one in plugin.sections("run") if isinstance(one.config, str)):
+        assert main(["train", "data.path=rows.csv", *MINE, "hardware=slurm", "output=job"]) == 0
+        assert given in (home / "job" / "job.sbatch").read_text()
+
+
+@pytest.mark.parametrize("kind", ["onnx", "torch"])
+def test_blocks_that_can_be_traced_are_exported(home, capsys, kind):
+    if "export" not in plugin.verbs():
+        pytest.skip("no export")
+    assert main(["train", "data.path=rows.csv", *MINE, *TINY, "output=run"]) == 0
+    assert main(["export", MINE[0], "run=run", f"format={kind}", "output=out"]) == 0
+    code = BLOCKS[0].replace("at_B.size(0)", "len(at_B)")
+    assert code != BLOCKS[0]
+    (home / "my_parts.py").write_text(code, encoding="utf-8")
+    forget()
+    capsys.readouterr()
+    assert main(["export", MINE[0], "run=run", f"format={kind}", "output=other"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"format={kind} cannot trace a model with score bilinear of plugin my_parts, pooling last of" in said
+    assert not (home / "other").exists()
+
+
+@pytest.mark.parametrize(("reduced", "shape"), [(".mean()", "()"), ("[:, None]", "(64, 1)")])
+def test_losses_of_another_shape_are_refused(home, capsys, reduced, shape):
+    code = BLOCKS[1].replace("return losses_B + 1 - (-losses_B).exp()", f"return losses_B{reduced}")
+    (home / "more_parts.py").write_text(code, encoding="utf-8")
+    assert main(["train", "plugins=[./more_parts.py]", "data.path=rows.csv", "optim.objective=poly", *TINY]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"optim.objective gives losses of shape {shape} for labels of shape (" in said
+
+
+def test_a_word_plugins_is_that_of_a_flag(home, capsys):
+    assert main(["train", "--cfg", "job", "--package", "plugins", MINE[0]]) == 0
+    assert "my_parts 1 " in capsys.readouterr().out
+
+
 def test_the_notebook_runs(home, capsys):
     names: dict = {}
     exec(compile(BLOCKS[2], "notebook", "exec"), names)

@@ -26,7 +26,7 @@ from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config import RunConfig
 from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
 from manyheads.config.fields import KIND_WORDS, choices_of, from_plain, one_of, show, unwrap
-from manyheads.config.plugins import VARIABLE, take_plugins, use_of_parent
+from manyheads.config.plugins import VARIABLE, as_words, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import leave_with
@@ -156,7 +156,8 @@ def _run(words: list[str]) -> int:
         missed = [score.missed for score in scores if score is not None and score.missed]
         return max((_say(one, RequirementError.exit_code) for one in missed), default=0)
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
-    launched = (launch(verb, config, asked.overrides, asked.config_dir) for launch in hooks(config, "launch"))
+    words = [*as_words(), *asked.overrides]
+    launched = (launch(verb, config, words, asked.config_dir) for launch in hooks(config, "launch"))
     if line := next(filter(None, launched), ""):
         print(line)
     else:

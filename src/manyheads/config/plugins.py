@@ -62,14 +62,20 @@ def take_plugins(words: Iterable[str]) -> list[str]:
     rest = []
     for word in words:
         key, equals, value = word.partition("=")
-        if key != "plugins":
+        if key != "plugins" or not equals:  # such as that of `--info plugins`
             rest.append(word)
             continue
         names = [one.strip().strip("'\"") for one in value.strip().removeprefix("[").removesuffix("]").split(",")]
-        if not equals or not all(names):
+        if not all(names):
             raise ValueError(f"{word} names no plugin: write plugins=[NAME] or plugins=[./FILE.py], without spaces")
         use(names)
     return rest
+
+
+def as_words() -> list[str]:
+    """What gives the plugins of this process to another command, where a person types it."""
+    typed = [one.typed for one in _sources.values() if one.typed]
+    return [f"plugins=[{','.join(typed)}]"] * bool(typed)
 
 
 def recorded() -> list[str]:

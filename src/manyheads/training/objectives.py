@@ -148,6 +148,11 @@ class Classify(nn.Module):
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), labels)
         losses = self.loss(logits_BC, labels)
+        if losses.shape != labels.shape:  # it would be broadcast to wrong ones
+            raise ValueError(
+                f"optim.objective gives losses of shape {tuple(losses.shape)} for labels of shape "
+                f"{tuple(labels.shape)}: it must give one for each, without a sum or mean of them"
+            )
         if self.focal_gamma:
             losses = losses * (self.focal_gamma * log_missed(logits_BC, labels)).exp()
         losses = losses * row_weights(labels, self.class_weights_C)

@@ -8,12 +8,18 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 import manyheads.plugin as plugin
-from manyheads.config import RunConfig
+from manyheads.config import ModelConfig, RunConfig
 from manyheads.layout import Packed, Padded
 from manyheads.nn.classifier import Classifier, OwnNetwork
 
 LENGTHS = (3, 1, 7, 2)  # tokens of the texts that are tried
 TOLERANCE = 1e-4  # of logits of about 1, in single precision
+
+
+def own_blocks(model: ModelConfig) -> str:
+    """The blocks of a model that are of users' plugins, by name; empty: none is."""
+    chosen = [(plugin.owner(kind, name).name, kind, name) for kind, name in model.chosen_parts()]
+    return ", ".join(f"{kind} {name} of plugin {owner}" for owner, kind, name in chosen if owner in plugin.given())
 
 
 def check_part(run: RunConfig, network: nn.Module) -> None:
@@ -26,17 +32,14 @@ def check_part(run: RunConfig, network: nn.Module) -> None:
     Raises:
         ValueError: names the plugins, kinds and names of the blocks that are not of the package.
     """
-    chosen = run.model.chosen_parts()
-    own = [(plugin.owner(kind, name).name, kind, name) for kind, name in chosen]
-    own = [one for one in own if one[0] in plugin.given()]
     if isinstance(network, OwnNetwork):
         name = type(network.module).__qualname__
         if problem := _tried(network):
             raise ValueError(f"network={name}: {problem}; docs/extending.md says what it must keep")
         return
-    if not own or not isinstance(network, Classifier):
+    named = own_blocks(run.model)
+    if not named or not isinstance(network, Classifier):
         return
-    named = ", ".join(f"{kind} {name} of plugin {owner}" for owner, kind, name in own)
     if problem := _tried(network):
         raise ValueError(f"{named}: {problem}; docs/extending.md says what a block must keep")
 

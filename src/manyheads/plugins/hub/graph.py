@@ -32,6 +32,7 @@ from manyheads.linear.blend import blended
 from manyheads.linear.model import LinearModel
 from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
 from manyheads.plugins.hub.parity import Answer, apart, changed_by_rounding, hold_to_run, rows_to_compare
+from manyheads.training.own_parts import own_blocks
 
 SCRIPT = Path(__file__).with_name("predict_script.py")
 ASK = """import json, sys
@@ -265,7 +266,7 @@ def write_graph(file: Path, predictor: TextClassifier, kind: Format, *, both: bo
         name: {0: torch.export.Dim.DYNAMIC} | ({} if name == "terms" else {1: torch.export.Dim.DYNAMIC})
         for name in inputs
     }
-    with torch.no_grad(), quietly():
+    with torch.no_grad(), quietly(), sentence_of_own_blocks(predictor, kind):
         program = torch.export.export(Graph(predictor, both=both), (), inputs, dynamic_shapes=free)
         if kind is Format.torch:
             for module in program.graph_module.modules():
@@ -282,6 +283,22 @@ def write_graph(file: Path, predictor: TextClassifier, kind: Format, *, both: bo
             node.metadata_props.clear()
         written.save(file)
     return [*inputs]
+
+
+@contextmanager
+def sentence_of_own_blocks(predictor: TextClassifier, kind: Format) -> Iterator[None]:
+    """Exporters raise errors of many classes where a block of a user's cannot be traced."""
+    try:
+        yield
+    except Exception as error:
+        own = own_blocks(predictor.model)
+        if not own:
+            raise
+        what = str(error).strip().partition("\n")[0][:120]
+        raise ValueError(
+            f"format={kind.name} cannot trace a model with {own}: export it as format=transformers, or change the "
+            f"block, such as x.size(0) in place of len(x) ({type(error).__name__}: {what})"
+        ) from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import field_of, nearest_setting, require, section, setting, settings
 from manyheads.config.fields import default_trainer, from_plain, held, mapping_of, show, show_list, to_plain
 from manyheads.config.model import ModelConfig
+from manyheads.config.plugins import recorded
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.training import (
     CheckpointConfig,
@@ -356,7 +357,7 @@ def _run(
     names. It reads no test split unless `own` says so."""
     kinds, of_run = get_type_hints(type(config)), get_type_hints(RunConfig)  # a section of another kind is the search's
     plain = {name: value for name, value in to_plain(config).items() if kinds[name] == of_run.get(name)}
-    plain |= {"seed": config.seed if seed is None else seed, "test": False} | own
+    plain |= {"seed": config.seed if seed is None else seed, "test": False, "plugins": recorded()} | own
     for name, value in changes.items():
         section, key = held(plain, name)
         section[key] = value

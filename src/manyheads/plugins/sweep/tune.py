@@ -25,6 +25,7 @@ from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import RunConfig
 from manyheads.config.facts import having, hooks, settings
 from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
+from manyheads.config.plugins import as_words as plugin_words
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.data.texts import check_rows
@@ -233,9 +234,9 @@ def as_words(run: RunConfig) -> list[str]:
     as_typed = having(RunConfig, verbatim=True)
     if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
         usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
-    words = []
+    words = plugin_words()
     for name, value in plain.items():
-        if value == usual.get(name, ...) or not _is_read(run, name, value):
+        if name == "plugins" or value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
         is_plain = name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value))
         words.append(f"{name}={value if is_plain else write(value)}")
