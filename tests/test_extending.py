@@ -163,6 +163,17 @@ def test_losses_of_another_shape_are_refused(home, capsys, reduced, shape):
     assert f"optim.objective gives losses of shape {shape} for labels of shape (" in said
 
 
+def test_a_preset_chooses_blocks_of_the_plugins_it_names(home, capsys):
+    preset = home / "conf" / "experiment" / "mine.yaml"
+    preset.parent.mkdir(parents=True)
+    preset.write_text("# @package _global_\nplugins: [./my_parts.py]\nmodel:\n  score: bilinear\n")
+    words = ["train", "--config-dir", "conf", "experiment=mine", "--cfg", "job"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "score: bilinear" in said
+    assert "my_parts 1 " in said
+
+
 def test_a_word_plugins_is_that_of_a_flag(home, capsys):
     assert main(["train", "--cfg", "job", "--package", "plugins", MINE[0]]) == 0
     assert "my_parts 1 " in capsys.readouterr().out

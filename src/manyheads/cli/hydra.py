@@ -33,6 +33,7 @@ from manyheads.cli.sweeps import every_choice, first_difference
 from manyheads.cli.verbs import VERBS, conf_folder, preset_file, preset_folders, presets_folder, schema_of
 from manyheads.config.facts import settings
 from manyheads.config.fields import choices_of, leaves, one_of, show
+from manyheads.config.plugins import use
 from manyheads.runs.config_file import preset_yaml
 
 SCHEME = "presets"  # of the address of a person's own folder of presets
@@ -55,6 +56,8 @@ class OwnPresets(FileConfigSource):
         package = (header.get("package") or "_group_").replace("_group_", group.replace("/", "."))
         where, known = "" if package == "_global_" else f"{package}.", settings(schema_of(self.verb))
         content = preset_yaml(file, schema_of(self.verb), where)
+        if not where and isinstance(named := content.get("plugins"), list):
+            use(named)  # whose blocks it may choose
         for name, value in leaves(content):  # which OmegaConf takes for any text
             one = known.get(f"{where}{name}")
             if one is not None and one.facts.part and isinstance(value, str) and value not in choices_of(one):
