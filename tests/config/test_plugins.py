@@ -146,7 +146,7 @@ def test_data_imports_nothing(mine, tmp_path):
         require_given(["../../etc; rm"], "it")
 
 
-@pytest.mark.parametrize("word", ["plugins=", "plugins", "plugins=[]", "plugins=[a,,b]"])
+@pytest.mark.parametrize("word", ["plugins=", "plugins=[]", "plugins=[a,,b]"])
 def test_words_that_name_nothing(word):
     with pytest.raises(ValueError, match="names no plugin"):
         take_plugins([word])
@@ -194,6 +194,12 @@ def test_a_process_that_is_started_has_what_its_parent_was_given(mine):
     )
     assert said.stdout.strip() == str(recorded())
     assert json.loads(os.environ[in_plugins.VARIABLE]) == [str(mine)]
+
+
+def test_a_word_without_a_value_is_left_to_the_verb(capsys):
+    assert take_plugins(["plugins"]) == ["plugins"]
+    assert main(["train", "plugins"]) == 2
+    assert "plugins has no value: write plugins=VALUE" in capsys.readouterr().err
 
 
 def test_a_variable_that_was_there_before_imports_nothing(mine, monkeypatch, capsys):

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "extending.md"
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     names: dict[str, Any] = {"__name__": "my_parts"}
     exec(compile(code, "my_parts", "exec"), names)
     plugin.register(names["PLUGIN"])
