@@ -86,7 +86,7 @@ VERBS = (
         "report",
         "manyheads.config.inference:ReportConfig",
         "manyheads.runs.report:report",
-        "what a finished run is worth, as Markdown, JSON or the page",
+        "the figures of a finished run, as Markdown, JSON or the page",
         {},
         (
             "manyheads report run=outputs/reviews",

@@ -1,4 +1,4 @@
-"""What a plugin may add: verbs, sections of settings, tasks, and parts by kind and name.
+"""The hooks: what a plugin may add. Verbs, sections of settings, tasks, and parts by kind and name.
 
 Plugins import these from `manyheads.plugin`. Standard library only.
 """
@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 
 Code = str | Callable[..., Any]  # "module:name", or the object itself
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+KINDS = (  # of parts that core, or a plugin of the package, asks for
+    *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
+    *("task", "objective", "source", "weights", "figure", "analysis", "answer_rule", "view", "module"),
+)
 
 
 class Verb(NamedTuple):
@@ -56,8 +60,8 @@ class Shared(NamedTuple):
     Attributes:
         target: what they find each other by: the folder or the file at `output`; None where that is not typed.
         remedy: what to type then, such as "folder: add output=FOLDER".
-        is_folder: `target` is a folder; else the file beside which those of the jobs lie.
-        words: what each is given further.
+        is_folder: `target` is a folder; else a file, next to which the files of the jobs are.
+        words: further words of each job.
         processes: how many processes each job starts at once.
     """
 
@@ -79,7 +83,7 @@ class Section(NamedTuple):
         into: what it widens: `run` a training, `search`, `table` and `curve` verbs that do several, `judge` and
             `answer` those that judge rows or answer texts, `logger` the section of that name; see
             `section(opening=...)`. The hooks below get all settings of the verb, whatever is widened.
-        facts: as of `setting`, such as `resume="free"` or `tasks=("pretrain",)`.
+        facts: see `setting`, for instance `resume="free"` or `tasks=("pretrain",)`.
         check: `check(config)`, once all settings of a verb are made; raises ValueError for what does not go together.
         unread: `unread(config, name)`: why nothing would read a setting that was typed, and what to do; or "".
         launch: `launch(verb, config, words, config_dir)` before a verb runs; where it returns a text, such as the
@@ -143,7 +147,7 @@ class Task(NamedTuple):
         predictor: a class below `inference.predictor.Predictor`, which opens a model and answers by it.
         evaluate: `evaluate(predictor, rows, setup)`: an `Evaluation`.
         read: `read(run, with_test=)`: the splits; None: the rows with what is in `column`.
-        read_split: `read_split(data, split)`: the rows to judge a model on; None: as of `read`.
+        read_split: `read_split(data, split)`: the rows to judge a model on; None: those of `read`.
         tokens: `tokens(splits, tokenizer, max_length, encoded)`: those of each split, by name, where `encoded(rows, n)`
             are those of some rows, cut to n; None: all rows are cut to `max_length`.
         check: `check(run)`: raises ValueError where settings do not go together; None: they all do.

@@ -11,6 +11,7 @@ from typing import Any
 
 from manyheads.hooks import (  # noqa: F401 - a plugin imports all of them from here
     FINISHED,
+    KINDS,
     LONG,
     NOTHING,
     OF_RUN,
@@ -43,14 +44,19 @@ _registry.given = {}
 
 
 def register(plugin: Plugin) -> None:
-    """Add a plugin to this process. The same one may be registered again.
+    """Add a plugin to this process. A plugin of the same name that was registered before is replaced.
 
     Raises:
         ValueError: another plugin has its name, or adds what it adds.
     """
     if plugins().get(plugin.name, plugin) is not plugin and plugin.name not in _registry.given:
         raise ValueError(f"plugin {plugin.name} has the name of one that comes with manyheads: choose another")
+    named = [(one.kind, one.name) for one in plugin.parts]
     for one in plugin.parts:
+        if one.kind not in KINDS:
+            raise ValueError(f"{one.kind} {one.name} of plugin {plugin.name} is of no kind: choose {', '.join(KINDS)}")
+        if named.count((one.kind, one.name)) > 1:
+            raise ValueError(f"plugin {plugin.name} has {one.kind} {one.name} twice: rename one of them")
         other = next((it for it, its in _owners(one.kind, one.name) if it != plugin.name), None)
         if other is not None:
             raise ValueError(f"{one.kind} {one.name} of plugin {plugin.name} is that of {other}: choose another name")
@@ -63,7 +69,7 @@ def register(plugin: Plugin) -> None:
 
 
 def unregister(name: str) -> None:
-    """Take a plugin that was registered out again."""
+    """Remove a plugin that was registered."""
     _registry.given.pop(name, None)
     _forget()
 

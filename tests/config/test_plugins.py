@@ -99,7 +99,7 @@ def test_another_source_is_seen(mine):
     mine.write_text(f"{MINE}\n# changed\n")
     use(["./mine_parts.py"])
     assert recorded() != [before]
-    assert in_plugins.changed_since([before]) == [f"the plugin {recorded()[0]} is another than then ({before})"]
+    assert in_plugins.changed_since([before]) == [f"the plugin {recorded()[0]} has changed since ({before})"]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,10 @@ def test_what_is_taken_already_is_refused():
     register(Plugin("other", parts=[Part("figure", "f", len)]))
     with pytest.raises(ValueError, match="figure f of plugin third is that of other: choose another name"):
         register(Plugin("third", parts=[Part("figure", "f", len)]))
+    with pytest.raises(ValueError, match="plugin third has figure g twice: rename one of them"):
+        register(Plugin("third", parts=[Part("figure", "g", len), Part("figure", "g", sum)]))
+    with pytest.raises(ValueError, match="scores s of plugin third is of no kind: choose score, normaliser"):
+        register(Plugin("third", parts=[Part("scores", "s", len)]))
     register(Plugin("other", parts=[Part("figure", "f", sum)]))  # a cell of a notebook that is run again
     assert plugin.make("figure", "f") is sum
 

@@ -75,6 +75,12 @@ def test_rows_of_a_source_of_ones_own(tmp_path):
         assert [len(data.tokens[name]) for name in ("train", "validation", "test")] == [54, 6, 6]
     finally:
         plugin.unregister("mine")
+    plugin.register(plugin.Plugin("mine", parts=[plugin.Part("source", "mine", lambda data: None)]))
+    try:
+        with pytest.raises(ValueError, match=r"data.source=mine gives a NoneType: it must give splits by name"):
+            TextData.from_run(compose("train", ["data.source=mine"]))
+    finally:
+        plugin.unregister("mine")
     with pytest.raises(ValueError, match=r"data.source=mine is not a choice: choose demo"):
         compose("train", ["data.source=mine"])
 

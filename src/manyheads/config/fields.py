@@ -324,7 +324,7 @@ def check_flags(config: Any) -> None:
     """Check every flag in `config.trainer`, where a verb has such a section, and put each in its own type.
 
     Raises:
-        ValueError: as of `checked_flag`.
+        ValueError: see `checked_flag`.
     """
     flags = getattr(config, "trainer", None)
     if flags and flags != default_trainer():

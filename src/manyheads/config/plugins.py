@@ -101,7 +101,7 @@ def require_given(records: Any, owner: object) -> None:
     """Refuse what was made with a plugin that this process was not given.
 
     Args:
-        records: as of `recorded`; of a file, which may be anybody's.
+        records: see `recorded`; they come from a file that may be anybody's.
         owner: whose they are, to begin the sentence.
     """
     for record in records if isinstance(records, list) else ():
@@ -117,10 +117,10 @@ def require_given(records: Any, owner: object) -> None:
 
 
 def changed_since(records: Sequence[str]) -> list[str]:
-    """What to say where a plugin is another than the one that was recorded."""
+    """A sentence for each plugin that has changed since it was recorded."""
     now = {record.partition(" ")[0]: record for record in recorded()}
     return [
-        f"the plugin {now[name]} is another than then ({record})"
+        f"the plugin {now[name]} has changed since ({record})"
         for record in records
         if (name := record.partition(" ")[0]) in now and now[name] != record
     ]

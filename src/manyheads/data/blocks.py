@@ -300,7 +300,7 @@ class Source:
         """All lines of the file as they are, whatever cannot be decoded, which is told when it is parsed.
 
         Raises:
-            ValueError: as of `refuse_wide`.
+            ValueError: see `refuse_wide`.
         """
         with reading(self.path), io.TextIOWrapper(self._open(), "utf-8-sig", "replace", newline="") as lines:
             yield from refuse_wide(lines, str(self.path))
@@ -341,7 +341,7 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None, *, large: bool) ->
     """The table of a csv, tsv, jsonl, json or txt.
 
     Raises:
-        ValueError: as of `opening.read_file`.
+        ValueError: see `opening.read_file`.
     """
     is_table, n_bytes = kind in (".csv", ".tsv"), BLOCK
     source = Source(path, is_table=is_table, large=large)

@@ -118,7 +118,7 @@ def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
     """The tokenizer that is named by its path, or comes with the weights to begin with.
 
     Raises:
-        ValueError: as of `load_tokenizer`, in the words that were typed.
+        ValueError: see `load_tokenizer`, in the words that were typed.
     """
     try:
         return load_tokenizer(run.tokenizer.path, pairs=pairs)

@@ -346,7 +346,7 @@ def _carve_missing(
     """Add what is missing to `others`, carved out of `train`; returns what is left of it. Both shares are of all rows.
 
     Raises:
-        ValueError: as of `carve`, or the shares leave nothing to learn from.
+        ValueError: see `carve`, or the shares leave nothing to learn from.
     """
     import numpy as np
 

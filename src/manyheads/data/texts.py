@@ -24,7 +24,7 @@ def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> 
     read, which texts to learn from without labels cannot.
 
     Raises:
-        ValueError: as of `read_splits`.
+        ValueError: see `read_splits`.
     """
     task = plugin.task(run.task)
     if task.read is not None:

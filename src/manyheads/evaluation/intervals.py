@@ -325,6 +325,6 @@ def power_law(counts_S: np.ndarray, error_RS: np.ndarray) -> np.ndarray:
 
 
 def error_at(law_3R: np.ndarray, n_rows: Any) -> np.ndarray:
-    """The error of a power law with so many training rows."""
+    """The error of a power law for this number of training rows."""
     a_R, b_R, c_R = law_3R
     return a_R + b_R * n_rows**-c_R

@@ -259,7 +259,7 @@ def load_to_answer(
         network: the module that it was trained with by `train(run, network=...)`, whose weights are put into it.
 
     Raises:
-        ValueError: as of `load`, or `precision` is none of these.
+        ValueError: see `load`, or `precision` is none of these.
     """
     names = [one.name for one in (Precision.auto, Precision.fp32, Precision.bf16)]
     if precision not in names:

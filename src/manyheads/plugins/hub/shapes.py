@@ -1,6 +1,6 @@
 """What shape a folder of Hugging Face has, without its weights; and which family has a model like ours.
 
-Both are found by the config.json that lies beside the weights. What a family cannot say comes out in the reading: a
+Both are found by the config.json next to the weights. What a family cannot say comes out in the reading: a
 description counts only if it is read as our model again. Nothing heavy is imported.
 """
 
@@ -14,7 +14,7 @@ from manyheads.config.fields import listed, make_tokenizer, older_tokenizer, one
 from manyheads.inference.origin import REMEDY, Origin, refuse_missing
 from manyheads.plugins.hub.families import FAMILIES, Given, Marks, Shape, read_config, write_config
 
-FILES = ("config.json", "tokenizer.json", "1_Pooling/config.json")  # beside the weights
+FILES = ("config.json", "tokenizer.json", "1_Pooling/config.json")  # next to the weights
 PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
     "encoder": "transformer",
     "n_kv_heads": 0,
@@ -44,7 +44,7 @@ def find_family(name: str, folder: Path, content: Any) -> Origin | None:
     """A model of BERT's family, as transformers or sentence-transformers write it.
 
     Raises:
-        ValueError: as of `read_shape`, or there is no tokenizer.json.
+        ValueError: see `read_shape`, or there is no tokenizer.json.
     """
     shape = read_shape(folder)
     remedy = older_tokenizer(folder) or REMEDY
@@ -193,7 +193,7 @@ def refuse_foreign(model: ModelConfig) -> None:
     """Refuse what no family has at all.
 
     Raises:
-        ValueError: as of `describe`.
+        ValueError: see `describe`.
     """
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
     if model.encoder != "transformer" or model.pair is not PairKind.joint:

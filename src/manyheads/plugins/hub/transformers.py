@@ -132,7 +132,7 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
     ) -> Any:
         """Of padded texts `(B, L)`; all that is returned is zero on padding.
 
-        `attentions` `(B, H, L, L)` are the exact weights, as of `MultiHeadAttention.maps`; none of a recurrent encoder,
+        `attentions` `(B, H, L, L)` are the exact weights of `MultiHeadAttention.maps`; none of a recurrent encoder,
         whose `hidden_states` are those before and after it. Of pairs that are read apart (`model.pair=cross`) both are
         of the single texts, all first ones and then all second ones, without padding between: `(2B, ..., M, ...)`.
 

@@ -228,7 +228,7 @@ def described_as(predictor: TextClassifier, *, pooled: bool = True) -> Described
     """What a family says of it.
 
     Raises:
-        ValueError: as of `describe`.
+        ValueError: see `describe`.
     """
     embeddings = predictor.network.embeddings
     return describe(

@@ -76,5 +76,5 @@ def digests() -> tuple[str, str]:
 
 
 def short(text: str, most: int = LETTERS) -> str:
-    """At most so many letters of a text."""
+    """At most `most` letters of a text."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

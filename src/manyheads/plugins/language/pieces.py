@@ -64,7 +64,7 @@ def marks_around(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
 
 
 def held_out(tokens: Tokens, most: int = MOST_HELD_OUT) -> Tokens:
-    """Rows of at most so many tokens, drawn the same way every time; at least one."""
+    """Rows of at most this many tokens, drawn the same way every time; at least one."""
     if tokens.ids_N.numel() <= most:
         return tokens
     order = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(0))

@@ -32,7 +32,7 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     Test rows are read, unless `with_test` is false, to leave their texts out.
 
     Raises:
-        ValueError: as of `read_splits`.
+        ValueError: see `read_splits`.
     """
     if data.validates_on_train:
         raise ValueError(
@@ -71,7 +71,7 @@ def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, wit
     """The splits of a training on the labels; `without` reads the texts alone, which is what to do if only that works.
 
     Raises:
-        ValueError: as of `read_splits`.
+        ValueError: see `read_splits`.
     """
     try:
         return read_splits(data, seed, with_test=with_test)

@@ -1,6 +1,6 @@
 """A classifier as a web server: the verb `serve`, which has a page, too, and shows on it the views of other plugins.
 
-One process speaks HTTP (app.py) and queues what is asked (crew.py); others hold the model (worker.py).
+One process speaks HTTP (app.py) and queues requests (crew.py); others hold the model (worker.py).
 """
 
 from pathlib import Path
