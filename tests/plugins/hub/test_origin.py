@@ -11,34 +11,9 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config import Long, Pooler
-from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode, load_tokenizer
-from manyheads.layout import Packed
-from manyheads.training.module import assemble_network
 from tests.conftest import word_tokenizer
-
-TEXTS = ["a good film", "so bad", "the awful film is not good"]
-
-
-def splits(pairs=False):
-    rows = Rows(TEXTS, TEXTS[::-1] if pairs else None, [0, 1, 1], "x.csv", [1, 2, 3])
-    return Splits(rows, rows, rows, ["x", "y"])
-
-
-def begun(folder, *words, pairs=False):
-    """The network of `train init_from=folder` before its first step, and the tokenizer taken along."""
-    run = compose("train", [f"init_from={folder}", *words])
-    tokenizer = load_tokenizer(run.tokenizer.path)
-    return run, assemble_network(run, splits(pairs), tokenizer).eval(), tokenizer
-
-
-def read(network, tokenizer, length=12, pairs=None):
-    """Vectors of the tokens of `TEXTS` above the last layer."""
-    tokens = encode(tokenizer, TEXTS, pairs, None, length)
-    layout = Packed(tokens.offsets, int(tokens.lengths.max()))
-    segments = None if tokens.segments_N is None else tokens.segments_N.long()
-    with torch.no_grad():
-        return network.encode(tokens.ids_N.long(), layout, segments)
+from tests.training.test_origin import TEXTS, begun, read
 
 
 def train(folder, *words):

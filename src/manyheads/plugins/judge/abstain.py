@@ -34,8 +34,8 @@ UNNAMED: dict[str, Any] = dict.fromkeys(COLUMNS, "")
 
 @dataclass(slots=True)
 class Rules:
-    """What was set on a number of `rows`; a `risk` or `coverage` of 0 promises nothing. `answered` is the share of the rows
-    that `least` lets through; a `least` above 1 answers none."""
+    """What was set on a number of `rows`; a `risk` or `coverage` of 0 promises nothing. `answered` is the share of the
+    rows that `least` lets through; a `least` above 1 answers none."""
 
     rows: int
     risk: float = 0.0
