@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig
@@ -28,10 +28,6 @@ from manyheads.inference.format import (
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import Results, read_json
 from manyheads.runs.summary import written_summary
-
-if TYPE_CHECKING:
-    pass
-
 
 DEFAULTS = DataConfig()
 EVALUATED = Results(
