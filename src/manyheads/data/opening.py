@@ -146,6 +146,7 @@ def _opened(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     splits = plugin.make("source", data.source)(data)
     if not isinstance(splits, Mapping):
         raise ValueError(f"data.source={data.source} gives a {type(splits).__name__}: it must give splits by name")
+    splits = dict(splits)
     if data.source == "hub":
         return _named_splits(splits, data, data.hub, data.hub)
     roles, notes = name_dataset_splits(splits, data, f"data={data.source}")
