@@ -125,7 +125,7 @@ def plan_steps(
     Every row is in exactly one step; with a `balance` of `labels` as many rows are drawn, see `balanced`. Rows of like
     length travel together: windows of a seeded shuffle are sorted. A row longer than the budget travels alone.
     """
-    # 32 bits count: seeds at most 4294 apart share no order in their first 45,589 epochs (tests/test_same_numbers.py)
+    # 32 bits count: seeds at most 4294 apart share no order in their first 45,589 epochs (test_same_numbers.py)
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
     drawn = torch.randperm(lengths.numel(), generator=generator)
     if labels is not None and balance is not Balance.none:

@@ -13,7 +13,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import Long, Pooler
 from manyheads.data.tokens import encode, load_tokenizer
 from tests.conftest import word_tokenizer
-from tests.training.test_origin import TEXTS, begun, read
+from tests.core.training.test_origin import TEXTS, begun, read
 
 
 def train(folder, *words):

@@ -22,7 +22,7 @@ from manyheads.plugins.hub.graph import plain_tokenizer
 from manyheads.plugins.hub.shapes import describe, read_shape
 from manyheads.plugins.hub.weights import read_family
 from manyheads.plugins.hub.write import described_as, export, family_tensors, modules_of, write_family
-from tests.data.test_tokens import TOKENIZERS, TYPED
+from tests.core.data.test_tokens import TOKENIZERS, TYPED
 
 transformers = pytest.importorskip("transformers")
 

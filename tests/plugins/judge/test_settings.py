@@ -8,7 +8,7 @@ import pytest
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.cli.overrides import read_overrides
-from tests.test_require import home, there  # noqa: F401  fixtures
+from tests.core.test_require import home, there  # noqa: F401  fixtures
 
 
 @pytest.mark.parametrize("verb", ["calibrate", "probe", "compare"])

@@ -7,10 +7,10 @@ import pytest
 
 from manyheads.config import DataConfig, ModelConfig
 from tests.conftest import SPECIAL, WORDS, word_tokenizer
-from tests.data.conftest import complaint, two_classes, write  # noqa: F401  fixtures
-from tests.nn.conftest import _seed, _varlen_kernels, choices, flash_on_cpu, small, torchs_layer  # noqa: F401  fixtures
-from tests.ranks.conftest import folders, start, two  # noqa: F401  fixtures
-from tests.training.conftest import small_run  # noqa: F401  a fixture
+from tests.core.data.conftest import complaint, two_classes, write  # noqa: F401  fixtures
+from tests.core.nn.conftest import _seed, _varlen_kernels, choices, flash_on_cpu, small, torchs_layer  # noqa: F401  fixtures
+from tests.core.ranks.conftest import folders, start, two  # noqa: F401  fixtures
+from tests.core.training.conftest import small_run  # noqa: F401  a fixture
 
 
 def ship_texts(folder: Path, *, encoder: str = "transformer", data: DataConfig | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Run by test_shares.py: as tests/inference/sharing.py, by a model that answers texts by texts.
+"""Run by test_shares.py: as tests/core/inference/sharing.py, by a model that answers texts by texts.
 
 python sharing.py FOLDER N TRANSLATOR
 """
@@ -11,7 +11,7 @@ from manyheads.config import PredictConfig
 from manyheads.config.inference import InferenceBatch
 from manyheads.inference.predict import predict
 from manyheads.plugins.language.config import GenerateConfig
-from tests.inference.sharing import CPU, PAIRS, TEXTS, TOKENS, answers, evaluation, fork
+from tests.core.inference.sharing import CPU, PAIRS, TEXTS, TOKENS, answers, evaluation, fork
 
 
 def texts(model: Any, n: int) -> list[Any]:

@@ -1,6 +1,6 @@
 """Every field of recurrent encoders arrives in the module."""
 
-from tests.nn.test_assemble import assert_differ
+from tests.core.nn.test_assemble import assert_differ
 
 
 def test_every_field_changes_the_model(small):

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from tests.training.test_budget import assert_steps_of_tokens
+from tests.core.training.test_budget import assert_steps_of_tokens
 
 
 def test_tokens_are_turned_into_steps(small_run):

@@ -9,7 +9,7 @@ from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.assemble import flops_per_answer, flops_per_token
 from manyheads.plugins.language.networks import assemble_seq2seq
-from tests.nn.test_cost import LENGTH, N_CLASSES, counted
+from tests.core.nn.test_cost import LENGTH, N_CLASSES, counted
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])

@@ -13,7 +13,7 @@ from manyheads.plugins.language.config import PretrainConfig
 from manyheads.plugins.language.networks import assemble_masked, assemble_seq2seq
 from manyheads.plugins.language.objectives import pretrain, translate
 from manyheads.training.sizing import activation_bytes
-from tests.training.test_dry import LENGTHS, assert_same_padding, counted, given, make_classifier, make_tokens
+from tests.core.training.test_dry import LENGTHS, assert_same_padding, counted, given, make_classifier, make_tokens
 
 
 def test_a_recurrent_network_is_weighed_too():

@@ -12,7 +12,7 @@ from manyheads.nn import assemble
 from manyheads.plugins.language.networks import assemble_seq2seq
 from manyheads.plugins.language.objectives import Translate
 from manyheads.training.objectives import Classify
-from tests.training.test_gradients import BATCHES, SMALL, tokens, without_gradient
+from tests.core.training.test_gradients import BATCHES, SMALL, tokens, without_gradient
 
 MODELS = {
     "experiment=dates": compose("train", ["experiment=dates"]).model,

@@ -6,7 +6,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import OptimConfig, RunConfig
 from manyheads.config.fields import from_plain
 from manyheads.plugins.language.networks import assemble_masked, assemble_seq2seq
-from tests.training.test_groups import SHAPE, rates
+from tests.core.training.test_groups import SHAPE, rates
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.test_resume import check_segments, seen, train, whole, wholes  # noqa: F401  fixtures
-from tests.test_runs import animals, train_again  # noqa: F401  a fixture
+from tests.core.test_resume import check_segments, seen, train, whole, wholes  # noqa: F401  fixtures
+from tests.core.test_runs import animals, train_again  # noqa: F401  a fixture
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 import pytest
 
 from manyheads.config import BatchConfig
-from tests.ranks import test_same_batch
-from tests.ranks.test_same_batch import N_RANKS, assert_same
+from tests.core.ranks import test_same_batch
+from tests.core.ranks.test_same_batch import N_RANKS, assert_same
 
 CASES = {"texts answered by texts": (BatchConfig(tokens=90, rows=4, accumulate=3), "seq2seq", "sgd")}
 

@@ -16,7 +16,7 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.plugins.language.predictors import Seq2SeqPredictor
-from tests.inference.test_classifier import REFUSE
+from tests.core.inference.test_classifier import REFUSE
 
 TEXTS = ["a good film", "x", "very very bad", "not so awful the film", "good " * 100, "fine"]
 TARGETS = ["good", "a a", "the very bad film", "", "so", "not"]

@@ -9,9 +9,9 @@ from manyheads.cli.compose import compose, run_hydra
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.evaluation.judged_rows import find_data
 from manyheads.runs.config_file import plain_yaml, save_run
-from tests.cli.test_sweeps import calls, check_sweep  # noqa: F401  a fixture
-from tests.evaluation.test_task import digests_of, home, rows_of, settings, written  # noqa: F401  a fixture
-from tests.runs.test_config_file import NAMES, check_removed, yaml_plain
+from tests.core.cli.test_sweeps import calls, check_sweep  # noqa: F401  a fixture
+from tests.core.evaluation.test_task import digests_of, home, rows_of, settings, written  # noqa: F401  a fixture
+from tests.core.runs.test_config_file import NAMES, check_removed, yaml_plain
 
 
 def test_a_typed_limit_takes_the_place_of_a_budget_that_was_not_typed():

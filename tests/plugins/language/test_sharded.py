@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ranks.test_sharded import assert_same_run, job_forms
+from tests.core.ranks.test_sharded import assert_same_run, job_forms
 
 FORMS = {
     "texts for texts": {"task": "seq2seq"},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.inference.test_shares import ROWS, check_answers, check_files, check_rows, n_ranks, shared  # noqa: F401
+from tests.core.inference.test_shares import ROWS, check_answers, check_files, check_rows, n_ranks, shared  # noqa: F401
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from manyheads.config import HardwareConfig, ModelConfig, RunConfig
 from manyheads.nn import assemble
 from manyheads.training.trainer import speed_up
-from tests.training.test_speed import trainer
+from tests.core.training.test_speed import trainer
 
 
 def test_recurrent_models_go_as_they_are():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.test_unused import HEADS, WITH, check_line, check_what_is_read
+from tests.core.cli.test_unused import HEADS, WITH, check_line, check_what_is_read
 
 IN_PRETRAIN = "does nothing in pretrain, where only hidden words are predicted: remove it"
 LINES = [

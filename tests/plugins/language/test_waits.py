@@ -4,7 +4,7 @@ import torch
 
 from manyheads.plugins.language.networks import assemble_seq2seq
 from manyheads.plugins.language.objectives import Translate
-from tests.distributed.test_waits import SHAPE, assert_nothing_is_read_back, tokens
+from tests.core.distributed.test_waits import SHAPE, assert_nothing_is_read_back, tokens
 
 
 def test_a_step_reads_nothing_back():

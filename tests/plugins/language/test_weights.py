@@ -8,7 +8,7 @@ import torch
 from manyheads.nn import MultiHeadAttention
 from manyheads.nn.transformer import Residual
 from manyheads.plugins.language.networks import assemble_seq2seq
-from tests.nn.test_weights import SIZES, assert_xavier
+from tests.core.nn.test_weights import SIZES, assert_xavier
 
 
 def test_a_decoder_shrinks_by_its_three_blocks_a_layer_and_an_encoder_by_its_two(small):

@@ -1,0 +1,309 @@
+"""The deliverable: the same logits anywhere, the same bytes again, and no trust in what it finds."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manyheads
+from manyheads import plugin
+from manyheads.config import DataConfig, ModelConfig, PairKind, Segments
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load
+from manyheads.layout import Packed, Padded
+
+TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
+
+
+@pytest.fixture(scope="module")
+def model(model_folder: Path) -> TextClassifier:
+    return load(model_folder)
+
+
+@pytest.fixture(scope="module")
+def pair_model(pair_folder: Path) -> TextClassifier:
+    return load(pair_folder)
+
+
+def alone(model: TextClassifier, text: str, pair: str | None = None) -> torch.Tensor:
+    """Logits by the longest way: one text, padded layout, ids from the tokenizer itself."""
+    tokenizer = model.tokenizer
+    tokenizer.enable_truncation(model.max_length)
+    encoded = tokenizer.encode(text) if pair is None else tokenizer.encode(text, pair)
+    tokenizer.no_truncation()
+    ids, segments = torch.tensor([encoded.ids]), torch.tensor([encoded.type_ids])
+    with torch.inference_mode():
+        return model.network(ids, Padded(torch.ones_like(ids, dtype=torch.bool)), segments if model.pairs else None)[0]
+
+
+def test_marks_in_texts_are_text_but_to_models_that_were_trained_before(ship_model, tmp_path):
+    """Text that reads as a mark is as unknown as any other; a folder without the key reads marks, as it did."""
+    path = ship_model(tmp_path / "model")
+    model = load(path)
+    torch.testing.assert_close(model.logits(["good [SEP] film"]), model.logits(["good (six) film"]))
+    config = json.loads((path / "config.json").read_text())
+    assert config.pop("reads_marks") is False
+    (path / "config.json").write_text(json.dumps(config))
+    before = load(path)
+    assert before.settings.reads_marks
+    ids = before.tokenizer.encode("good [SEP] film").ids
+    assert ids.count(before.tokenizer.token_to_id("[SEP]")) == 2
+    with torch.no_grad():
+        expected = before.network(torch.tensor(ids), Packed.of_lengths([len(ids)]))
+    torch.testing.assert_close(before.logits(["good [SEP] film"]), expected)
+
+
+def test_logits_are_those_of_each_text_alone_in_order(model: TextClassifier) -> None:
+    expected = torch.stack([alone(model, text) for text in TEXTS])
+    for tokens in (1, 16, 8192):
+        logits = model.logits(TEXTS, tokens=tokens)
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.text(max_size=40) | st.sampled_from(TEXTS), max_size=12))
+def test_any_texts_have_finite_logits(model_folder: Path, texts: list[str]) -> None:
+    logits = load(model_folder).logits(texts, tokens=20)
+    assert logits.shape == (len(texts), 3)
+    assert logits.isfinite().all()
+
+
+def test_pairs_see_both_texts_and_their_order(pair_model: TextClassifier) -> None:
+    firsts, seconds = ["good film", "bad", "good film"], ["bad", "good film", ""]
+    expected = torch.stack([alone(pair_model, *row) for row in zip(firsts, seconds, strict=True)])
+    logits = pair_model.logits(firsts, seconds)
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(logits[0], logits[1], atol=1e-3)
+
+
+def test_predictions_are_named_and_add_up(model: TextClassifier) -> None:
+    texts = [text for text in TEXTS if text]
+    for text, prediction in zip(texts, model.predict(texts), strict=True):
+        assert list(prediction.probabilities) == ["bad", "good", "so-so"]
+        assert sum(prediction.probabilities.values()) == pytest.approx(1)
+        assert prediction.label == max(prediction.probabilities, key=lambda name: prediction.probabilities[name])
+        assert prediction.label == model.labels[int(alone(model, text).argmax())]
+    assert model.predict([]) == []
+
+
+def test_probabilities_are_as_exact_as_those_of_evaluate(model: TextClassifier, monkeypatch) -> None:
+    logits = torch.tensor([[20.0, 0.0, 1.0], [0.1, 0.2, 0.3]])  # in single precision the first class has all
+    monkeypatch.setattr(TextClassifier, "logits", lambda *_, **__: logits)
+    found = [[*one.probabilities.values()] for one in model.predict(["a", "b"])]
+    assert found == logits.double().softmax(-1).tolist()
+    assert found[0][0] < 1
+
+
+def test_wrong_arguments_are_one_sentence(model: TextClassifier, pair_model: TextClassifier) -> None:
+    with pytest.raises(ValueError, match="texts is a single str, but a list of texts is needed: put it in brackets"):
+        model.predict("a text")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="the model was trained on single texts, but pairs are given"):
+        model.predict(["a"], ["b"])
+    with pytest.raises(ValueError, match="the model was trained on pairs of texts, but second texts are missing"):
+        pair_model.predict(["a"])
+    with pytest.raises(ValueError, match="there are 2 texts but 1 second texts"):
+        pair_model.predict(["a", "b"], ["c"])
+
+
+def test_manyheads_load_opens_both_folders(model_folder: Path, model: TextClassifier) -> None:
+    for folder in (model_folder, str(model_folder / "model")):
+        assert torch.equal(manyheads.load(folder, precision="fp32").logits(TEXTS), model.logits(TEXTS))
+    assert not model.network.training
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        _ = manyheads.lod  # pyright: ignore[reportAttributeAccessIssue]
+
+
+REFUSE = """
+import importlib.machinery, sys
+class Refuse:  # as where they are not installed: asking finds nothing, importing fails
+    names = {"lightning", "hydra", "omegaconf", "datasets", "numpy", "sklearn", "matplotlib", "torchmetrics", "rich",
+             "pyarrow", "pandas", "yaml", "scipy"}
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in self.names:
+            return importlib.machinery.PathFinder.find_spec(name, path, target)
+sys.meta_path = [one for one in sys.meta_path if one is not importlib.machinery.PathFinder] + [Refuse()]
+for name in ("numpy", "rich", "lightning"):
+    try:
+        __import__(name)
+    except ModuleNotFoundError:
+        continue
+    sys.exit(f"{name} can be imported")
+"""
+BLOCK = (
+    REFUSE
+    + """
+import json, manyheads
+for folder, pairs in zip(sys.argv[2:], (None, ["bad", ""])):
+    texts = ["a good film", ""] if pairs else json.loads(sys.argv[1])
+    print(json.dumps(manyheads.load(folder, precision="fp32").logits(texts, pairs).tolist()))
+from manyheads.config import PredictConfig
+from manyheads.inference.predict import predict
+predict(PredictConfig(run=sys.argv[2]))
+print(*{"torch._dynamo"} & set(sys.modules), file=sys.stderr)
+"""
+)
+
+
+def test_it_opens_with_torch_safetensors_and_tokenizers_alone(
+    model_folder: Path,
+    pair_folder: Path,
+    model: TextClassifier,
+    pair_model: TextClassifier,
+    tmp_path: Path,
+) -> None:
+    folders = [str(shutil.copytree(folder / "model", tmp_path / folder.name)) for folder in (model_folder, pair_folder)]
+    command = [sys.executable, "-W", "ignore", "-c", BLOCK, json.dumps(TEXTS), *folders]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, input="good\nbad\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip() == ""
+    single, pair, *answered = map(json.loads, done.stdout.splitlines())
+    assert [one["text"] for one in answered] == ["good", "bad"], "predict writes JSON alone"
+    single, pair = torch.tensor(single), torch.tensor(pair)
+    # to the last rounding: at another address products may be summed in another order
+    torch.testing.assert_close(single, model.logits(TEXTS))
+    torch.testing.assert_close(pair, pair_model.logits(["a good film", ""], ["bad", ""]))
+
+
+def test_the_same_model_gives_the_same_bytes(model_folder: Path, tmp_path: Path, ship_model: Any) -> None:
+    again = ship_model(tmp_path / "elsewhere")
+    files = sorted(one.name for one in again.iterdir())
+    assert files == ["README.md", "config.json", "labels.json", "model.safetensors", "tokenizer.json"]
+    for name in files:
+        content = (again / name).read_bytes()
+        assert content == (model_folder / "model" / name).read_bytes(), name
+        assert os.fsencode(tmp_path) not in content
+
+
+@pytest.mark.parametrize("positions", plugin.names("positions"))
+def test_every_kind_of_positions_comes_back(tmp_path: Path, ship_model: Any, positions: str) -> None:
+    shape = ModelConfig(n_layers=1, n_heads=2, n_kv_heads=1, d_model=8, d_k=4, d_v=3, d_ff=8, positions=positions)
+    opened = load(ship_model(tmp_path / "model", shape=shape))
+    assert opened.model == shape
+    torch.testing.assert_close(opened.logits(TEXTS[:1])[0], alone(opened, TEXTS[0]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", plugin.names("pooling"))
+def test_a_model_that_reads_two_texts_apart_comes_back(tmp_path: Path, ship_model: Any, pooling: str) -> None:
+    sizes = {"n_layers": 1, "n_heads": 2, "d_model": 8, "d_k": 4, "d_v": 3, "d_ff": 8}
+    shape = ModelConfig(**sizes, pair=PairKind.cross, pooling=pooling, segments=Segments.always)
+    opened = load(ship_model(tmp_path / "model", shape=shape, pairs=True))
+    assert opened.model == shape
+    firsts, seconds = ["good film", "bad", "", "a"], ["bad", "", "good film", "a"]
+    expected = torch.stack([alone(opened, *row) for row in zip(firsts, seconds, strict=True)])
+    torch.testing.assert_close(opened.logits(firsts, seconds), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_padding_and_truncation_do_not_travel(tmp_path: Path, ship_model: Any, model: TextClassifier) -> None:
+    folder = ship_model(tmp_path / "model")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    assert tokenizer["padding"] is None
+    assert tokenizer["truncation"] is None
+    tokenizer["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert torch.equal(load(folder).logits(TEXTS), model.logits(TEXTS))
+
+
+def test_columns_travel(tmp_path: Path, ship_model: Any) -> None:
+    data = DataConfig(source="hub", hub="glue", text="sentence", label="class", max_length=9)
+    opened = load(ship_model(tmp_path / "model", data=data))
+    assert (opened.settings.columns.text, opened.settings.columns.label, opened.settings.columns.preset) == (
+        "sentence",
+        "class",
+        True,
+    )
+    assert opened.max_length == 9
+
+
+NO_TOKENIZER = r"tokenizer.json is not a whole tokenizer that puts marks such as \[CLS\] and \[SEP\] around any text"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tokenizer: "{", NO_TOKENIZER),
+        (lambda tokenizer: "[]", NO_TOKENIZER),
+        (lambda tokenizer: tokenizer | {"model": {"type": "Pickle"}}, NO_TOKENIZER),
+        (lambda tokenizer: tokenizer | {"post_processor": None}, NO_TOKENIZER),
+        (lambda tokenizer: tokenizer["model"].update(unk_token="gone") or tokenizer, NO_TOKENIZER),
+        (  # the library panics
+            lambda tokenizer: (
+                tokenizer["post_processor"]["single"][0]["SpecialToken"].update(id="no such") or tokenizer
+            ),
+            NO_TOKENIZER,
+        ),
+        (
+            lambda tokenizer: tokenizer["model"]["vocab"].update(extra=15) or tokenizer,
+            r"has 16 entries, but the embedding has 15 rows: it is not the tokenizer this model was trained with",
+        ),
+        (
+            lambda tokenizer: tokenizer["post_processor"]["special_tokens"]["[CLS]"].update(ids=[999]) or tokenizer,
+            "has 1000 entries, but the embedding has 15 rows",
+        ),
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_is_one_sentence(
+    model_folder: Path, tmp_path: Path, change: Any, words: str
+) -> None:
+    folder = shutil.copytree(model_folder / "model", tmp_path / "model")
+    changed = change(json.loads((folder / "tokenizer.json").read_text()))
+    (folder / "tokenizer.json").write_text(changed if isinstance(changed, str) else json.dumps(changed))
+    with pytest.raises(ValueError, match=words) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_segments_beyond_the_embedding_are_refused(pair_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder / "model", tmp_path / "model")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["post_processor"]["pair"][3]["Sequence"]["type_id"] = 7
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ValueError, match="marks texts by segment 7, but a pair has segments 0 and 1"):
+        load(folder)
+
+
+def test_what_is_no_text_is_named(model):
+    for texts, what in (
+        (["a", None], r"texts\[1\] is of type NoneType"),
+        ([("a", "b")], r"texts\[0\] is of type tuple"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{what}, but each text is a str: leave it out, or convert it$"):
+            model.predict(texts)
+
+
+def test_what_the_package_offers_is_listed():
+    code = "import sys, manyheads; assert 'load' in dir(manyheads); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_text_passes_the_functions_that_are_listed(model: TextClassifier) -> None:
+    """Properties, comprehensions and methods of Python's own names are no steps; the network has its own."""
+    package, called = Path(manyheads.__file__).parent, []
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        file, name = Path(frame.f_code.co_filename), frame.f_code.co_qualname.rpartition(".")[2]
+        if event == "call" and file.is_relative_to(package) and name not in called:
+            called.append(name if file.parent.name in ("inference", "data") else "")
+
+    model.predict(["a text"])
+    sys.setprofile(note)
+    try:
+        model.predict(["a text"])
+    finally:
+        sys.setprofile(None)
+    steps = [name for name in called if name and name[0] not in "<" and not name.startswith("__")]
+    properties = {"multi", "cutting"}
+    listed = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text().partition("From a text to its logits")[2]
+    listed = listed.partition("These are 15")[0]
+    named = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", listed.partition("|---|---|")[2])]
+    assert [name for name in steps if name not in properties] == named, steps
+    assert len(named) == 15
