@@ -46,6 +46,7 @@ from manyheads.runs.folder import (
     reserved_folder,
     start_folder,
 )
+from manyheads.runs.many import train_in_turn
 from manyheads.runs.resume import Start, changed_limits, changes, check_limits, find_start, refuse_other_input
 from manyheads.terminal import say
 
@@ -123,11 +124,11 @@ def train(
 
 
 def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
-    """Cross-validation: a run on each of the folds, each in a folder of its own within that of `run`, one after
-    another; then predictions, figures and report.html of all rows, each answered by the model that did not learn from
-    it. With `run.refit` one more run follows, on all rows, and the models of the folds are removed.
+    """Cross-validation: one run for each fold, in the folders fold-1, fold-2, ... within that of `run`; then
+    predictions, figures and report.html of all rows, each answered by the model that was not trained on it. With
+    `run.refit` another run follows, on all rows in all-rows/, and the models of the folds are removed.
 
-    What was stopped goes on with the fold where it was: a run that is finished is left as it is.
+    A fold that was stopped is resumed, a finished one is left as it is.
     """
     if run.dry:
         train(replace(run, data=replace(run.data, fold=1), require=""))
@@ -140,29 +141,36 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
     splits = read_rows(run, with_test=False, with_unread=True)
     bounds_of(run.require, OF_LABELS if splits.multi else OF_CLASSES)
     check_rows(run, splits)
+    n_folds = run.data.folds
     folder = start_folder(run.output, again=run.resume is not Resume.never)
+    folds = [folder / f"fold-{fold}" for fold in range(1, n_folds + 1)]
+
+    def of_fold(fold: int, place: Path) -> RunConfig:
+        data = replace(run.data, fold=fold)
+        return replace(run, data=data, output=str(place), resume=Resume.auto, test=True, require="")
+
+    def train_fold(fold: RunConfig) -> None:
+        say(f"{Path(fold.output).name} of {n_folds}: {fold.output}")
+        train(fold, callbacks=callbacks)
+
     with held(folder):
         if (folder / "config.yaml").is_file():
             for note in changes(read_run(folder), run, folder, 0):
                 log.warning("%s", note)
         elif run.resume is Resume.must or not is_unbegun(folder):
-            raise ValueError(f"output={folder} holds no run with folds to go on with: name another folder")
+            raise ValueError(f"output={folder} holds no run with folds to resume: name another folder")
         else:
             save_run(run, folder / "config.yaml")
-        n_folds, parts = run.data.folds, [folder / f"fold-{fold}" for fold in range(1, run.data.folds + 1)]
-        places = [*parts, folder / "all-rows"] if run.refit else parts
-        for at, place in enumerate(places, start=1):
-            data = replace(run.data, fold=at if at <= n_folds else 0)
-            say(f"{place.name} of {n_folds}: {place}")
-            of_fold = replace(run, data=data, output=str(place), resume=Resume.auto, test=True, require="")
-            train(of_fold, callbacks=callbacks)
-            gc.collect()
-            if at == n_folds and not (folder / "metrics.json").is_file():
-                from manyheads.evaluation.folds import judge_folds
+        train_in_turn([of_fold(at, place) for at, place in enumerate(folds, start=1)], train_fold)
+        if not (folder / "metrics.json").is_file():
+            from manyheads.evaluation.folds import judge_folds
 
-                judge_folds(run, splits, folder, parts)
-        for one in [place / name for place in parts if run.refit for name in ("model", "checkpoints")]:
-            shutil.rmtree(one, ignore_errors=True)
+            judge_folds(run, splits, folder, folds)
+        if run.refit:
+            train_in_turn([of_fold(0, folder / "all-rows")], train_fold)
+            for place in folds:
+                shutil.rmtree(place / "model", ignore_errors=True)
+                shutil.rmtree(place / "checkpoints", ignore_errors=True)
     if run.require:
         check_reached(run.require, read_json(folder / "metrics.json"), f"all rows of {folder}")
 

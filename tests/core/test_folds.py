@@ -188,7 +188,7 @@ def test_other_settings_do_not_go_on(place, capsys):
     (place / "cv").mkdir()
     (place / "cv/notes.txt").write_text("mine")
     assert cli.main(words(place, "cv", "resume=auto")) == 2
-    assert "holds no run with folds to go on with" in capsys.readouterr().err
+    assert "holds no run with folds to resume" in capsys.readouterr().err
     (place / "cv/notes.txt").unlink()
     from manyheads.cli.compose import compose
     from manyheads.runs.config_file import save_run
