@@ -1,4 +1,4 @@
-"""The comparisons of docs/ablations.md: run what is missing, and put the tables into the document.
+"""The comparisons of docs/results/ablations.md: run what is missing, and put the tables into the document.
 
     MANYHEADS_DATA=<folder of NAME/train.csv ...> python benchmarks/ablations.py [NAME ...]
     python benchmarks/ablations.py tables
@@ -20,7 +20,7 @@ from manyheads.terminal import Sheet
 
 NAMES = ["scores", "heads", "d_k", "positions", "placement"]
 HERE = Path(__file__).parent
-RESULTS, DOCUMENT = HERE / "ablations", HERE.parent / "docs" / "ablations.md"
+RESULTS, DOCUMENT = HERE / "ablations", HERE.parent / "docs" / "results" / "ablations.md"
 
 
 def main() -> None:

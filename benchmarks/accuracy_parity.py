@@ -23,7 +23,7 @@ from contestants.settings import SHAPES, Text
 from contestants.tables import fill_document, markdown
 
 HERE = Path(__file__).parent
-RESULTS, DOCUMENT = HERE / "accuracy_parity.json", HERE.parent / "docs" / "performance.md"
+RESULTS, DOCUMENT = HERE / "accuracy_parity.json", HERE.parent / "docs" / "results" / "performance.md"
 SETS = {"emotion": Text("emotion", 128), "ag_news_10k": Text("ag_news_10k", 128)}
 SHAPE, EPOCHS, WARM_UP = SHAPES["128"], 3, 0.06
 RATES, SEEDS = ("3e-4", "1e-3"), (0, 1, 2)

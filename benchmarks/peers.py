@@ -1,4 +1,4 @@
-"""Training speed on the CPU beside what people use: the tables of docs/performance.md, the first also in README.md.
+"""Training speed on a CPU, compared with what people use: the tables of docs/results/performance.md.
 
     pip install -e '.[bench]'
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/peers.py [again] [SETTING ...]
@@ -32,7 +32,7 @@ from machine import machine
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "peers.json"
-DOCUMENTS = [HERE.parent / "docs" / "performance.md", HERE.parent / "README.md"]
+DOCUMENT = HERE.parent / "docs" / "results" / "performance.md"
 ROUNDS, LEAST_ROUNDS = 5, 3
 MINUTES, SEARCH_SECONDS = 30.0, 75.0  # of all settings, and of the search for one; each setting has its share of both
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "tokenizers", "manyheads")
@@ -45,8 +45,7 @@ def main() -> None:
         measure([word for word in words if word != "again"] or list(SETTINGS), again="again" in words)
     tables = speed_tables(json.loads(RESULTS.read_text()))
     print("\n\n".join(f"{name}\n{table}" for name, table in tables.items()))
-    for document in DOCUMENTS:
-        fill_document(document, tables)
+    fill_document(DOCUMENT, tables)
 
 
 def measure(settings: list[str], *, again: bool) -> None:

@@ -36,7 +36,7 @@ from contestants.tables import fill_document, markdown
 from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
-DOCUMENT = RESULTS.parents[1] / "docs" / "performance.md"
+DOCUMENT = RESULTS.parents[1] / "docs" / "results" / "performance.md"
 ROUNDS, TEXTS, SIZES = 5, 400, (1, 8, 32, 128)
 CALLS, WARM, ABOUT_50 = 500, 30, range(46, 55)
 TOGETHER = 16

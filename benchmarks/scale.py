@@ -32,7 +32,7 @@ from contestants.tables import fill_document, markdown
 from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
-DOCUMENT = Path(__file__).parents[1] / "docs" / "data.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "large-data.md"
 LETTERS, CLASSES, SHARDS = "etaoinshrdlucmfwyp", ("alpha", "beta", "gamma", "delta"), 64
 BYTES = 210  # of a row
 POLL = 0.2  # seconds

@@ -6,7 +6,7 @@ Each command is a process of its own and they take turns, nothing else running; 
 `first step` is `manyheads train` on ag_news_10k, whose tokens were cached before, until its first batch has been learnt
 from; `predict` answers one text by an untrained model of 4 x 256 with 30,522 tokens. `imports` are the seconds that the
 packages take which these commands import, of a process of its own (`python -X importtime`).
-Figures go to startup.json and, as a table, to docs/performance.md; `table` in place of ROUNDS measures nothing.
+Figures go to startup.json and, as a table, to docs/results/performance.md; `table` in place of ROUNDS measures nothing.
 """
 
 import json
@@ -25,7 +25,7 @@ from machine import machine
 from prediction import read, ship, spread
 
 RESULTS = Path(__file__).with_suffix(".json")
-DOCUMENT = RESULTS.parents[1] / "docs" / "performance.md"
+DOCUMENT = RESULTS.parents[1] / "docs" / "results" / "performance.md"
 CLI = [sys.executable, "-m", "manyheads"]
 # ends the process as soon as the first batch has been learnt from
 FIRST_STEP = """

@@ -19,6 +19,7 @@ import pytest
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, ModelConfig
+from manyheads.config import plugins as in_plugins
 from tests.browser import chromium  # noqa: F401  a fixture
 from tests.forks import forks  # noqa: F401  a fixture
 
@@ -35,6 +36,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("verb"):
         if missing := [name for name in mark.args if name not in plugin.verbs()]:
             pytest.skip(f"no plugin adds the verb {' or '.join(missing)}")
+
+
+def forget_plugins() -> None:
+    """Undo `plugins=[./my_parts.py]` of a command that ran in this process."""
+    for name in plugin.given():
+        plugin.unregister(name)
+    in_plugins._sources.clear()
+    os.environ.pop(in_plugins.VARIABLE, None)
+    for name in ("my_parts", "more_parts"):
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture(autouse=True)

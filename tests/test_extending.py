@@ -1,7 +1,6 @@
 """docs/extending.md as a reader types it: own parts are trained, repeated, judged, asked, looked at and loaded."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from torch import nn
 import manyheads
 import manyheads.plugin as plugin
 from manyheads.cli.main import main
-from manyheads.config import plugins as in_plugins
+from tests.conftest import forget_plugins
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -23,15 +22,6 @@ TINY = [
     *("trainer.max_steps=6", "hardware.accelerator=cpu", "hardware.precision=fp32", "checkpoint.every=2"),
 ]
 MINE = ["plugins=[./my_parts.py]", "model.score=bilinear", "model.pooling=last", "model.pooling_options.skip=1"]
-
-
-def forget() -> None:
-    for name in plugin.given():
-        plugin.unregister(name)
-    in_plugins._sources.clear()
-    os.environ.pop(in_plugins.VARIABLE, None)
-    for name in ("my_parts", "more_parts"):
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -43,9 +33,9 @@ def home(tmp_path, monkeypatch) -> Iterator[Path]:
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
     rows = "".join(f"{'good' if at % 2 else 'bad'} film {at},{'pos' if at % 2 else 'neg'}\n" for at in range(80))
     (tmp_path / "rows.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
-    forget()
+    forget_plugins()
     yield tmp_path
-    forget()
+    forget_plugins()
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -66,7 +56,7 @@ def test_blocks_of_ones_own_from_training_to_answers(home, capsys, monkeypatch):
     assert not (home / "broken" / "model").exists()
     assert main([*train, "output=broken", "resume=auto"]) == 0
     assert all(torch.equal(one, tensors(home / "broken")[name]) for name, one in tensors(home / "run").items())
-    forget()
+    forget_plugins()
     for words in (["evaluate", "run=run"], ["predict", "run=run", "text=good"], ["train", "resume=run"]):
         capsys.readouterr()
         assert main(words) == 2
@@ -129,7 +119,7 @@ def test_a_search_and_a_job_script_keep_the_plugins_of_their_command(home, capsy
         assert f"manyheads train '{given}' " in capsys.readouterr().out
         assert "\nplugins:\n- my_parts 1 " in (home / "search" / "trials" / "001-seed-0" / "config.yaml").read_text()
         (home / "my_parts.py").write_text(BLOCKS[0] + "# changed\n", encoding="utf-8")
-        forget()
+        forget_plugins()
         assert main(words) == 2
         assert "holds a search with plugins=['my_parts 1 " in " ".join(capsys.readouterr().err.split())
     if any(one.config.endswith("SlurmConfig") for one in plugin.sections("run") if isinstance(one.config, str)):
@@ -146,7 +136,7 @@ def test_blocks_that_can_be_traced_are_exported(home, capsys, kind):
     code = BLOCKS[0].replace("at_B.size(0)", "len(at_B)")
     assert code != BLOCKS[0]
     (home / "my_parts.py").write_text(code, encoding="utf-8")
-    forget()
+    forget_plugins()
     capsys.readouterr()
     assert main(["export", MINE[0], "run=run", f"format={kind}", "output=other"]) == 2
     said = " ".join(capsys.readouterr().err.split())

@@ -66,7 +66,7 @@ def test_every_extra_is_in_the_table():
 
 def test_every_extra_that_is_named_is_there_and_comes_from_a_clone():
     """No index has the package, so that `pip install 'manyheads[serve]'` would find nothing, or a stranger's."""
-    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     files += [file for folder in ("src", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
     named = set()
     for file in files:

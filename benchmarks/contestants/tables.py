@@ -1,4 +1,4 @@
-"""peers.json and accuracy_parity.json to the tables of docs/performance.md."""
+"""peers.json and accuracy_parity.json to the tables of docs/results/performance.md."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""accuracy.json to the tables of docs/accuracy.md and the README."""
+"""accuracy.json to the tables of docs/results/accuracy.md, docs/choosing.md and the README."""
 
 import math
 from collections import Counter, defaultdict

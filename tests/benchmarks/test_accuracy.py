@@ -404,7 +404,7 @@ def test_the_advice_follows_the_intervals():
 
 
 def test_the_documents_hold_the_tables_of_the_file():
-    """README and docs/accuracy.md are filled by `accuracy.py table`; nothing in them is typed by hand."""
+    """README, choosing.md and results/accuracy.md are filled by `accuracy.py table`; nothing is typed by hand."""
     tables = pages.all_tables(store.load(accuracy.RESULTS))
     for document in accuracy.DOCUMENTS:
         for marker in tables_module.MARKER.finditer(document.read_text()):

@@ -1,7 +1,7 @@
 """Logistic regression: the linear model of a run by scikit-learn, and a head fitted before the first step.
 
 Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification": TF-IDF and logistic
-regression, one for each class. What is counted in a text is chosen on validation rows; docs/lab-notes.md has figures.
+regression, one for each class. What is counted in a text is chosen on validation rows: docs/results/lab-notes.md.
 
 n rows . D features . U terms . E terms of all rows . C classes
 """

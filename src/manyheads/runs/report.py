@@ -91,7 +91,7 @@ def as_json(found: Any) -> str:
 
 
 def read_finished(folder: Path, *, evaluations: bool = True) -> dict[str, Any]:
-    """A run, or an evaluation of one, as docs/evaluation.md tells key by key; figures are intervals. A run that is not
+    """A run, or an evaluation of one, as docs/comparing.md tells key by key; figures are intervals. A run that is not
     finished has none. With `evaluations` those that lie in it are among its `splits`.
 
     Raises:

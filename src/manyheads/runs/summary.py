@@ -25,7 +25,7 @@ MOST = 1e300  # of a figure: NaN, infinity and what no float holds are none
 class Interval:
     """A figure and its 95 % interval: of a share of rows Wilson's, of a mean over classes `shares_interval`, of a
     change `change_interval`, of a loss `mean_interval`, of a calibration error `error_interval`. How often each holds
-    the figure of all texts is in docs/evaluation.md. It always holds the figure itself."""
+    the figure of all texts is in docs/results/intervals.md. It always holds the figure itself."""
 
     value: float
     low: float

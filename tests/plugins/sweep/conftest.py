@@ -1,4 +1,4 @@
-"""The tables of docs/ablations.md are made by a script of benchmarks/."""
+"""The tables of docs/results/ablations.md are made by a script of benchmarks/."""
 
 import sys
 from pathlib import Path
