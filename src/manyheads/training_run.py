@@ -25,8 +25,9 @@ from manyheads.config.required import (
     bounds_of,
     check_reached,
 )
+from manyheads.data.checks import check_memory, check_rows
 from manyheads.data.rows import Splits
-from manyheads.data.texts import check_rows, check_size, read_rows
+from manyheads.data.sources import read_rows
 from manyheads.distributed.heartbeat import watched
 from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
 from manyheads.distributed.ranks import this_process
@@ -244,7 +245,7 @@ def read_checked(run: RunConfig, data: "TextData | None" = None) -> Splits:
     if run.task == "classify":
         bounds_of(run.require, SUMMARY_OF_LABELS if splits.multi else SUMMARY_OF_CLASSES)
     check_rows(run, splits)
-    check_size(splits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    check_memory(splits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return splits
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import Balance
-from manyheads.data.tokens import Tokens, forget
+from manyheads.data.tokens import Tokens, drop_pages
 from manyheads.layout import Packed
 
 WINDOW_IN_BATCHES = 64  # rows of about so many batches are sorted by length: more pads less and shuffles less
@@ -179,7 +179,7 @@ class Batches:
         for at, planned in enumerate(self.plan[self.done :], 1):
             yield gather(self.tokens, planned, few_counts=self.few_counts)
             if at % BATCHES_HELD == 0:
-                forget(self.tokens)
+                drop_pages(self.tokens)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:

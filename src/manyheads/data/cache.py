@@ -32,9 +32,9 @@ from manyheads.config import Cutting, DataConfig, Long, RunConfig, TokenizerConf
 from manyheads.config.data import CUT
 from manyheads.data.column import Column
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.seen import cache_folder, fingerprint, remembered, turn
+from manyheads.data.seen import cache_folder, file_lock, fingerprint, remembered
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer
-from manyheads.data.tokens import Tokens, Windows, encode, forget, load_tokenizer, marks_of, reach
+from manyheads.data.tokens import Tokens, Windows, drop_pages, encode, load_tokenizer, multi_hot, reach
 from manyheads.runs.folder import replace_file
 
 PATIENCE = 600.0  # seconds
@@ -79,7 +79,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
         tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder, patience, run.data.cutting)
         splits.notes += long_texts(name, tokens[name], run.data)
         if rows.sets is not None:
-            tokens[name].labels = marks_of(rows.sets, len(splits.labels))
+            tokens[name].labels = multi_hot(rows.sets, len(splits.labels))
         if rows.targets is not None:
             texts, longest = rows.as_targets(), run.data.max_length
             tokens[name].targets = targets = cached_tokens(texts, tokenizer, longest, folder, patience)
@@ -137,7 +137,7 @@ def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience
     waited for, `patience` seconds at the most."""
     settings = f"{FORMAT} {config.kind.name} {config.vocab_size} {config.lowercase}"
     path = folder / f"tokenizer-{_key([settings], rows)}.json"
-    with turn(path, patience):
+    with file_lock(path, patience):
         if path.is_file():
             try:
                 return load_tokenizer(path)
@@ -172,7 +172,7 @@ def cached_tokens(
         return encode(tokenizer, rows.texts[start:stop], pairs, None, max_length, cutting)
 
     folder = _share(path, parts if len(parts) > 1 else [], encoded, patience)
-    with turn(path, patience):
+    with file_lock(path, patience):
         if path.is_file():
             found = _read(path, labels, n_ids, paired=rows.pairs is not None)
             if found is not None:
@@ -208,7 +208,7 @@ def _share(path: Path, parts: list[tuple[int, int]], make: Callable[[int, int], 
             part = _part(folder, start)
             if part.is_file() or path.is_file():  # which is in place before its parts are removed
                 continue
-            with turn(part, seconds) as mine:
+            with file_lock(part, seconds) as mine:
                 if part.is_file() or path.is_file() or not (mine or seconds):
                     continue
                 _put(part, lambda file, rows=(start, stop): _write(file, iter([make(*rows)])))
@@ -343,7 +343,7 @@ def _is_sound(tokens: Tokens, n_ids: int) -> bool:
         return False
     for part in tokens.ids_N.split(AT_ONCE // 4) if n_tokens else ():
         least, most = part.aminmax()
-        forget(tokens)
+        drop_pages(tokens)
         if least < 0 or most >= n_ids:
             return False
     return windows is None or torch.equal(windows.bounds[windows.firsts], tokens.offsets)

@@ -254,7 +254,7 @@ def give_sets(rows: Rows, names: Coded, labels: list[str]) -> None:
     rows.labels = rarest.numbers(rarest.values)
 
 
-def describe(rows: Rows, labels: list[str]) -> str:
+def describe_label_sets(rows: Rows, labels: list[str]) -> str:
     """What a reader of the log should know: that, and where, a row has not just one label.
 
     Raises:

@@ -27,8 +27,7 @@ from manyheads.data.batches import (
 from manyheads.data.cache import prepare_tokens
 from manyheads.data.opening import table_from
 from manyheads.data.rows import Splits
-from manyheads.data.sources import read_splits
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows, read_splits
 from manyheads.data.tokens import Tokens
 
 RESIDENT = 0.05  # share of a GPU's free memory that a split may take for good

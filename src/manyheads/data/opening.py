@@ -28,7 +28,7 @@ from manyheads.data.splits import (
     typed_split,
     unread_notes,
 )
-from manyheads.data.table import Coded, Table, coded, joined, taken
+from manyheads.data.table import Coded, Table, coded, concatenate, take
 
 NO_CLASS = "unsup"
 COLUMN = "split"
@@ -136,7 +136,7 @@ def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[s
         ValueError: there is no such file, folder, dataset or split; or a name that must be `typed` right is not.
     """
     tables, notes = _opened(data, typed=typed)
-    return parts_of(tables["all"](), data, typed=typed) if "all" in tables else tables, notes
+    return follow_split_column(tables["all"](), data, typed=typed) if "all" in tables else tables, notes
 
 
 def _opened(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
@@ -221,7 +221,7 @@ def _folder(path: Path, data: DataConfig, *, typed: bool) -> tuple[Tables, list[
 
 def _shards(files: list[Path], data: DataConfig) -> Table:
     large = is_large(files)
-    return joined([read_file(file, large=large, cache=cache_folder(data)) for file in files])
+    return concatenate([read_file(file, large=large, cache=cache_folder(data)) for file in files])
 
 
 def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> Table:
@@ -269,7 +269,7 @@ def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
     )
 
 
-def parts_of(table: Table, data: DataConfig, *, typed: bool) -> dict[str, Callable[[], Table]]:
+def follow_split_column(table: Table, data: DataConfig, *, typed: bool) -> dict[str, Callable[[], Table]]:
     """Role to rows, where each row of the table is given one and some are for training; else `all`.
 
     Raises:
@@ -346,7 +346,7 @@ def _part(table: Table, indices: Any) -> Table:
     return Table(
         names=table.names,
         column=lambda name: table.column(name).take(indices),
-        numbers=taken(table.numbers, indices),
+        numbers=take(table.numbers, indices),
         source=table.source,
         classes=table.classes,
         broken={new: table.broken[at] for at, new in places.items() if new < len(indices) and indices[new] == at},

@@ -19,7 +19,7 @@ from typing import Any
 
 from manyheads.config import OnBadRow
 from manyheads.config.fields import show
-from manyheads.data.table import Coded, Table, Unread, parts_of, taken
+from manyheads.data.table import Coded, Table, Unread, in_parts, take
 
 SCORES = 20  # labels with decimals, of fewer nothing is said
 ROWS_AT_ONCE = 4096
@@ -72,7 +72,7 @@ class Rows:
         """The rows at `indices`, in that order."""
 
         def some(column: Any) -> Any:
-            return column if column is None or not len(column) else taken(column, indices)
+            return column if column is None or not len(column) else take(column, indices)
 
         return Rows(
             texts=some(self.texts),
@@ -109,7 +109,7 @@ class Rows:
         if self.targets is not None:
             answers: Iterable[str] = self.targets
         elif self.sets is not None:
-            answers = (joined(sorted(labels[id] for id in one)) if labels else "" for one in self.sets)
+            answers = (join_names(sorted(labels[id] for id in one)) if labels else "" for one in self.sets)
         else:
             answers = (labels[id] for id in self.labels) if labels else repeat("", len(self))
         pairs: Iterable[Any] = repeat("", len(self)) if self.pairs is None else self.pairs
@@ -153,23 +153,23 @@ class Splits:
         return named if self.test is None else {**named, "test": self.test}
 
 
-def check_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
+def hash_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
     """Hashes of the texts, or of the pairs: int64; and by index why one cannot be a text."""
-    hashes, faults = checked(texts, "the text")
+    hashes, faults = hash_cells(texts, "the text")
     if pairs is None:
         return hashes, faults
     from manyheads.data.column import of_pairs
 
-    of_pair, others = checked(pairs, "the second text")
+    of_pair, others = hash_cells(pairs, "the second text")
     return of_pairs(hashes, of_pair), faults | others
 
 
-def checked(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
+def hash_cells(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
     """A hash of each cell, and by index why one cannot be a text: what `text_faults` says."""
     if getattr(cells, "checked", None) is not None:
         return cells.checked
     hashes, faults = array("q"), dict[int, str]()
-    for part in parts_of(cells):
+    for part in in_parts(cells):
         found = text_faults(part, what)
         faults |= {len(hashes) + at: why for at, why in found.items()}
         hashes.extend(map(hash, [one if isinstance(one, str) else "" for one in part] if found else part))
@@ -220,7 +220,7 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "unknown").split(" ")[0].split("-")[0].lower()
 
 
-def composed(text: str) -> str:
+def normalise_unicode(text: str) -> str:
     """The text in NFC. Python puts the marks of a letter in order in a time that grows with their number squared: runs
     of more than `MOST_MARKS`, which no writing has, stay as they are."""
     if len(text) <= MOST_MARKS:
@@ -242,7 +242,7 @@ def spelled(cell: object) -> str:
         return ""
     name = str(cell + 0.0 if isinstance(cell, float) else cell)  # of -0.0, 0.0
     if not name.isascii():
-        name = composed(UNSEEN.sub("", name))
+        name = normalise_unicode(UNSEEN.sub("", name))
     name = " ".join(name.split())
     return name.lower() if name.lower() in ("true", "false") else name
 
@@ -253,7 +253,9 @@ class Known:
 
     def __init__(self, names: Sequence[str], *, any_case: bool = False) -> None:
         self.every = [*names]
-        self.ways = [lambda name: name, spelled, whole, *([lambda name: whole(name).casefold()] if any_case else [])]
+        self.ways = [lambda name: name, spelled, without_zeros]
+        if any_case:
+            self.ways.append(lambda name: without_zeros(name).casefold())
         self.names: list[dict[str, str]] = []
         for way in self.ways:
             several = [*map(way, names)]
@@ -267,7 +269,7 @@ class Known:
         return next((one for one in found if one is not None), spelled(name))
 
 
-def whole(name: str) -> str:
+def without_zeros(name: str) -> str:
     """A number without a fraction of zeros, or the sign of -0."""
     found = WHOLE.fullmatch(name)
     return name if not found else "0" if found[1] == "-0" else found[1]
@@ -305,7 +307,7 @@ def label_cells(cells: Sequence[Any], column: str, *, multi: bool = False) -> li
     text is `joined` names, or none."""
     if column != MULTI_LABEL and not multi:
         return [*cells]
-    return [parted(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
+    return [split_names(cell or "") if cell is None or isinstance(cell, str) else cell for cell in cells]
 
 
 def label_sets(
@@ -328,14 +330,14 @@ def label_sets(
     return sets, found
 
 
-def joined(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Names of labels in one cell: by |, or as a list in JSON where that would be read as other names; empty: none."""
     cell = "|".join(names)
     is_plain = cell.count("|") < max(1, len(names)) and not cell.startswith("[")
     return cell if is_plain else json.dumps([*names], ensure_ascii=False)
 
 
-def parted(cell: str) -> list[str]:
+def split_names(cell: str) -> list[str]:
     """The names that are joined in a cell."""
     listed_in = in_json(cell)
     return [name for name in cell.split("|") if spelled(name)] if listed_in is None else listed_in
@@ -373,7 +375,7 @@ def called(answers: Coded, declared: Sequence[str], source: str, *, any_case: bo
     for answer, n in zip(answers.values, n_of_value, strict=True):
         spelled_as.update(dict.fromkeys([answer] if isinstance(answer, str) else answer, n) if n else {})
     are_whole = all(map(WHOLE.fullmatch, spelled_as))
-    names = {name: whole(name) if are_whole else name for name in spelled_as}
+    names = {name: without_zeros(name) if are_whole else name for name in spelled_as}
     for name, n in spelled_as.items():
         n_rows[names[name]] += n
     notes = list[str]()
@@ -434,7 +436,7 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
     return good
 
 
-def audit(splits: Splits) -> None:
+def check_splits(splits: Splits) -> None:
     """Check what the splits say together; warnings are added to `splits.notes`.
 
     Raises:
@@ -495,7 +497,7 @@ def label_words(rows: Rows, labels: list[str]) -> list[str]:
     """The label of each row or, where it has any number of them, their names joined, or that it has none."""
     if rows.sets is None:
         return [labels[label] for label in rows.labels]
-    return [joined([labels[label] for label in one]) or "no label" for one in rows.sets]
+    return [join_names([labels[label] for label in one]) or "no label" for one in rows.sets]
 
 
 def rows_of_class(rows: Rows, n_classes: int) -> list[int]:
@@ -508,7 +510,7 @@ def hashed(rows: Rows) -> Any:
     """Hashes of the texts, or pairs: an int64 array."""
     import numpy as np
 
-    return np.asarray(check_texts(rows.texts, rows.pairs)[0] if rows.hashes is None else rows.hashes)
+    return np.asarray(hash_texts(rows.texts, rows.pairs)[0] if rows.hashes is None else rows.hashes)
 
 
 def kept_together(rows: Rows) -> Any:

@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.table import Coded, Table, Unread, taken
+from manyheads.data.table import Coded, Table, Unread, take
 from manyheads.runs.folder import replace_file
 
 FORMAT = "1"
@@ -38,7 +38,7 @@ def cache_folder(data: DataConfig) -> Path:
 
 
 @contextmanager
-def turn(path: Path, patience: float) -> Iterator[bool]:
+def file_lock(path: Path, patience: float) -> Iterator[bool]:
     """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file beside it, so
     that a process that is killed leaves it free. Who has waited for `patience` seconds goes on all the same, as does
     everybody on a disk without locks; they do not have it, which is what is given."""
@@ -88,7 +88,7 @@ def remembered(
     if folder is None:
         return make()
     path = folder / f"{name}-{blake2b(repr((FORMAT, key)).encode(), digest_size=16).hexdigest()}.npz"
-    with turn(path, PATIENCE):
+    with file_lock(path, PATIENCE):
         if path.is_file():
             try:
                 with np.load(path, allow_pickle=False) as found:
@@ -187,7 +187,7 @@ def _as_before(found: dict[str, Any], name: str, table: Table, columns: Any, *, 
     which = found.get(f"{name} rows")
 
     def some(column: Any) -> Any:
-        return column if which is None else taken(column, which)
+        return column if which is None else take(column, which)
 
     sets: Any = None
     if f"{name} sets" in found:

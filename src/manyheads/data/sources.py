@@ -9,12 +9,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from manyheads.config import DataConfig, MergeLabels, OnBadRow
+import manyheads.plugin as plugin
+from manyheads.config import DataConfig, MergeLabels, OnBadRow, RunConfig
 from manyheads.config.fields import listed, show
 from manyheads.data.columns import (
     Columns,
     as_found,
-    describe,
+    describe_label_sets,
     find_columns,
     give_sets,
     joined_otherwise,
@@ -28,10 +29,10 @@ from manyheads.data.rows import (
     Known,
     Rows,
     Splits,
-    audit,
     called,
-    check_texts,
-    checked,
+    check_splits,
+    hash_cells,
+    hash_texts,
     hashed,
     label_cells,
     label_names,
@@ -42,16 +43,29 @@ from manyheads.data.rows import (
     rows_of_class,
     screen,
     spelled,
-    whole,
+    without_zeros,
 )
 from manyheads.data.seen import cache_folder, splits_seen
 from manyheads.data.splits import carve, deal_folds, shorten
-from manyheads.data.table import Coded, Table, Unread, coded, taken
+from manyheads.data.table import Coded, Table, Unread, coded, take
 from manyheads.terminal import one_line
 
 LARGEST_GROUP = 0.2  # of the rows, from which on splits or folds cannot be as large as they are to be
 MOST_OF_SAMPLE = 0.25  # of the rows of a stream whose texts are kept, that are carved out
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
+
+
+def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> Splits:
+    """The splits that a run learns from and is judged on, as its task reads them. `with_unread`: their rows can give
+    the columns that are not read, which texts to learn from without labels cannot.
+
+    Raises:
+        ValueError: see `read_splits`.
+    """
+    task = plugin.task(run.task)
+    if task.read is not None:
+        return plugin.resolve(task.read)(run, with_test=with_test)
+    return read_splits(run.data, run.seed, answer=task.column, with_test=with_test, with_unread=with_unread)
 
 
 def read_splits(
@@ -92,7 +106,7 @@ def read_splits(
     def make() -> Splits:
         read = {role: tables[role] for role in roles}
         splits = _drawn(table, columns, read, tables, data, seed, notes, with_test=with_test, with_unread=with_unread)
-        audit(splits)
+        check_splits(splits)
         return _shortened(splits, data, seed, of_run)
 
     names = {*columns.by_key().values()}
@@ -137,7 +151,7 @@ def _drawn(
         labels = _order(_names(answers), declared, table.source, notes)
     known = Known(labels, any_case=data.merge_labels is MergeLabels.case)
     _answer(train, answers, labels)
-    notes += [describe(train, labels)] if columns.multi else []
+    notes += [describe_label_sets(train, labels)] if columns.multi else []
     others: dict[str, Rows] = {}
     for role, read in roles.items():
         other = read()
@@ -165,7 +179,7 @@ def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
             f"data.group={show(column)} is no further column of {rows.source}: it has {listed(names) or 'none'}"
         )
     held = coded(list(rows.unread.columns()[column]))
-    names = [whole(spelled(one)) for one in held.values]
+    names = [without_zeros(spelled(one)) for one in held.values]
     groups = coded(names).codes[held.codes].astype(np.int64)
     alone = np.array([not name for name in names])[held.codes]
     if alone.any():
@@ -270,7 +284,7 @@ def _checked(
         whys = {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside.items()}
         faults |= answers.marked(whys)
     rows = Rows(texts, pairs, [], table.source, table.numbers)
-    rows.hashes, found = check_texts(texts, pairs)
+    rows.hashes, found = hash_texts(texts, pairs)
     faults |= found | table.broken
     good = screen(table, faults, on_bad_row, notes)
     if with_unread and not hasattr(texts, "readable"):
@@ -278,7 +292,7 @@ def _checked(
         rows.unread = Unread(table, names, range(len(texts)))
     if len(good) == len(texts):
         return rows, answers
-    return rows.pick(good), taken(answers, good)
+    return rows.pick(good), take(answers, good)
 
 
 def _coded(table: Table, columns: Columns) -> Table:
@@ -293,7 +307,7 @@ def _answers(table: Table, columns: Columns, known: Known | None, notes: list[st
     """What each row is answered with, and by index why a row is not."""
     cells, classes = table.column(columns.answer), table.classes.get(columns.answer)
     if columns.key != "label":
-        return cells, checked(cells, "the target")[1]
+        return cells, hash_cells(cells, "the target")[1]
     values = label_cells(cells.values, columns.answer, multi=columns.multi)
     read: Any = label_sets if columns.multi else label_names
     answers, faults = read(values, classes, known)

@@ -20,8 +20,6 @@ T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 KNOWN = {name for names in ALIASES.values() for name in names}
 ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
-LEAST_DRAWN = 64  # words of the Mersenne Twister at once
-NUMPY_FROM = 2**14  # rows from which numpy shuffles faster: 2 rows take it 500 us and `random` 7, 100,000 31 ms and 74
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
 
 
@@ -277,54 +275,10 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
 
 
 def shuffled(rows: Any, key: str) -> list[int]:
-    """What `random.Random(key).shuffle` makes of the rows; of many by numpy, which is faster then."""
-    if len(rows) >= NUMPY_FROM:
-        return _shuffled_by_numpy(rows, key)
-    random.Random(key).shuffle(order := list(map(int, rows)))  # noqa: S311 - a draw, not a secret
+    """The rows in an order that depends on their number and `key` alone, on every machine."""
+    order = [int(row) for row in rows]
+    random.Random(key).shuffle(order)  # noqa: S311 - a draw, not a secret
     return order
-
-
-def _shuffled_by_numpy(rows: Any, key: str) -> list[int]:  # by the same draws of the same Mersenne Twister
-    import numpy as np
-
-    n_rows = len(rows)
-    swaps = np.sort((_drawn_below(n_rows, key) << 32) | np.arange(1, n_rows))
-    places, steps = swaps >> 32, swaps & (2**32 - 1)
-    # step i swaps the rows at i and others[i - 1]; at i lies what the step before it there brought
-    brought = np.arange(n_rows)
-    later = np.flatnonzero(steps > places)
-    nearest = later[np.diff(places[later], prepend=-1) > 0]
-    brought[places[nearest]] = steps[nearest]
-    while not np.array_equal(brought, further := brought[brought]):
-        brought = further
-    taken, again = places.copy(), np.flatnonzero(places[1:] == places[:-1])
-    taken[again] = brought[steps[again + 1]]
-    brought[steps] = taken
-    return np.asarray(rows)[brought].tolist()
-
-
-def _drawn_below(n_rows: int, key: str) -> Any:
-    """What `random.Random(key)` draws below 2, below 3, ... and below `n_rows`, which it draws first: int64.
-    It takes the bits of the bound until they are below it; which draws these are is found by iteration."""
-    import numpy as np  # which takes long to import
-
-    *state, at = random.Random(key).getstate()[1]  # noqa: S311 - a draw, not a secret
-    source = np.random.MT19937()
-    source.state = {"bit_generator": "MT19937", "state": {"key": np.array(state, dtype=np.uint32), "pos": at}}
-    parts, bound, words = [], n_rows, np.empty(0, dtype=np.uint64)
-    while bound > 1:
-        n_bits = bound.bit_length()
-        words = words if len(words) else source.random_raw(max(LEAST_DRAWN, bound // 16))
-        drawn = (words >> np.uint64(32 - n_bits)).astype(np.int64)
-        was, is_below = words[:0], drawn < bound
-        while not np.array_equal(was, is_below):
-            was, is_below = is_below, drawn < bound - (np.cumsum(is_below) - is_below)
-        n_left = bound + 1 - 2 ** (n_bits - 1)  # draws of so many bits
-        found = np.flatnonzero(is_below)[:n_left]
-        parts.append(drawn[found])
-        words = words[found[-1] + 1 :] if len(found) == n_left else words[:0]
-        bound -= len(found)
-    return np.concatenate([words[:0].astype(np.int64), *parts])[::-1]
 
 
 def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:

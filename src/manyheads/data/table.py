@@ -40,7 +40,7 @@ def require_whole(table: Table, where: str) -> None:
         raise ValueError(f"{where}, row {table.numbers[first]:,}: {table.broken[first]}; correct it")
 
 
-def taken(column: Any, indices: Any) -> Any:
+def take(column: Any, indices: Any) -> Any:
     """The cells at `indices`, in that order."""
     if hasattr(column, "take"):
         return column.take(indices)
@@ -49,7 +49,7 @@ def taken(column: Any, indices: Any) -> Any:
     return [column[at] for at in indices]
 
 
-def parts_of(column: Any) -> Iterable[list[Any]]:
+def in_parts(column: Any) -> Iterable[list[Any]]:
     """The cells in lists, one after another."""
     return column.parts() if hasattr(column, "parts") else [column]
 
@@ -87,7 +87,7 @@ class Coded(Sequence[Any]):
 
     def take(self, indices: Any) -> "Coded":
         """The cells at `indices`."""
-        return Coded(taken(self.codes, indices), self.values)
+        return Coded(take(self.codes, indices), self.values)
 
     def used(self) -> list[Any]:
         """The values that occur."""
@@ -121,7 +121,7 @@ def coded(cells: Sequence[Any]) -> Coded:
     known: dict[Any, int] = {}
     values: list[Any] = []
     codes = []
-    for part in parts_of(cells):
+    for part in in_parts(cells):
         keys = part
         if {*map(type, part)} != {str}:
             keys = [one if type(one) is str else (type(one), repr(one)) for one in part]
@@ -134,7 +134,7 @@ def coded(cells: Sequence[Any]) -> Coded:
     return Coded(np.concatenate([np.array(part, dtype=np.int32) for part in codes]), values)
 
 
-def joined(shards: list[Table]) -> Table:
+def concatenate(shards: list[Table]) -> Table:
     """Shards of one split as one table, its rows counted from 1 over all of them.
 
     Raises:
@@ -184,13 +184,13 @@ class Unread:
     at: Sequence[int]
 
     def pick(self, indices: Sequence[int]) -> "Unread":
-        return Unread(self.table, self.names, taken(self.at, indices))
+        return Unread(self.table, self.names, take(self.at, indices))
 
     @property
     def positions(self) -> Sequence[int]:
         """Of the rows among those of the file, from 0."""
-        return taken(self.table.positions, self.at) if len(self.table.positions) else self.at
+        return take(self.table.positions, self.at) if len(self.table.positions) else self.at
 
     def columns(self) -> dict[str, Any]:
         """The cells of the rows, by column."""
-        return {name: taken(self.table.column(name), self.at) for name in self.names}
+        return {name: take(self.table.column(name), self.at) for name in self.names}

@@ -83,7 +83,7 @@ class Kept(NamedTuple):
     whole: bool
 
 
-def kept(sequence_ids: Sequence[int | None], max_length: int, cutting: Cutting) -> Kept:
+def kept_tokens(sequence_ids: Sequence[int | None], max_length: int, cutting: Cutting) -> Kept:
     """What is read of a text, or pair, that is longer than `max_length` tokens.
 
     Head and tail: Sun et al. (2019), "How to Fine-Tune BERT for Text Classification?", section 5.3.1. Windows are all
@@ -188,15 +188,15 @@ class Tokens:
         return [(*size, count) for size, count in zip(found.T.tolist(), counts.tolist(), strict=True)]
 
 
-def forget(tokens: Tokens) -> None:
+def drop_pages(tokens: Tokens) -> None:
     """Let go of the pages of a file of tokens that were read: the system keeps them as long as it has memory."""
     if tokens.held is not None:
         tokens.held.madvise(mmap.MADV_DONTNEED)
     if tokens.targets is not None:
-        forget(tokens.targets)
+        drop_pages(tokens.targets)
 
 
-def marks_of(sets: list[tuple[int, ...]], n_classes: int) -> Tensor:
+def multi_hot(sets: list[tuple[int, ...]], n_classes: int) -> Tensor:
     """A 1 for each label of a row: `(n, C)` uint8. `sets` are their ids."""
     marks_nC = torch.zeros(len(sets), n_classes, dtype=torch.uint8)
     rows = [row for row, one in enumerate(sets) for _ in one]
@@ -410,7 +410,7 @@ def encode(
             ids, segments = encoding.ids, [] if marks is None else segments_of(encoding, marks)
             pieces = [(ids, segments)]
             if len(ids) > max_length:
-                places, whole = kept(encoding.sequence_ids, max_length, cutting)
+                places, whole = kept_tokens(encoding.sequence_ids, max_length, cutting)
                 part.n_truncated += not whole
                 pieces = [([ids[at] for at in one], [segments[at] for at in one] if segments else []) for one in places]
             else:

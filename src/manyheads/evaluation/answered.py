@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import marks_of
+from manyheads.data.tokens import multi_hot
 from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.report import Example, Group
@@ -61,7 +61,7 @@ class Answered:
             marks_nC = np.zeros(given_nC.shape, dtype=bool)
             np.put_along_axis(marks_nC, np.array(rows.labels, dtype=np.int64)[:, None], True, axis=1)
         else:
-            marks_nC = marks_of(rows.sets, len(names)).bool().numpy()
+            marks_nC = multi_hot(rows.sets, len(names)).bool().numpy()
         return cls(rows, names, probabilities_nC.numpy(), marks_nC, given_nC, rows.sets is not None)
 
     def judged(self, marks_nC: Bools) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from manyheads.config import RunConfig
 from manyheads.data.rows import Rows, Splits, hashed
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows
 from manyheads.runs.config_file import read_run
 from manyheads.runs.summary import written_summary
 

@@ -16,8 +16,7 @@ from manyheads.config.fields import listed, to_plain
 from manyheads.config.required import OF_CLASSES, OF_LABELS, bounds_of
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits
-from manyheads.data.sources import read_split
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows, read_split
 from manyheads.evaluation.held_out import require_same
 from manyheads.inference.format import (
     COLUMNS,

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from manyheads.config.fields import listed
 from manyheads.data.files import OPENERS
-from manyheads.data.rows import joined as joined_names
+from manyheads.data.rows import join_names
 from manyheads.distributed.signals import fault
 from manyheads.runs.folder import flush, read_json, replace_file
 from manyheads.terminal import one_line, writes_unicode
@@ -339,7 +339,7 @@ def _flat(answer: Row, *, joined: bool, ranked: bool) -> Row:
         elif name == "probabilities":
             flat |= {f"p_{label}": probability for label, probability in value.items()}
         else:
-            flat[name] = joined_names(value) if joined and name in LISTS and isinstance(value, list) else value
+            flat[name] = join_names(value) if joined and name in LISTS and isinstance(value, list) else value
     return flat
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import marks_of
+from manyheads.data.tokens import multi_hot
 from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits
 from manyheads.runs.folder import read_json
 
@@ -116,7 +116,7 @@ def tune(
 
 def labels_of(rows: Rows, n_classes: int) -> Tensor:
     """Class ids `(n,)` or, where a row has any number of labels, a 1 for each it has `(n, C)`."""
-    return torch.tensor(rows.labels) if rows.sets is None else marks_of(rows.sets, n_classes)
+    return torch.tensor(rows.labels) if rows.sets is None else multi_hot(rows.sets, n_classes)
 
 
 def blended(network_nC: Tensor, linear_nC: Tensor, share: float, temperature: float, *, multi: bool) -> Tensor:

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from manyheads.config import Terms
 from manyheads.config.facts import check_ranges, setting
 from manyheads.config.fields import from_plain, to_plain
-from manyheads.data.rows import composed
+from manyheads.data.rows import normalise_unicode
 from manyheads.runs.folder import read_json
 
 FILE = "linear.safetensors"
@@ -80,7 +80,7 @@ def folded(text: str) -> str:
     """What letters a text has, however they were composed and whether they are capital."""
     if text.isascii():
         return text.lower()
-    return composed(composed(text).casefold())
+    return normalise_unicode(normalise_unicode(text).casefold())
 
 
 def words_of(text: str) -> list[str]:

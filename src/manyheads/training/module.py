@@ -18,9 +18,9 @@ from torchmetrics import Metric, MetricCollection
 import manyheads.plugin as plugin
 from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.data.batches import Batch
+from manyheads.data.checks import check_rows
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
-from manyheads.data.texts import check_rows
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import fault

@@ -21,7 +21,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from manyheads.config.fields import first_line
-from manyheads.data.tokens import Tokens, forget
+from manyheads.data.tokens import Tokens, drop_pages
 from manyheads.training import strategies as shards
 from manyheads.training.logs import Meter
 
@@ -258,7 +258,7 @@ def hash_tokens(tokens: dict[str, Tokens]) -> str:
             for part in tensor.split(HASHED_AT_ONCE):
                 part = part.long() if tensor is one.labels and part.ndim == 1 else part  # so runs of before go on
                 digest.update(part.contiguous().numpy().data)
-                forget(one)
+                drop_pages(one)
     return digest.hexdigest()
 
 

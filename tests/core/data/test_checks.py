@@ -7,7 +7,7 @@ import pytest
 from manyheads.cli.main import main
 from manyheads.config import Balance, DataConfig, Long
 from manyheads.config.fields import check_training
-from manyheads.data import texts as checks
+from manyheads.data import checks
 from manyheads.data.rows import Rows, Splits
 
 
@@ -72,18 +72,18 @@ def test_a_weight_for_no_class_is_one_sentence():
 def test_classes_too_many_for_the_memory_are_one_sentence():
     rows = Rows(["a"] * 5, None, [0] * 5, "test.csv", range(5))
     splits = Splits(rows, rows, None, [f"{n}" for n in range(100_000)])
-    checks.check_size(splits, 161 * 10**9)
-    assert complaint(checks.check_size, splits, 24 * 10**9) == (
+    checks.check_memory(splits, 161 * 10**9)
+    assert complaint(checks.check_memory, splits, 24 * 10**9) == (
         "judging 5 rows (test.csv) by 100,000 classes takes 160 GB, but this machine has 24 GB: join rare classes in "
         "the data, or read fewer rows by data.rows"
     )
     more = Rows(["a"] * 50_000, None, [0] * 50_000, "validation.csv", range(50_000))
     assert "judging 50,000 rows (validation.csv)" in complaint(
-        checks.check_size, replace(splits, validation=more, test=rows), 161 * 10**9
+        checks.check_memory, replace(splits, validation=more, test=rows), 161 * 10**9
     )
     splits = replace(splits, train=replace(rows, sets=[(0,)] * 5), validation=more, test=rows)
-    checks.check_size(splits, 966 * 10**9)
-    assert "takes 965 GB" in complaint(checks.check_size, splits, 964 * 10**9)
+    checks.check_memory(splits, 966 * 10**9)
+    assert "takes 965 GB" in complaint(checks.check_memory, splits, 964 * 10**9)
 
 
 def test_rows_are_balanced_by_one_class_and_once():

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.config import DataConfig, MergeLabels, OnBadRow
-from manyheads.data.rows import Known, composed, joined, label_names, parted, spelled
+from manyheads.data.checks import check_class_names
+from manyheads.data.rows import Known, join_names, label_names, normalise_unicode, spelled, split_names
 from manyheads.data.sources import read_split, read_splits
-from manyheads.data.texts import check_class_names
 from manyheads.linear.model import folded
 from manyheads.training.objectives import class_weights
 
@@ -103,9 +103,9 @@ def test_joiners_between_letters_and_in_emoji_stay():
 
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("e\u0301\u0323\u0327"), max_size=60))
 def test_texts_are_composed_as_unicode_says(text):
-    composed("e" * 2000)  # runs of a thousand marks are known from here on
+    normalise_unicode("e" * 2000)  # runs of a thousand marks are known from here on
     with patch("manyheads.data.rows.MOST_MARKS", 20):
-        assert composed(text) == unicodedata.normalize("NFC", text)
+        assert normalise_unicode(text) == unicodedata.normalize("NFC", text)
 
 
 def test_many_marks_on_a_letter_are_read_in_no_time():
@@ -204,13 +204,14 @@ def test_weights_are_of_the_classes_that_are_meant():
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(spelled).filter(bool), unique=True))
 def test_joined_names_are_read_back(names):
-    assert parted(joined(names)) == names
+    assert split_names(join_names(names)) == names
 
 
 def test_a_name_with_a_bar_is_read_back_from_a_list():
-    assert joined(["R&D | research", "billing"]) == '["R&D | research", "billing"]'
-    assert joined(["billing", "account"]) == "billing|account"
-    assert [joined([]), joined(["a"]), joined(["[a]"]), joined(["a|b"])] == ["", "a", '["[a]"]', '["a|b"]']
+    assert join_names(["R&D | research", "billing"]) == '["R&D | research", "billing"]'
+    assert join_names(["billing", "account"]) == "billing|account"
+    joined = [join_names(names) for names in ([], ["a"], ["[a]"], ["a|b"])]
+    assert joined == ["", "a", '["[a]"]', '["a|b"]']
 
 
 def test_what_is_no_name_stays_one_fault_a_cell():

@@ -28,7 +28,7 @@ from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
-from manyheads.data.tokens import forget
+from manyheads.data.tokens import drop_pages
 
 LETTERS = st.text(alphabet='ab,"\n\r\t;é\u2028\x85 \0', max_size=8)
 WORDS = st.sampled_from(["a", "", "NA", "null", "1", "1.50", "true", " x ", "two\nlines", "two\r\nlines", 'a "b"', "ß"])
@@ -415,7 +415,7 @@ def test_tokens_of_a_large_table_are_those_of_a_small_one(pair, cutting, tmp_pat
         assert (found.windows is None) == (expected.windows is None)
         assert all(map(torch.equal, found.windows or (), expected.windows or ()))
         monkeypatch.setattr(cache, "encode", None)
-        forget(found)
+        drop_pages(found)
         assert torch.equal(found.ids_N, expected.ids_N)
     (path,) = folder.glob("tokens-*.safetensors")
     assert torch.equal(load_file(path)["ids"], expected.ids_N)

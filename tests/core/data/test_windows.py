@@ -12,7 +12,7 @@ from manyheads.config import Cutting, DataConfig, Long, ModelConfig
 from manyheads.data.batches import Batches, Planned, gather, moved, plan_evaluation
 from manyheads.data.cache import cached_tokens, long_texts
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import Tokens, encode, kept, window_starts
+from manyheads.data.tokens import Tokens, encode, kept_tokens, window_starts
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.training.state import hash_tokens
@@ -91,7 +91,7 @@ def test_the_end_is_cut_as_the_tokenizers_cut_it(pair):
             cut = TOKENIZER.encode(*given).ids
             TOKENIZER.no_truncation()
             if len(whole) > max_length:
-                (places,) = kept(whole.sequence_ids, max_length, Cutting()).parts
+                (places,) = kept_tokens(whole.sequence_ids, max_length, Cutting()).parts
                 assert [whole.ids[at] for at in places] == cut
 
 
@@ -229,4 +229,4 @@ def test_a_stride_longer_than_a_window_is_refused():
 def test_one_window_leaves_the_rest_of_a_text_out():
     for n_windows, is_cut in ((1, True), (2, True), (50, False)):
         cutting = Cutting(Long.windows, 0, n_windows)
-        assert kept([None, *[0] * 60, None], 12, cutting).whole is not is_cut
+        assert kept_tokens([None, *[0] * 60, None], 12, cutting).whole is not is_cut

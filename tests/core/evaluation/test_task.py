@@ -13,7 +13,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig, run_data
 from manyheads.config.data import data_name
 from manyheads.data.rows import Rows
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows
 from manyheads.evaluation.judged_rows import find_data, results_name, with_columns
 from manyheads.inference.format import Columns, Settings
 from manyheads.runs.config_file import read_run, save_run

@@ -8,7 +8,7 @@ import torch
 import manyheads
 from manyheads.config import ExplainConfig
 from manyheads.data.demo import demo_splits
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows
 from manyheads.explain import words
 from manyheads.explain.words import (
     FOODS,

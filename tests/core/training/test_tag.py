@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score, log_loss
 from manyheads.config import BatchConfig, CheckpointConfig, ModelConfig, RunConfig
 from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import Tokens, marks_of
+from manyheads.data.tokens import Tokens, multi_hot
 from manyheads.inference.predictor import network_logits
 from manyheads.layout import Packed
 from manyheads.linear.blend import tune
@@ -28,7 +28,7 @@ def tokens() -> Tokens:
         ids_N=torch.randint(0, 20, (sum(LENGTHS),), dtype=torch.int32),
         offsets=torch.tensor([0, *LENGTHS]).cumsum(0),
         segments_N=None,
-        labels=marks_of(SETS, 3),
+        labels=multi_hot(SETS, 3),
     )
 
 
@@ -47,8 +47,8 @@ def whole(tokens: Tokens):
 
 
 def test_marks_have_a_one_for_each_label_of_a_row():
-    assert marks_of(SETS, 3).tolist() == [[1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 1], [0, 0, 0]]
-    assert marks_of([(), ()], 2).tolist() == [[0, 0], [0, 0]]
+    assert multi_hot(SETS, 3).tolist() == [[1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1], [0, 0, 1], [0, 0, 0]]
+    assert multi_hot([(), ()], 2).tolist() == [[0, 0], [0, 0]]
 
 
 def test_the_focal_loss_weighs_each_label_by_what_it_lacks(tokens, classifier):
@@ -110,7 +110,7 @@ def free_optimum(task, labels_B):
 
 
 def test_weights_are_one_on_average_over_the_labels_that_rows_have():
-    marks_nC = marks_of(SETS, 3)
+    marks_nC = multi_hot(SETS, 3)
     assert class_weights("none", marks_nC, ["a", "b", "c"]).tolist() == [1, 1, 1]
     balanced_C = class_weights("balanced", marks_nC, ["a", "b", "c"])
     assert (balanced_C * marks_nC.sum(0)).tolist() == pytest.approx([8 / 3] * 3)  # eight labels, three names
@@ -118,7 +118,7 @@ def test_weights_are_one_on_average_over_the_labels_that_rows_have():
 
 
 def test_a_label_that_no_training_row_has_weighs_as_one_of_the_mean():
-    marks_nC = marks_of([(0,), (0, 1)], 3)
+    marks_nC = multi_hot([(0,), (0, 1)], 3)
     assert class_weights("balanced", marks_nC, ["a", "b", "c"]).tolist() == pytest.approx([0.75, 1.5, 1.0])
 
 

@@ -17,7 +17,7 @@ from manyheads.config import (
     PredictConfig,
     RunConfig,
 )
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.plugins.judge.abstain import Rules, least_confidence, likelier, most_wrong, of_label, set_bounds

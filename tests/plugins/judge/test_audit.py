@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 
 from manyheads.cli import main as cli
 from manyheads.config import Terms
-from manyheads.data.rows import Rows, parted
+from manyheads.data.rows import Rows, split_names
 from manyheads.linear.fit import chosen
 from manyheads.plugins.judge import facts
 from manyheads.plugins.judge.audit import Suspects, suspects_sections, write_suspects
@@ -172,8 +172,12 @@ def test_labels_whose_names_hold_a_bar_have_their_probability_and_are_read_back(
     with (tmp_path / "suspects.csv").open(newline="") as file:
         lines = [*csv.DictReader(file)]
     assert [float(one["p_label"]) for one in lines] == [0.2, 0.3, 0.6]
-    assert [parted(one["label"]) for one in lines] == [["R&D | research", "billing"], ["billing"], ["no label"]]
-    assert [parted(one["likelier"]) for one in lines] == [["billing", "R&D"], ["R&D | research", "R&D"], ["no label"]]
+    assert [split_names(one["label"]) for one in lines] == [["R&D | research", "billing"], ["billing"], ["no label"]]
+    assert [split_names(one["likelier"]) for one in lines] == [
+        ["billing", "R&D"],
+        ["R&D | research", "R&D"],
+        ["no label"],
+    ]
 
 
 def test_a_guess_lies_in_its_interval(monkeypatch):

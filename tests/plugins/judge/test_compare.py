@@ -22,9 +22,8 @@ from manyheads.config import (
     RunConfig,
     run_data,
 )
-from manyheads.data.rows import Rows, parted
-from manyheads.data.sources import read_split
-from manyheads.data.texts import read_rows
+from manyheads.data.rows import Rows, split_names
+from manyheads.data.sources import read_rows, read_split
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.judged_rows import EvaluationData
 from manyheads.inference.folder import load
@@ -302,7 +301,7 @@ def test_differences_are_those_of_a_paired_bootstrap() -> None:
 def test_a_class_is_written_by_its_name_and_labels_as_they_are_read_back():
     labels = ["R&D | research", "[other]"]
     assert [_words(np.int32(at), labels) for at in range(2)] == labels
-    assert [parted(_words(np.array(one, dtype=bool), labels)) for one in ([1, 0], [1, 1], [0, 0])] == [
+    assert [split_names(_words(np.array(one, dtype=bool), labels)) for one in ([1, 0], [1, 1], [0, 0])] == [
         labels[:1],
         labels,
         [],

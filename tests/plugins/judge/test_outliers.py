@@ -24,7 +24,7 @@ from manyheads.config import (
     RunConfig,
 )
 from manyheads.data.rows import Rows, script_of
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows
 from manyheads.distributed import signals
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference import answers, classifier

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from manyheads.config.fields import show
 from manyheads.data.rows import Rows
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows
 from manyheads.data.tokens import encode, names_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import run_folder

@@ -22,7 +22,7 @@ from manyheads.config import Cutting
 from manyheads.config.data import CUT
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import PROBE, Tokens, encode, kept, segments_of, texts_of_marks
+from manyheads.data.tokens import PROBE, Tokens, encode, kept_tokens, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.precision import multiplying_in
 from manyheads.layout import Layout, Packed
@@ -72,7 +72,7 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
     segments = [0] * len(encoding) if pair is None else segments_of(encoding, texts_of_marks(tokenizer))
     parts = [list(range(len(encoding)))]
     if len(encoding) > max_length:
-        parts = kept(encoding.sequence_ids, max_length, cutting).parts
+        parts = kept_tokens(encoding.sequence_ids, max_length, cutting).parts
     words: list[Word] = []
     for places in parts:
         ends: dict[int, int] = {}

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
-from manyheads.data.sources import read_split
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows, read_split
 from manyheads.evaluation.held_out import require_held_out, require_new, require_same
 from manyheads.evaluation.judged_rows import with_columns
 from manyheads.inference.classifier import Prediction, TextClassifier, chunks_of

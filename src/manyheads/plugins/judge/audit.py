@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config.fields import install_extra, listed, to_plain
-from manyheads.data.rows import Rows, Splits, joined, label_words, rows_of_class
+from manyheads.data.rows import Rows, Splits, join_names, label_words, rows_of_class
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.answered import NONE
 from manyheads.evaluation.evaluation import write_answers
@@ -66,7 +66,7 @@ class Suspects:
     def likelier(self, at: int, labels: list[str]) -> str:
         """The likeliest class, or the labels that are likelier than not, of the row at a place."""
         names = [labels[one] for one in np.flatnonzero(self.given(at)).tolist()]
-        return (joined(names) or NONE) if self.multi else names[0]
+        return (join_names(names) or NONE) if self.multi else names[0]
 
     def given(self, at: int) -> np.ndarray:
         """The same as marks `(C,)`."""

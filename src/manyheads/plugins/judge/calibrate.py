@@ -67,7 +67,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
 
     import torch
 
-    from manyheads.data.tokens import marks_of
+    from manyheads.data.tokens import multi_hot
     from manyheads.evaluation.results import card_figures
     from manyheads.inference.classifier import TextClassifier, in_chunks
     from manyheads.inference.folder import calibrated_card, load, place
@@ -77,7 +77,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     with progress_bar(len(rows)) as progress:
         ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=config.batch.tokens)}  # noqa: E731
         logits_nC = in_chunks(ask, rows, len(labels), progress)[""].double()
-    truth = torch.tensor(list(rows.labels)) if rows.sets is None else marks_of(rows.sets, len(labels)).double()
+    truth = torch.tensor(list(rows.labels)) if rows.sets is None else multi_hot(rows.sets, len(labels)).double()
     fitted = fit(config.method, logits_nC, truth)
     found = {**fitted.as_json(), "digest": data.rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}
     target, text = Path(config.output or folder.path), json.dumps(found, ensure_ascii=False) + "\n"

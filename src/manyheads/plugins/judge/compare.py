@@ -20,8 +20,8 @@ from manyheads.config import EvaluateConfig, MergeLabels
 from manyheads.config.fields import listed, show, to_plain
 from manyheads.config.required import bounds_of, check_reached
 from manyheads.data.opening import read_file
-from manyheads.data.rows import Known, Rows, joined, label_cells, label_names, label_sets, spelled, whole
-from manyheads.data.table import Table, coded, require_whole, taken
+from manyheads.data.rows import Known, Rows, join_names, label_cells, label_names, label_sets, spelled, without_zeros
+from manyheads.data.table import Table, coded, require_whole, take
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
@@ -150,12 +150,12 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
     places = _places(path, table, rows)
     numbers, remedy = table.numbers, "give the predictions in the order of the rows, or "
     if places is not None:
-        numbers, remedy = taken(numbers, places), "give predictions of these rows, or "
+        numbers, remedy = take(numbers, places), "give predictions of these rows, or "
     for column, texts in (("text", rows.texts), ("text_pair", rows.pairs)):
         if texts is None or column not in table.names:
             continue
         theirs = table.column(column)
-        pairs = zip(theirs if places is None else taken(theirs, places), texts, strict=True)
+        pairs = zip(theirs if places is None else take(theirs, places), texts, strict=True)
         if (at := next((at for at, (theirs, ours) in enumerate(pairs) if theirs != ours), None)) is not None:
             raise ValueError(
                 f"{path}, row {numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
@@ -194,7 +194,7 @@ def _places(path: Path, table: Table, rows: Rows) -> "NDArray[Any] | None":
     own = {name: np.asarray(numbers, dtype=np.int64) for name, numbers in own.items() if name in table.names}
     theirs = list[Any]()
     for name in own:
-        cells = [whole(spelled(cell)) for cell in table.column(name)]
+        cells = [without_zeros(spelled(cell)) for cell in table.column(name)]
         theirs += [np.array(cells, dtype=np.int64)] if all(map(re.compile("[0-9]{1,18}").fullmatch, cells)) else []
     if own and len(theirs) == len(own):
         order, others = np.lexsort([*own.values()]), np.lexsort(theirs)
@@ -271,11 +271,11 @@ def compared(judged: list[Judged], data: EvaluationData, labels: list[str], conf
 def truth_of(data: EvaluationData, n_classes: int) -> "NDArray[Any]":
     import numpy as np
 
-    from manyheads.data.tokens import marks_of
+    from manyheads.data.tokens import multi_hot
 
     rows = data.rows
     return (
-        np.asarray(rows.labels, dtype=np.int64) if rows.sets is None else marks_of(rows.sets, n_classes).bool().numpy()
+        np.asarray(rows.labels, dtype=np.int64) if rows.sets is None else multi_hot(rows.sets, n_classes).bool().numpy()
     )
 
 
@@ -368,7 +368,7 @@ def _words(answer: Any, labels: list[str]) -> str:
     """The class, or all labels `joined`."""
     if not getattr(answer, "ndim", 0):
         return labels[int(answer)]
-    return joined([labels[one] for one in answer.nonzero()[0].tolist()])
+    return join_names([labels[one] for one in answer.nonzero()[0].tolist()])
 
 
 def _sections(found: dict[str, Any]) -> "list[Section]":

@@ -19,7 +19,7 @@ from manyheads.data.rows import Rows, script_of
 from manyheads.data.splits import deal_folds, shorten
 from manyheads.data.table import coded
 from manyheads.data.tokenizer import train_tokenizer
-from manyheads.data.tokens import load_tokenizer, marks_of
+from manyheads.data.tokens import load_tokenizer, multi_hot
 from manyheads.evaluation.intervals import error_at, interval, plain, power_law, resamples, share_interval
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import folded, linear_logits
@@ -153,7 +153,7 @@ def near_repeats(some: dict[str, Rows]) -> dict[str, list[tuple[str, int, str, i
 
 def answers_of(rows: Rows, n_classes: int) -> np.ndarray:
     """Class ids `(n,)`, or marks `(n, C)`."""
-    return np.array(rows.labels) if rows.sets is None else marks_of(rows.sets, n_classes).bool().numpy()
+    return np.array(rows.labels) if rows.sets is None else multi_hot(rows.sets, n_classes).bool().numpy()
 
 
 def without_rare(rows: Rows, n_folds: int) -> tuple[Rows, list[int]]:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.rows import Rows, script_of
-from manyheads.data.texts import read_rows
+from manyheads.data.sources import read_rows
 from manyheads.data.tokens import Tokens, encode
 from manyheads.evaluation.held_out import require_held_out, require_same
 from manyheads.inference.classifier import TextClassifier, in_chunks

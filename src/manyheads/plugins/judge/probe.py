@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig
 from manyheads.config.fields import listed, one_of, show, to_plain
-from manyheads.data.rows import HALF, Known, Rows, joined
+from manyheads.data.rows import HALF, Known, Rows, join_names
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.plugins.judge.config import ProbeConfig
@@ -286,7 +286,7 @@ def judged(
     def words(given: Any, likely: Any) -> str:
         names = [classifier.labels[one] for one in given.nonzero()[0].tolist()]
         shown = f" ({test.label} {likely[at]:.3f})" if test.label else f" ({likely.max():.3f})"
-        return ((joined(names) or "no label") if classifier.multi else names[0]) + shown
+        return ((join_names(names) or "no label") if classifier.multi else names[0]) + shown
 
     failures = [
         {

@@ -13,7 +13,7 @@ from manyheads.config import DataConfig
 from manyheads.config.fields import listed
 from manyheads.data.columns import find_columns
 from manyheads.data.opening import Tables, open_split, open_tables
-from manyheads.data.rows import MULTI_LABEL, Rows, Splits, check_texts, hashed, no_labels, screen
+from manyheads.data.rows import MULTI_LABEL, Rows, Splits, hash_texts, hashed, no_labels, screen
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
 from manyheads.data.table import Table
@@ -124,7 +124,7 @@ def _rows(table: Table, data: DataConfig, notes: list[str]) -> Rows:
     columns = find_columns(table, data, "text")
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
-    hashes, faults = check_texts(texts, pairs)
+    hashes, faults = hash_texts(texts, pairs)
     good = screen(table, faults | table.broken, data.on_bad_row, notes)
     rows = Rows(texts, pairs, no_labels(texts), table.source, table.numbers, hashes=hashes)
     return rows if len(good) == len(rows) else rows.pick(good)

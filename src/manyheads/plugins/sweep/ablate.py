@@ -9,7 +9,7 @@ from pathlib import Path
 
 from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training
-from manyheads.data.texts import check_rows
+from manyheads.data.checks import check_rows
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.plugins.sweep.record import Record, check_same_question, prepare, read_record, read_sets, start_record
 from manyheads.terminal import print_sheet, say, shown

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
+from manyheads.data.checks import check_rows
 from manyheads.data.sources import read_splits
-from manyheads.data.texts import check_rows
 from manyheads.distributed.signals import Stop
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.plugins.sweep.journal import Trial, folder_of, open_journal

@@ -26,9 +26,9 @@ from manyheads.config import RunConfig
 from manyheads.config.facts import having, hooks, settings
 from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
 from manyheads.config.plugins import as_words as plugin_words
+from manyheads.data.checks import check_rows
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
-from manyheads.data.texts import check_rows
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.inference.origin import file_digests

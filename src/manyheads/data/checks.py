@@ -1,35 +1,15 @@
-"""The rows of a run: as its task reads them, or texts without their labels and more of them; and what its settings ask
-of the rows, refused by one sentence before torch is imported.
-
-What the run itself is judged on stays out of texts without labels: its validation and test rows, wherever their texts
-occur once more.
-"""
+"""What the settings of a run ask of its rows, refused by one sentence before torch is imported."""
 
 from typing import Any
 
-import manyheads.plugin as plugin
 from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig
 from manyheads.config.fields import listed
 from manyheads.data.rows import Known, Splits
-from manyheads.data.sources import read_splits
 
 SHOWN = 12  # class names in a sentence
 BYTES_JUDGED, BYTES_CONFUSED = 20, 16  # of an answer, as logits and probabilities; of a cell, as a number and in a list
 BYTES_MARKED = 73  # of an answer, where a row has any number of labels
 BYTES_MOVED, BYTES_SQUARED = 120, 648  # there by the model and two baselines: of what an answer moves; of two labels
-
-
-def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> Splits:
-    """The splits that a run learns from and is judged on; `with_unread`: their rows can give the columns that are not
-    read, which texts to learn from without labels cannot.
-
-    Raises:
-        ValueError: see `read_splits`.
-    """
-    task = plugin.task(run.task)
-    if task.read is not None:
-        return plugin.resolve(task.read)(run, with_test=with_test)
-    return read_splits(run.data, run.seed, answer=task.column, with_test=with_test, with_unread=with_unread)
 
 
 def check_rows(run: RunConfig, splits: Splits) -> None:
@@ -54,7 +34,7 @@ def check_long(data: DataConfig, *, pairs: bool) -> None:
         )
 
 
-def check_size(splits: Splits, memory: int) -> None:
+def check_memory(splits: Splits, memory: int) -> None:
     """Judging by classes must fit into `memory`, in bytes: all answers to the rows of the larger split and, where a row
     has one class, the table of confusions, else what they move the figures by: of each row, or the squares."""
     judged, n_classes = max(splits.test or splits.validation, splits.validation, key=len), len(splits.labels)
