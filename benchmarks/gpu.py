@@ -1,4 +1,4 @@
-"""Training speed on one GPU: a BERT-base shape in bf16 against the card's peak, and small batches beside Hugging Face.
+"""Training speed on one GPU: a BERT-base shape in bf16 against the card's peak, small batches against Hugging Face.
 
     python benchmarks/gpu.py                 everything, about eight minutes; or `make bench-gpu`
     python benchmarks/gpu.py --rehearse      a tiny shape and a few steps on any device, to see that it runs
@@ -6,7 +6,7 @@
 Only tokens of texts are counted, and time is that of the whole loop: loader, loss, clip, optimiser, logging. Ids are
 drawn at random, lengths as they occur in real data (see `LENGTHS`), so no data and no tokenizer is needed, and no
 package but torch, lightning and tokenizers; `transformers` and `accelerate` where they are installed. From a checkout
-on a bare machine: PYTHONPATH=src python3 benchmarks/gpu.py. Figures go to gpu.json beside this file, those of a
+on a bare machine: PYTHONPATH=src python3 benchmarks/gpu.py. Figures go to gpu.json next to this file, those of a
 rehearsal nowhere.
 """
 
@@ -283,7 +283,7 @@ def matrix_peak(size: Size) -> dict[str, float]:
 
 
 def show(figures: dict[str, Any]) -> None:
-    """The medians, and beside them what is asked for."""
+    """The medians, next to the aims."""
     print(json.dumps(figures["machine"]))
     peak = figures["peak TFLOP/s of our products"]["all"]
     print(f"matrix products of a layer: {peak:.1f} TFLOP/s")

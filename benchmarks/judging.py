@@ -4,7 +4,7 @@
 
 Rows are those of scale.py, of four classes, in a csv; `predict` reads them from a parquet file, is killed once, at
 about half of the rows, and goes on. The network is a tiny one that reads 16 tokens, trained for a moment, so that
-figures are those of the rows, not of the network. `compare` has a csv of answers beside the run, of which a tenth is
+figures are those of the rows, not of the network. `compare` has a csv of answers next to the run, of which a tenth is
 drawn; `folds` trains three folds for 50 steps each and judges all rows. Each verb is a process of its own; `most_mib`
 is its most resident memory.
 """
@@ -78,7 +78,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def measured(verb: str, n_rows: int, data: Path, folder: Path) -> dict[str, Any]:
-    """Seconds, and MiB of memory; what is read beside the rows is made before."""
+    """Seconds, and MiB of memory; the files that it reads are made before."""
     if verb == "compare":
         answer(data, folder / f"answers-{n_rows}.csv")
     if verb == "predict":

@@ -75,7 +75,7 @@ class LearntError(Exception):
 
 
 def waiting(run: Any) -> dict[str, float]:
-    """Seconds in which the loop asks for batches, beside those of the whole loop."""
+    """Seconds in which the loop asks for batches, and those of the whole loop."""
     from manyheads.data.batches import Batch, Batches
     from manyheads.training.logs import Meter
     from manyheads.training_run import train

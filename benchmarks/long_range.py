@@ -75,7 +75,7 @@ def example(draw_from: random.Random, distance: int) -> tuple[str, str]:
 
 
 def draw(record: Record) -> Figure:
-    """Accuracy beside milliseconds a step, each against distance."""
+    """Accuracy and milliseconds a step, each against distance."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     for row in record.rows:

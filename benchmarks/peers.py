@@ -5,7 +5,7 @@
     python benchmarks/peers.py table
 
 A SETTING is texts-d_model, such as short-256; all of them take half an hour on two cores, with nothing else running.
-What we measure is pinned (contestants/settings.py); the shipped default trains beside it. Of each setting the Trainer's
+What we measure is pinned (contestants/settings.py); the shipped default is trained, too. Of each setting the Trainer's
 fastest settings are searched first. Every contestant is a process of its own with all threads, which trains for some
 seconds while the others sleep: a round lets each of them train once and measures the machine's matrix product, five
 rounds are a measurement; where the time is up, fewer. Start-up and the first seconds are left out. Figures go to

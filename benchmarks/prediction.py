@@ -1,4 +1,4 @@
-"""Prediction on the CPU, text in and label out, beside a Hugging Face pipeline of the same shape: prediction.json.
+"""Prediction on the CPU, text in and label out, and that of a Hugging Face pipeline of the same shape: prediction.json.
 
     pip install -e '.[bench,onnx]'
     MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/prediction.py [many] [one] [labels=RUN]

@@ -1,4 +1,4 @@
-"""What it costs that processes train together on the CPU, joined by gloo: a step beside that of as many strangers.
+"""The cost of training together on the CPU by gloo: a step compared with one of independent processes.
 
     python benchmarks/ranks.py
 

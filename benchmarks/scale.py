@@ -1,4 +1,4 @@
-"""Time and memory of 100 thousand, 1 million and 10 million rows of 210 bytes, beside `datasets.map`: scale.json.
+"""Time and memory of 100 thousand, 1 million and 10 million rows of 210 bytes, and of `datasets.map`: scale.json.
 
     python benchmarks/scale.py [--rows 100000 1000000] [--kinds csv parquet] [--who ours again ranks datasets]
                                [--folder FOLDER] [--limit SECONDS]

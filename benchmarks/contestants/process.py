@@ -18,7 +18,7 @@ NAMES = {
     "g": "manyheads, the shipped default",
     "h": "manyheads in fp32",
 }
-PEAK, SEARCH, BEST = "peak", "search", "trainer.json"  # BEST: the Trainer's settings, beside the tokens
+PEAK, SEARCH, BEST = "peak", "search", "trainer.json"  # BEST: the Trainer's settings, next to the tokens
 
 
 def take_part(name: str, setting: str, folder: Path, driver: Connection) -> None:

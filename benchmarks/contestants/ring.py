@@ -69,7 +69,7 @@ class Contestant:
 
 
 def searched(setting: str, folder: Path, seconds: float, part: Callable[..., None] = take_part) -> list[dict[str, Any]]:
-    """The Trainer's settings that were tried, with nothing beside it, the fastest first."""
+    """The Trainer's settings that were tried, with nothing else running, the fastest first."""
     with Contestant(SEARCH, setting, folder, part) as contestant:
         contestant.start()
         found = contestant.turn(seconds)

@@ -62,7 +62,7 @@ def accuracy(right_Sn: Bools) -> Figure:
 def advantage(right_Sn: Bools, other_Sn: Bools) -> Figure:
     """Accuracy less that of another way, paired: run by run (with few rows one draw taught both), row by row.
 
-    A model without chance has one run, which stands beside each of the others.
+    A model without chance has one run, which is paired with each of the others.
     """
     assert len(other_Sn) in (1, len(right_Sn))
     return mean_of(right_Sn.astype(np.float64) - other_Sn)

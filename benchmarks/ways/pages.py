@@ -86,7 +86,7 @@ def right_of(runs_of_way: Iterable[dict[str, Any]]) -> Bools:
 
 def lead_of(of_set: Runs, way: str, cheap: str, n_cheap: int) -> Figure | None:
     """Of a way over a cheap one, of the runs that both have: with few rows those of one draw, with all those of one
-    seed; a cheap model without chance has one run (`n_cheap`), which stands beside each of ours. None without two such
+    seed; a cheap model without chance has one run (`n_cheap`), which is paired with each of ours. None without two such
     pairs: one says nothing of how far another would differ."""
     ours, others = of_set.get(way, {}), of_set[cheap]
     if n_cheap == 1:
@@ -185,7 +185,7 @@ def which_way(by_size: dict[str, dict[str, Runs]]) -> str:
         take = "not measured" if not any(said.values()) else ours if is_ours else CHEAP[cheap[0][0]]
         shown = [f"{kind} on {listed(said[kind])}" for kind in ("above", "level", "below") if said[kind]]
         lines.append([situation, take, f"{OURS[way]}: {'; '.join(shown)}" if shown else "-"])
-    return markdown(["you have", "take", "beside the best cheap model"], lines)
+    return markdown(["you have", "take", "compared with the best cheap model"], lines)
 
 
 def listed(names: list[str]) -> str:

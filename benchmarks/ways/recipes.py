@@ -16,7 +16,10 @@ CHEAP = {
 }
 OURS = {"scratch": "from scratch", "minilm": "from MiniLM"}
 WAYS = CHEAP | OURS
-WORDS: dict[str, list[str]] = {"scratch": [], "minilm": ["init_from={minilm}"]}  # beside those that say which rows
+WORDS: dict[str, list[str]] = {
+    "scratch": [],
+    "minilm": ["init_from={minilm}"],
+}  # in addition to those that name the rows
 SIZES = {"full": 0, "100": 100, "10": 10}  # training rows drawn of each class; 0: all
 SETS = ["trec6", "sick", "sst2", "banking77", "snips", "indonlu_smsa", "ag_news_10k", "emotion", "goemotions", "imdb"]
 ABOUT = {  # rows of train.csv, and the median of their words, of both texts of a pair
