@@ -9,6 +9,7 @@ from typing import get_type_hints
 import pytest
 import yaml
 
+from manyheads import plugin
 from manyheads.cli import compose as in_compose
 from manyheads.cli import hydra as in_hydra
 from manyheads.cli import verbs as in_verbs
@@ -18,33 +19,14 @@ from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.facts import having, hooks, settings
 from manyheads.config.fields import choices_of
+from tests.registry import name_of, needed
 
 FILES = sorted(file for folder in preset_folders() for file in folder.rglob("*.yaml"))
-NEEDED = {
-    "compare": ["runs=[x,y]"],
-    "calibrate": ["run=x"],
-    "probe": ["run=x"],
-    "evaluate": ["run=x"],
-    "predict": ["run=x"],
-    "look": ["run=x"],
-    "serve": ["run=x"],
-    "runs": [],
-    "report": ["run=x"],
-    "export": ["run=x"],
-    "push": ["run=x", "repo=a/b"],
-    "train": [],
-    "pretrain": [],
-    "ablate": ["vary=optim.warmup", "values=[0,0.5]"],
-    "audit": [],
-    "explain": [],
-    "tune": ["trainer.gradient_clip_val=0.5,1"],
-    "curve": [],
-}
-MORE = {
-    ("data", "files"): ["data.path=x.csv"],
-    ("data", "hub"): ["data.hub=x"],
-    ("task", "seq2seq"): ["data.path=x.csv"],
-}
+MORE = {("data", "files"): ["data.path=x.csv"], ("data", "hub"): ["data.hub=x"]}
+MORE |= {("task", name): ["data.path=x.csv"] for name in plugin.names("task")}
+for name, part in plugin.parts("source").items():
+    if "task" in part.facts:  # of rows
+        MORE["data", name] = [f"task={part.facts['task']}"]
 READ = [(verb, group, name) for verb in VERBS for group in VERBS[verb].groups for name in choices(verb, group)]
 OF_TRAIN = {(group, name) for verb, group, name in READ if verb == "train"}
 AGAIN = [pytest.param(*one, marks=pytest.mark.slow) for one in READ if one[0] != "train" and one[1:] in OF_TRAIN]
@@ -53,10 +35,10 @@ FIRST = [one for one in READ if one[0] == "train" or one[1:] not in OF_TRAIN]
 
 @pytest.mark.parametrize(("verb", "group", "name"), [*FIRST, *AGAIN])
 def test_every_preset_composes(verb, group, name):
-    more = MORE.get((group, name), [])
-    if verb in ("train", "tune") and (group, name) == ("data", "dates"):
-        more = ["task=seq2seq"]
-    assert type(compose(verb, [f"{group}={name}", *NEEDED[verb], *more])) is schema_of(verb)
+    known = {*settings_of(verb), *VERBS[verb].groups}
+    words = [*needed(verb), *MORE.get((group, name), ())]
+    words = [word for word in words if name_of(word) in known - {group}]
+    assert type(compose(verb, [f"{group}={name}", *words])) is schema_of(verb)
 
 
 def several(verb):
@@ -152,7 +134,8 @@ def other(one):
         return TOGETHER[one.name]
     inner, default = type(one.default), getattr(one.default, "name", one.default)
     if choices := choices_of(one) if inner is not list else []:
-        allowed = [name for name in choices if name not in (default, "run", "hub", "files", "dates")]
+        of_other_tasks = [name for name, part in plugin.parts("source").items() if "task" in part.facts]
+        allowed = [name for name in choices if name not in (default, "run", "hub", "files", *of_other_tasks)]
         return allowed[-1] if allowed else None
     if inner is list:
         return None
@@ -175,16 +158,18 @@ OF_HUB = ("data.streaming", *having(RunConfig, needs="hub"))
     [(verb, left_out) for verb in VERBS for left_out in (OF_FILES, OF_HUB)],
 )
 def test_every_setting_can_be_reached(verb, left_out):
-    usual = compose(verb, NEEDED[verb])
+    usual = compose(verb, needed(verb))
     reasons = [(name, unread(usual, name)) for unread in hooks(usual, "unread") for name in settings_of(verb)]
     of_plugins = [name for name, why in reasons if why.startswith("with task=")]
     of_other_tasks = ("data.target",) if verb == "train" else ()
     of_other_tasks = ("data.folds",) if verb == "tune" else of_other_tasks  # which have one seed, and no limit
     of_other_tasks = ("require",) if verb == "compare" else of_other_tasks  # which measures no loss
-    left_out = {"split", "vary", "again", *left_out, *of_other_tasks, *of_plugins}
+    words = needed(verb)
+    in_words = [name_of(word) for word in words]
+    left_out = {"split", "vary", "again", *in_words, *left_out, *of_other_tasks, *of_plugins}
     known = {name: one for name, one in settings_of(verb).items() if name not in left_out}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
-    made = compose(verb, [*NEEDED[verb], *(f"{name}={value}" for name, value in typed.items() if value is not None)])
+    made = compose(verb, [*words, *(f"{name}={value}" for name, value in typed.items() if value is not None)])
     for name, value in typed.items():
         section, _, key = name.rpartition(".")
         reached = getattr(getattr(made, section) if section else made, key)
