@@ -40,8 +40,8 @@ def forks() -> Iterator[Server]:
 
 
 class Forked:
-    """What `subprocess.Popen` gives for `python -m MODULE WORDS`: a session of its own that reads settings from a pipe
-    and writes to a file, `folder` being its own."""
+    """What `subprocess.Popen` gives for `python -P -m MODULE WORDS`: a session of its own that reads settings from a
+    pipe and writes to a file, `folder` being its own."""
 
     def __init__(
         self, server: Server, folder: Path, command: tuple[str, ...], stdout: Any, env: dict[str, str]
@@ -51,7 +51,7 @@ class Forked:
         os.mkfifo(folder / "in-0")
         self.stdin = open(os.open(folder / "in-0", os.O_RDWR), "wb")  # noqa: SIM115 - as Popen; it waits for no reader
         self._server, self.returncode = server, None
-        (self.pid,) = server.ask("start", str(folder), [env], [*command[1:]])
+        (self.pid,) = server.ask("start", str(folder), [env], [one for one in command[1:] if one != "-P"])
 
     def poll(self) -> int | None:
         if self.returncode is None:

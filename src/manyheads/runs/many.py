@@ -42,7 +42,7 @@ class Training(Protocol):
         """Ask it to save its state and end, without waiting for it."""
 
     def kill(self, patience: float = 0.0) -> None:
-        """Wait `patience` seconds for its end, then kill it with all that it has started."""
+        """Wait `patience` seconds for its end, then kill what is left of it, such as processes that it has started."""
 
 
 class Ended:
@@ -79,7 +79,8 @@ def train_many(
     on_end: Callable[[Job, AnyTraining], None] = lambda job, training: None,
     *,
     at_once: int = 1,
-    watch: Callable[[dict[int, tuple[Job, AnyTraining]]], bool] = lambda running: False,
+    watch: Callable[[dict[int, tuple[Job, AnyTraining]]], None] = lambda running: None,
+    more_later: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train until no job is left. Whatever ends this early ends the trainings under way, which may save.
 
@@ -87,21 +88,23 @@ def train_many(
         next_job: the next job, or None where there is none now.
         start: starts it in a slot, one of 0 to `at_once` - 1, which no other training has at the time.
         on_end: called with each training that has ended, before another takes its slot.
-        watch: called with the trainings under way, by slot, before others are started; it may remove some. Whether to
-            wait for jobs although none is there and none under way.
+        watch: called in each turn with the trainings under way, by slot. It may remove some, or raise.
+        more_later: asked where nothing is under way and no job is there: whether one may come.
     """
     running: dict[int, tuple[Job, AnyTraining]] = {}
     try:
         while True:
-            wait = watch(running)
+            watch(running)
             while len(running) < at_once and (job := next_job()) is not None:
                 slot = min(set(range(at_once)) - running.keys())
                 running[slot] = job, start(job, slot)
-            if not running and not wait:
+            if not running and not more_later():
                 return
             ended = [slot for slot, (_, training) in running.items() if training.has_ended()]
             for slot in ended:
-                on_end(*running.pop(slot))
+                job, training = running.pop(slot)
+                training.kill()
+                on_end(job, training)
             if not ended:
                 time.sleep(PAUSE)
     finally:
@@ -138,8 +141,13 @@ class TrainingProcess:
             self.process.stdin.write(json.dumps(to_plain(run)).encode() + b"\n")
             self.process.stdin.flush()
 
+    @property
+    def code(self) -> int | None:
+        """Its exit code, below 0 where a signal ended it; None while it runs."""
+        return self.process.poll()
+
     def has_ended(self) -> bool:
-        return self.process.poll() is not None
+        return self.code is not None
 
     def stop(self) -> None:
         self.process.terminate()
@@ -147,7 +155,7 @@ class TrainingProcess:
     def kill(self, patience: float = 0.0) -> None:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, patience))
-        with suppress(ProcessLookupError, PermissionError):  # a worker may outlive it
+        with suppress(ProcessLookupError, PermissionError):  # its loader's workers may outlive it
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         if self.process.stdin:

@@ -17,9 +17,9 @@ import pytest
 
 from manyheads.cli import main as cli
 from manyheads.evaluation.intervals import share_interval
-from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.plugins.sweep.curve import fitted
+from manyheads.runs import many
 from tests.forks import Forked
 
 FAST = [
@@ -51,7 +51,7 @@ def forked(forks, tmp_path, monkeypatch):
         assert (stdin, stderr, start_new_session) == (subprocess.PIPE, stdout, True)
         return Forked(forks, tmp_path / f"forked-{next(count)}", command, stdout, env)
 
-    monkeypatch.setattr(scheduler, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
+    monkeypatch.setattr(many, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
 
 
 @pytest.mark.drawn

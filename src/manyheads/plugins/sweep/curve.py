@@ -14,7 +14,6 @@ from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
 from manyheads.data.checks import check_rows
 from manyheads.data.sources import read_splits
-from manyheads.distributed.signals import Stop
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.plugins.sweep.journal import Trial, folder_of, open_journal
 from manyheads.plugins.sweep.scheduler import Search
@@ -68,9 +67,8 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     setting = {at: {"data.train_share": share} for at, share in enumerate(config.shares, start=1)}
     trials = [Trial(at, config.seed + more, of) for more in range(config.seeds) for at, of in setting.items()]
     with open_journal(folder, {"shares": config.shares} | shared_question(config, splits)) as journal, shown(log):
-        journal.trials, stop = iter(trials), Stop()
-        with stop.listening():
-            Search(config, journal).run(stop)
+        journal.trials = iter(trials)
+        Search(config, journal).run()
         ended = [journal.find(one.number, one.seed) for one in trials]
     from manyheads.runs.summary import read_summary
 

@@ -4,7 +4,6 @@ keeps to it; and all that a results file lacks, which several processes divide.
 n validation rows . C classes
 """
 
-import gc
 import hashlib
 import logging
 import time
@@ -44,6 +43,7 @@ from manyheads.plugins.sweep.record import (
     read_record,
     take_over,
 )
+from manyheads.runs.many import train_in_turn
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule, are_few, begin_head
@@ -239,7 +239,7 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float) -> Figures:
     module, diverged = _fit(run, prepared, [meter, deadline], {})
     steps = module.trainer.global_step
     right_n, loss = judge(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
-    figures = Figures(
+    return Figures(
         accuracy=float(right_n.double().mean()),
         loss=loss,
         steps=steps,
@@ -250,9 +250,6 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float) -> Figures:
         diverged=diverged,
         right="".join("01"[right] for right in right_n.tolist()),
     )
-    del module  # it and its Trainer hold each other: a long series of runs would pile them up
-    gc.collect()
-    return figures
 
 
 def warm_up(run: RunConfig, prepared: Prepared) -> None:
@@ -286,23 +283,26 @@ def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
 
 
 def run_missing(config: AblateConfig, rows: list[Row], data: dict[str, Prepared], record: Record, path: Path) -> None:
-    """All rows of one seed before the next, so that a stop leaves whole comparisons behind."""
+    """Make the runs that the results file lacks: all rows of one seed before the next, so that a stop leaves whole
+    comparisons."""
     missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
     if missing:
         first = missing[0][0]
         warm_up(first.run, data[first.measured.set])
 
-    for at, (row, seed) in enumerate(missing, start=1):
+    def train_one(job: tuple[int, tuple[Row, int]]) -> None:
+        """Unless another process makes this run at the moment, or has made it."""
+        at, (row, seed) = job
         measured = row.measured
         mark = hashlib.blake2b(f"{measured.set} {measured.row} {seed}".encode(), digest_size=8).hexdigest()
         with ExitStack() as claim:
             try:
                 claim.enter_context(locked(path.with_name(f".{path.name}.{mark}.lock"), "another makes it"))
             except ValueError:
-                continue
+                return
             share(record, path, config)
             if str(seed) in measured.runs:
-                continue
+                return
             figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds)
             measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
             share(record, path, config)
@@ -311,6 +311,8 @@ def run_missing(config: AblateConfig, rows: list[Row], data: dict[str, Prepared]
             *(at, len(missing), measured.set, measured.row),
             *(seed, figures.accuracy, figures.steps, figures.seconds),
         )
+
+    train_in_turn(enumerate(missing, start=1), train_one)
     share(record, path, config)
     left = sum(str(seed) not in row.measured.runs for seed in record.seeds for row in rows)
     if left:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
@@ -120,6 +120,14 @@ class Journal:
     def take(self) -> Trial | None:
         """The next run that is not in the journal yet; None where there is none."""
         return next((one for one in self.trials if self.find(one.number, one.seed) is None), None)
+
+    def tend(self) -> Collection[int]:
+        """Nothing is to be done while trials are under way, and no other machine takes them over."""
+        return ()
+
+    def waits(self) -> bool:
+        """Whether trials may come once none is there."""
+        return False
 
     def add(self, outcome: Outcome) -> bool:
         """Write down a run that has ended."""

@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections import deque
-from collections.abc import Container
+from collections.abc import Collection, Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from manyheads.runs.config_file import read_run
 REDUCTION = 3  # of `halving`: one in three goes on at each rung
 
 
-class Study:
+class StudyQueue:
     """The queue of a search: a trial of Optuna for each setting, which waits until it is taken and holds the runs that
     have ended. The first seed of a setting decides whether the others follow; their mean counts."""
 
@@ -88,6 +88,14 @@ class Study:
         except (KeyError, UpdateFinishedTrialError):  # another machine has it now
             return False
 
+    def tend(self) -> Collection[int]:
+        """Called often while trials are under way. Returns those that other machines have taken over."""
+        return ()
+
+    def waits(self) -> bool:
+        """Whether trials may come once none is there: those of other machines that are lost."""
+        return False
+
     def add(self, outcome: Outcome) -> bool:
         """Write down a run that has ended; False where it is not to count, as its trial was given back."""
         if not self._record(outcome):
@@ -134,7 +142,7 @@ class Study:
         self._ready = deque(one for one in self._ready if one.number != number)
 
 
-class LocalStudy(Study):
+class LocalQueue(StudyQueue):
     """The study of one machine, in memory. A later start makes it again from the journal and from what the runs wrote:
     a search has one record, and nothing of it is unpickled.
 

@@ -24,7 +24,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from manyheads.plugins.sweep.config import TuneConfig
 from manyheads.plugins.sweep.journal import NAME, Outcome, State, Trial, check_question
-from manyheads.plugins.sweep.optuna import Study, create_study, enter, make_pruner, make_sampler, outcome_of, parameters
+from manyheads.plugins.sweep.optuna import (
+    StudyQueue,
+    create_study,
+    enter,
+    make_pruner,
+    make_sampler,
+    outcome_of,
+    parameters,
+)
 from manyheads.runs.folder import put
 
 BEAT = 15.0  # seconds between two signs of life of a trial
@@ -40,7 +48,7 @@ log = logging.getLogger("manyheads.tune")
 @contextmanager
 def join_search(
     config: TuneConfig, planned: list[dict[str, Any]] | None, seeds: range, folder: Path, question: dict[str, Any]
-) -> "Iterator[SharedStudy]":
+) -> "Iterator[SharedQueue]":
     """The search in `config.storage` that has the name of `folder`, begun or joined. At the end the trials that this
     machine has not finished are given back.
 
@@ -55,7 +63,7 @@ def join_search(
         study = _joined(config, planned, folder, asked)
         study.sampler = make_sampler(config, uuid4().int)  # machines that draw at the same time draw other settings
         study.pruner = make_pruner(config.prune)
-        shared = SharedStudy(config, seeds, folder, study)
+        shared = SharedQueue(config, seeds, folder, study)
         try:
             yield shared
         finally:
@@ -99,7 +107,7 @@ def _mark_folder(folder: Path, own: str) -> None:
     put(mark, own)
 
 
-class SharedStudy(Study):
+class SharedQueue(StudyQueue):
     """The queue of such a search, and all that is written down of it."""
 
     def __init__(self, config: TuneConfig, seeds: range, folder: Path, study: optuna.Study) -> None:

@@ -30,7 +30,6 @@ from manyheads.data.checks import check_rows
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
-from manyheads.distributed.signals import Stop
 from manyheads.inference.origin import file_digests
 from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig, named_texts
 from manyheads.plugins.sweep.journal import Journal, State, Trial, open_journal
@@ -39,7 +38,7 @@ from manyheads.runs.resume import verdict
 from manyheads.terminal import print_sheet, say, show_files, shown
 
 if TYPE_CHECKING:
-    from manyheads.plugins.sweep.optuna import Study
+    from manyheads.plugins.sweep.optuna import StudyQueue
     from manyheads.plugins.sweep.tables import Ranked
 
 QUOTED = re.compile(r"(['\"])(.*)\1", re.DOTALL)
@@ -67,9 +66,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     with begun(config, planned, folder, question(config, splits)) as queue, shown(log):
         if queue.outcomes:
             log.info("%d runs are in the journal already", len(queue.outcomes))
-        search, stop = Search(config, queue), Stop()
-        with stop.listening():
-            search.run(stop)
+        Search(config, queue).run()
         outcomes = queue.outcomes
     from manyheads.plugins.sweep.tables import MOST_LINES, rank, sheet_of_search, write_results
 
@@ -187,7 +184,7 @@ def seeds_of(config: TuneConfig) -> range:
 @contextmanager
 def begun(
     config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, asked: dict[str, Any]
-) -> "Iterator[Journal | Study]":
+) -> "Iterator[Journal | StudyQueue]":
     """The queue of a search: which run is next, and those that have ended. Of settings known beforehand all are run
     with the first seed before any with the next, so that a stop leaves whole tables."""
     seeds = seeds_of(config)
@@ -199,9 +196,9 @@ def begun(
         return
     with open_journal(folder, asked) as journal:
         if planned is None or config.needs_optuna:
-            from manyheads.plugins.sweep.optuna import LocalStudy
+            from manyheads.plugins.sweep.optuna import LocalQueue
 
-            yield LocalStudy(config, planned, seeds, journal)
+            yield LocalQueue(config, planned, seeds, journal)
         else:
             journal.trials = (Trial(number, seed, one) for seed in seeds for number, one in enumerate(planned, start=1))
             yield journal

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep.tune import tune
+from manyheads.runs import many
 
 STAND_IN = """
 import csv, fcntl, json, os, pathlib, signal, sys, time
@@ -98,8 +98,8 @@ class Place:
     def start(self, *words: str, first: str = "pass") -> subprocess.Popen:
         """A search of stand-ins as a process of its own, which does `first` before."""
         script = (
-            f"import sys; from manyheads.plugins.sweep import scheduler; {first}; "
-            f"scheduler.COMMAND = (sys.executable, '-S', {str(self.script)!r}); "
+            f"import sys; from manyheads.runs import many; {first}; "
+            f"many.COMMAND = (sys.executable, '-S', {str(self.script)!r}); "
             "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
         )
         command = [sys.executable, "-c", script, "tune", *self.words(*words)]
@@ -127,8 +127,8 @@ class Place:
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Place:
     made = Place(tmp_path)
-    monkeypatch.setattr(scheduler, "COMMAND", (sys.executable, "-S", str(made.script)))
-    monkeypatch.setattr(scheduler, "PAUSE", 0.01)
+    monkeypatch.setattr(many, "COMMAND", (sys.executable, "-S", str(made.script)))
+    monkeypatch.setattr(many, "PAUSE", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:
         monkeypatch.delenv(name)

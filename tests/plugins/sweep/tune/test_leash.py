@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from manyheads.plugins.sweep.scheduler import COMMAND
+from manyheads.runs.many import COMMAND
 
 CHILD = """
 import os, signal, sys, time

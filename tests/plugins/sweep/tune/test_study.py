@@ -11,10 +11,11 @@ optuna = pytest.importorskip("optuna")
 
 from manyheads.cli.compose import compose  # noqa: E402
 from manyheads.plugins.sweep.journal import Outcome, State, Trial, folder_of, open_journal  # noqa: E402
-from manyheads.plugins.sweep.optuna import LocalStudy  # noqa: E402
-from manyheads.plugins.sweep.scheduler import Running, config_of  # noqa: E402
+from manyheads.plugins.sweep.optuna import LocalQueue  # noqa: E402
+from manyheads.plugins.sweep.scheduler import TrialRun  # noqa: E402
 from manyheads.plugins.sweep.tune import plan_settings  # noqa: E402
 from manyheads.runs.config_file import save_run  # noqa: E402
+from manyheads.runs.many import settings_file  # noqa: E402
 
 SPACE = ("optim.lr=log:1e-4..1e-1", "model.n_layers=1..4", "model.placement=pre,post")
 
@@ -24,7 +25,7 @@ def test_draws_lie_in_the_space_and_learn_from_what_was_told(method, tmp_path):
     config = compose("tune", [*SPACE, f"method={method}", "trials=40"])
     found = []
     with open_journal(tmp_path / "search", {}) as journal:
-        study = LocalStudy(config, None, range(1), journal)
+        study = LocalQueue(config, None, range(1), journal)
         while (trial := study.take()) is not None:
             rate = trial.setting["optim.lr"]
             assert 1e-4 <= rate <= 1e-1
@@ -41,15 +42,15 @@ def test_a_study_that_is_made_again_knows_what_the_journal_holds(method, tmp_pat
     """Trials that were interrupted keep their setting, and new draws are not those of the beginning."""
     config = compose("tune", [*SPACE, f"method={method}", "trials=12"])
     with open_journal(tmp_path / "search", {}) as journal:
-        study = LocalStudy(config, None, range(1), journal)
+        study = LocalQueue(config, None, range(1), journal)
         for _ in range(6):
             trial = study.take()
             study.add(Outcome(*trial, State.done, -abs(trial.setting["optim.lr"] - 0.01)))
         begun = study.take()
         folder = folder_of(journal.folder, begun.number, begun.seed)
         folder.parent.mkdir()
-        save_run(config.run(begun.setting, 0, str(folder)), config_of(folder))
-        again = LocalStudy(config, None, range(1), journal)
+        save_run(config.run(begun.setting, 0, str(folder)), settings_file(folder))
+        again = LocalQueue(config, None, range(1), journal)
         kept, values = again._study.get_trials(), [one.value for one in journal.outcomes]
         assert [one.value for one in kept[:6]] == values
         assert again.take() == begun
@@ -67,7 +68,7 @@ def test_a_study_that_is_made_again_measures_by_the_figures_of_before(prune, pla
     config = compose("tune", place.words(*words, "trials=7"))
     question = json.loads((place.output / "journal.jsonl").read_text().splitlines()[0])
     with open_journal(place.output, question) as journal:
-        study = LocalStudy(config, plan_settings(config), range(1), journal)
+        study = LocalQueue(config, plan_settings(config), range(1), journal)
         last = study.take()
         assert last.number == 7
         assert study.gives_up(7, 1, 0.0), "worse than any before"
@@ -132,19 +133,19 @@ def test_a_grid_is_pruned_by_the_median_and_given_up_runs_never_win(place):
 
 
 @pytest.mark.parametrize("code", [None, 0])
-def test_figures_count_of_a_run_that_ended_between_two_looks(code, tmp_path, monkeypatch):
+def test_figures_count_of_a_run_that_ended_between_two_looks(code, tmp_path):
     """Later runs are given up by the median of its figures."""
     (tmp_path / "metrics.csv").write_text("step,epoch,validation_accuracy\n10,1,0.4\n20,2,0.8\n")
     (tmp_path / "summary.json").write_text(
         json.dumps({"best": {"value": 0.8}, "validation": {}, "epochs": 2, "steps": 20, "wall_seconds": 3.0})
     )
     told = []
-    process = SimpleNamespace(poll=lambda: code)
-    run = Running(Trial(7, 0, {}), 0, tmp_path, process, "accuracy", lambda *figure: told.append(figure) or False)
-    monkeypatch.setattr(Running, "kill", lambda self: None)
-    outcome = run.look()
+    process = SimpleNamespace(code=code, has_ended=lambda: code is not None)
+    run = TrialRun(Trial(7, 0, {}), tmp_path, process, "accuracy", lambda *figure: told.append(figure) or False)
+    assert run.has_ended() is (code is not None)
     assert told == [(7, 1, 0.4), (7, 2, 0.8)]
-    assert (outcome and outcome.value) == (None if code is None else 0.8)
+    if run.has_ended():
+        assert run.outcome().value == 0.8
 
 
 def test_without_optuna_it_says_what_to_install_and_grids_still_work(tmp_path):

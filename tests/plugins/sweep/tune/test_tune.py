@@ -22,6 +22,7 @@ from manyheads.plugins.sweep import tune as room
 from manyheads.plugins.sweep.config import USUAL
 from manyheads.plugins.sweep.journal import Outcome, State, folder_of, open_journal
 from manyheads.runs.config_file import read_run
+from manyheads.runs.many import settings_file
 
 RATES = "optim.lr=1e-3,3e-3,1e-2"
 OF_TRIALS = {"output", "resume", "test", "linear", "hardware.threads", "checkpoint.metric"}  # auto, of the command
@@ -113,7 +114,7 @@ def test_a_limit_that_equals_the_presets_is_a_limit_like_the_others(place, capsy
 )
 def test_the_command_at_the_end_trains_what_the_trial_trained(place, capsys, model_folder, words):
     best = place.tune(*words, f"init_from={model_folder}")[0]
-    trial = read_run(scheduler.config_of(folder_of(place.output, best.trial, 0)))
+    trial = read_run(settings_file(folder_of(place.output, best.trial, 0)))
     found, known = (plain_settings(one) for one in (read_command(capsys), trial))
     differ = {name for name in found if found[name] != known[name]}
     limits = {"trainer.max_epochs", "trainer.max_steps"} if trial.budget else set()  # which it stands for
@@ -234,7 +235,7 @@ def test_first_runs_that_are_given_up_do_not_end_the_search(place):
     with open_journal(place.output, {}) as journal:
         search = scheduler.Search(config, journal)
         for number in (2, 3, 4):
-            search._ended(Outcome(number, 0, {"optim.lr": 0.001 * number}, State.pruned, 0.5))
+            search.record(Outcome(number, 0, {"optim.lr": 0.001 * number}, State.pruned, 0.5))
         assert len(journal.outcomes) == 3
 
 
