@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from manyheads import plugin
 from manyheads.config import ModelConfig
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
@@ -24,13 +25,13 @@ MORE: dict[str, list[Any]] = {
     "project_output": [True, False],
     "windows": [[], [2, 0]],
     "causal": [False, True],
-    "norm": ["layer", "rms"],
+    "norm": plugin.names("norm"),
     "norm_bias": [True, False],
     "norm_embedding": [False, True],
     "d_embedding": [0, 5],
     "pooler": ["none", "tanh", "gelu_norm"],
     "rotary_base_window": [None, 20.0],
-    "activation": ["relu", "gelu", "geglu", "swiglu"],
+    "activation": plugin.names("activation"),
     "bias": [True, False],
     "pair": ["joint", "cross"],
 }

@@ -36,14 +36,14 @@ SQUARE = {"n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 8}
 @pytest.mark.parametrize(
     "fields",
     [
-        *({"activation": one, "n_kv_heads": n} for one, n in product(("relu", "gelu", "geglu", "swiglu"), (0, 1, 3))),
+        *({"activation": one, "n_kv_heads": n} for one, n in product(plugin.names("activation"), (0, 1, 3))),
         {"n_layers": 1},
         {"d_embedding": 5},
         {"scores": ["general", "dot"]},
         SQUARE | {"project": False},
         SQUARE | {"project_output": False},
         SQUARE | {"project": False, "project_output": False},
-        *({"pooling": one} for one in ("attention", "max", "first")),
+        *({"pooling": one} for one in plugin.names("pooling")),
         {"window": LENGTH},
     ],
     ids=str,

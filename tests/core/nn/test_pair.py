@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from manyheads import plugin
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.classifier import compare, part_pairs
 from manyheads.nn.embeddings import SinusoidalPositions
 
 CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
-POOLINGS = ["mean", "first", "max", "attention"]
+POOLINGS = plugin.names("pooling")
 Text = list[int]
 FIRSTS: list[Text] = [[5, 6, 7], [8], [9, 10, 11, 12], [13, 5]]
 SECONDS: list[Text] = [[6, 6], [14, 15, 16, 17], [], [13, 5]]

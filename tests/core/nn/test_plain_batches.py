@@ -94,7 +94,7 @@ def test_a_layout_goes_through_untouched():
         assert as_layout(torch.empty(0), layout) is layout
 
 
-@pytest.mark.parametrize("kind", ["scaled_dot", "dot", "cosine", "additive", "general", "concat", "distance"])
+@pytest.mark.parametrize("kind", plugin.names("score"))
 @pytest.mark.parametrize("drawn", [False, True])
 def test_every_score_learns_from_the_weights_it_begins_with(kind, drawn):
     score = make_score(kind, n_heads=4, n_kv_heads=2, d_k=3)

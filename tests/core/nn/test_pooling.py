@@ -7,34 +7,42 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from manyheads.layout import Packed, Padded
-from manyheads.nn import AttentionPooling, Pooling
+from manyheads.nn import Pooling
 from manyheads.nn.classifier import Pooler
+from manyheads.nn.parts import make_block
+from tests.registry import of_core, reference
 
 POOLERS = {"tanh": torch.tanh, "relu": nn.functional.relu, "gelu": nn.functional.gelu}
-KINDS = ["mean", "max", "first", "attention", *POOLERS]
-WITH_WEIGHTS = ["attention", *POOLERS]
+KINDS = [*of_core("pooling"), *POOLERS]
 
 
 def make(kind: str, d_model: int = 3) -> nn.Module:
     if kind in POOLERS:
         return Pooler(Pooling("first"), d_model=d_model, activation=kind, norm=nn.LayerNorm(d_model)).double()
-    return (AttentionPooling(d_model) if kind == "attention" else Pooling(kind)).double()
+    made = make_block("pooling", kind, d_model=d_model)
+    return (made if isinstance(made, nn.Module) else Pooling(made)).double()
+
+
+def weighted(pooling: nn.Module, x_LD: Tensor) -> Tensor:
+    powers = [(x_D @ pooling.score.weight[0]).exp() for x_D in x_LD]
+    return sum(power / sum(powers) * x_D for power, x_D in zip(powers, x_LD, strict=True))
+
+
+OF_ONE_DOCUMENT = {
+    "mean": lambda pooling, x_LD: sum(x_LD) / len(x_LD),
+    "max": lambda pooling, x_LD: torch.stack([max(x_LD[:, d]) for d in range(x_LD.size(1))]),
+    "first": lambda pooling, x_LD: x_LD[0],
+    "attention": weighted,
+}
 
 
 def of_one_document(kind: str, pooling: nn.Module, x_LD: Tensor) -> Tensor:
     if len(x_LD) == 0:
         return x_LD.new_zeros(x_LD.size(1))
-    if kind == "mean":
-        return sum(x_LD) / len(x_LD)
-    if kind == "max":
-        return torch.stack([max(x_LD[:, d]) for d in range(x_LD.size(1))])
-    if kind == "first":
-        return x_LD[0]
     if kind in POOLERS:
         activated = POOLERS[kind](pooling.dense.weight @ x_LD[0] + pooling.dense.bias)
         return (activated - activated.mean()) / (activated.var(correction=0) + 1e-5).sqrt()
-    powers = [(x_D @ pooling.score.weight[0]).exp() for x_D in x_LD]
-    return sum(power / sum(powers) * x_D for power, x_D in zip(powers, x_LD, strict=True))
+    return reference("pooling", kind, OF_ONE_DOCUMENT)(pooling, x_LD)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,7 +86,7 @@ def test_no_documents_pool_to_no_vectors(kind):
     assert make(kind)(torch.zeros(0, 3, dtype=torch.float64), Packed.of_lengths([])).shape == (0, 3)
 
 
-@pytest.mark.parametrize("kind", WITH_WEIGHTS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if [*make(kind).parameters()]])
 def test_every_parameter_of_a_pooling_moves_the_result(kind):
     pooling = make(kind)
     pooling(torch.randn(5, 3, dtype=torch.float64), Packed.of_lengths([2, 3])).square().sum().backward()

@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from manyheads import plugin
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder, EncoderLayer, FeedForward, MultiHeadAttention, Residual
 from manyheads.nn.multihead import KeysValues
 from manyheads.nn.parts import make_block
 from manyheads.nn.transformer import Decoder, DecoderLayer
+from tests.registry import of_core, reference
 
 D, H, WIDE, LENGTHS, MEMORY = 12, 3, 20, [4, 1, 6], [2, 5, 3]
 LAYOUT, MEMORY_LAYOUT = Packed.of_lengths(LENGTHS), Packed.of_lengths(MEMORY)
@@ -154,21 +156,22 @@ F_OF = {
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("activation", F_OF)
+@pytest.mark.parametrize("activation", of_core("activation"))
 def test_feed_forward_is_its_formula_token_by_token(activation, bias):
     block = FeedForward(d_model=5, d_ff=7, activation=activation, bias=bias).double()
     assert [name for name, _ in block.named_parameters() if "bias" in name] == ["widen.bias", "narrow.bias"] * bias
     x = torch.randn(6, 5, dtype=torch.float64)
-    gated, W, W2 = activation.endswith("glu"), block.widen.weight.detach().numpy(), block.narrow.weight.detach().numpy()
+    gated = plugin.find("activation", activation).facts.get("gated", False)
+    W, W2 = block.widen.weight.detach().numpy(), block.narrow.weight.detach().numpy()
     assert (W.shape, W2.shape) == ((14 if gated else 7, 5), (5, 7))
     b, b2 = (block.widen.bias.detach().numpy(), block.narrow.bias.detach().numpy()) if bias else (np.zeros(len(W)), 0)
-    hidden = F_OF[activation](x.numpy() @ W[:7].T + b[:7])
+    hidden = reference("activation", activation, F_OF)(x.numpy() @ W[:7].T + b[:7])
     hidden = hidden * (x.numpy() @ W[7:].T + b[7:]) if gated else hidden
     np.testing.assert_allclose(block(x).detach().numpy(), hidden @ W2.T + b2, atol=1e-12)
     torch.testing.assert_close(block(x), torch.stack([block(token) for token in x]))
 
 
-@pytest.mark.parametrize("kind", ["layer", "rms"])
+@pytest.mark.parametrize("kind", of_core("norm"))
 def test_a_norm_is_its_formula(kind):
     norm, x = make_block("norm", kind, d_model=64).double(), 3 + 5 * torch.randn(4, 64, dtype=torch.float64)
     sizes = norm(9 * x - 27).square().mean(-1)

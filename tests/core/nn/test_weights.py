@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from manyheads import plugin
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 
@@ -65,11 +66,11 @@ def test_the_last_matrix_of_each_block_shrinks_with_the_number_of_layers(build):
             assert_xavier(feed_forward.narrow.weight, 1 / math.sqrt(2 * n_layers))
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", "geglu", "swiglu"])
+@pytest.mark.parametrize("activation", plugin.names("activation"))
 def test_the_widening_matrices_are_each_xavier_by_themselves(build, activation):
     for _, feed_forward in blocks_of(build(activation=activation)):
         matrices = feed_forward.widen.weight.split(320)
-        assert len(matrices) == (2 if activation in ("geglu", "swiglu") else 1)
+        assert len(matrices) == (2 if plugin.find("activation", activation).facts.get("gated") else 1)
         for weight in matrices:
             assert_xavier(weight)
 
@@ -81,7 +82,7 @@ def test_the_head_and_the_pooling_score_are_xavier(build):
     assert 0.9 * limit < classifier.pooling.score.weight.abs().max() <= limit
 
 
-@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("norm", plugin.names("norm"))
 def test_biases_start_at_zero_and_norms_at_one(build, norm):
     classifier = build(norm=norm, placement="both")
     for name, parameter in classifier.named_parameters():
@@ -110,7 +111,7 @@ def test_the_residual_stream_keeps_its_size_through_many_layers(build):
     assert 0.8 < x.std() < 1.6
 
 
-@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+@pytest.mark.parametrize("activation", plugin.names("activation"))
 def test_fresh_layers_hand_on_what_they_get(small, activation):
     layout = Packed.of_lengths([4, 2])
     model = assemble(
