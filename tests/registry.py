@@ -12,9 +12,14 @@ from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS
 
 
+def of_plugin(name: str, kind: str) -> list[str]:
+    """The names of a plugin's parts of a kind."""
+    return [part.name for part in plugin.plugins()[name].parts if part.kind == kind]
+
+
 def of_core(kind: str) -> list[str]:
     """The names of core's parts of a kind; those of plugins have tests of their own."""
-    return [part.name for part in plugin.plugins()["core"].parts if part.kind == kind]
+    return of_plugin("core", kind)
 
 
 def reference(kind: str, name: str, known: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ def test_a_preset_lists_what_differs(path):
         values["on_bad_row"] = OnBadRow[values["on_bad_row"]]
     assert set(values) <= set(DEFAULTS)
     assert all(value != DEFAULTS[name] for name, value in values.items())
-    if values and source != "dates":
+    if values:
         made = DataConfig(source=source, **values)
         assert made.hub
         assert "Not run against the hub." in path.read_text(encoding="utf-8").splitlines()[0]

@@ -10,10 +10,11 @@ from manyheads.nn import assemble
 from manyheads.nn.assemble import flops_per_answer, flops_per_token
 from manyheads.plugins.language.networks import assemble_seq2seq
 from tests.core.nn.test_cost import LENGTH, N_CLASSES, counted
+from tests.registry import of_plugin
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("kind", of_plugin("language", "encoder"))
 def test_a_recurrent_layer_costs_a_product_with_each_of_its_weights(small, kind, bidirectional):
     model = small(encoder=kind, bidirectional=bidirectional, n_layers=3)
     cells = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=LENGTH).encoder.cells

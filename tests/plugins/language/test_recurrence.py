@@ -3,6 +3,7 @@
 import pytest
 
 from manyheads.cli.compose import compose
+from tests.registry import of_plugin
 
 
 def complaint(*words: str) -> str:
@@ -11,7 +12,7 @@ def complaint(*words: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("kind", of_plugin("language", "encoder"))
 def test_both_kinds_and_one_way_reading_can_be_chosen(kind):
     model = compose("train", [f"model.encoder={kind}", "model.bidirectional=false", "model.d_model=33"]).model
     assert (model.encoder, model.bidirectional, model.has_heads) == (kind, False, False)

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from manyheads import plugin
 from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
 from manyheads.nn.attention import make_score
 from manyheads.plugins.language.recurrent import Recurrent, StateAttention, StatePooling, last_states
+from tests.registry import of_plugin
 
 D, LENGTHS = 6, [3, 1, 0, 5]
-KINDS, WAYS = ("gru", "lstm"), (True, False)
+KINDS, WAYS = of_plugin("language", "encoder"), (True, False)
 
 
 def recurrent(kind: str, bidirectional: bool, bias: bool = True, n_layers: int = 2) -> Recurrent:
@@ -164,8 +166,9 @@ def test_pooling_asks_with_the_last_state(kind, bidirectional):
         np.testing.assert_allclose(got[document], numpys_attention(kind, block, q, x_LD.numpy()), atol=1e-12)
 
 
-EVERY = list(product(KINDS, WAYS, ("attention", "mean", "max", "first"), ("additive", "cosine", "concat", "distance")))
-POSSIBLE = [one for one in EVERY if one[1] or one[2] != "first"]
+EVERY = list(product(KINDS, WAYS, plugin.names("pooling"), ("additive", "cosine", "concat", "distance")))
+FIRST = [name for name, part in plugin.parts("pooling").items() if part.facts.get("reads_first")]
+POSSIBLE = [one for one in EVERY if one[1] or one[2] not in FIRST]
 SOME = [one for at, one in enumerate(POSSIBLE) if one[2] == "attention" or at % 4 == 0]
 
 
@@ -204,7 +207,7 @@ def test_logits_of_a_document_are_its_own(build, combination, lengths, extra):
     torch.testing.assert_close(packed[empty], classifier.head.bias.detach().expand(int(empty.sum()), 3))
 
 
-LEARNING = [one for one in SOME if one[2] != "first"]  # the first token's state has no state before it
+LEARNING = [one for one in SOME if one[2] not in FIRST]  # the first token's state has no state before it
 
 
 @pytest.mark.parametrize("combination", LEARNING, ids=lambda one: "-".join(str(word) for word in one))

@@ -14,6 +14,7 @@ from manyheads.config import Placement
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Encoder
 from manyheads.plugins.language.networks import Seq2Seq, assemble_seq2seq, greedy
+from tests.registry import of_plugin
 
 VOCAB, LONGEST = 11, 8
 POSITIONS, PLACEMENTS, SCORES, NORMALISERS = (
@@ -30,7 +31,10 @@ FAMILIES = [  # a placement for each position, a normaliser for each score: thei
     {"n_kv_heads": 1, "score": "additive", "positions": "rotary"},
     {"project": False, "project_output": False, "d_k": 6, "d_v": 6, "positions": "alibi"},
     {"causal": True},
-    *({"encoder": kind, "bidirectional": ways} for kind, ways in product(("gru", "lstm"), (True, False))),
+    *(
+        {"encoder": kind, "bidirectional": ways}
+        for kind, ways in product(of_plugin("language", "encoder"), (True, False))
+    ),
     *({"encoder": "gru", "score": score} for score in SCORES),
     {"encoder": "lstm", "score": "additive", "positions": "learned", "n_layers": 1, "normaliser": "entmax15"},
 ]

@@ -9,6 +9,7 @@ from manyheads.nn import MultiHeadAttention
 from manyheads.nn.transformer import Residual
 from manyheads.plugins.language.networks import assemble_seq2seq
 from tests.core.nn.test_weights import SIZES, assert_xavier
+from tests.registry import of_plugin
 
 
 def test_a_decoder_shrinks_by_its_three_blocks_a_layer_and_an_encoder_by_its_two(small):
@@ -23,7 +24,7 @@ def test_a_decoder_shrinks_by_its_three_blocks_a_layer_and_an_encoder_by_its_two
     assert_xavier(model.head.weight)
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("kind", of_plugin("language", "encoder"))
 def test_gates_of_recurrent_layers_are_xavier_from_the_input_and_orthogonal_from_the_state(small, kind):
     torch.manual_seed(0)
     model = assemble_seq2seq(small(**SIZES, encoder=kind, score="additive"), vocab_size=60, max_length=20)
