@@ -434,8 +434,8 @@ def ship(
     The linear model is fitted here, once, whoever answers: it lies in model/ with `linear=true`, else in the run folder
     as its baseline. `TextClassifier.baseline(run folder)` gives it to whoever judges.
     """
+    from manyheads.inference.batching import network_logits
     from manyheads.inference.folder import load, save
-    from manyheads.inference.predictor import network_logits
     from manyheads.linear.blend import Tuned, tune
     from manyheads.linear.fit import fit_linear, too_many
     from manyheads.linear.model import write_baseline

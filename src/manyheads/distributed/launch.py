@@ -47,10 +47,11 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
     """Processes to start on this machine; 0: this one does the work itself.
 
     Refused are more processes than a CPU has cores, which would import torch for minutes before the first says a word
-    (where threads are given as well, somebody has thought of it), and a machine of several that does not know its
-    number or where the first is.
+    (where threads are given as well, somebody has thought of it), a machine of several that does not know its number or
+    where the first is, and another number than torchrun or srun started.
     """
     if this_process().started_by:
+        settled_hardware(hardware)
         return 0
     asked, n_usable, n_all = hardware.devices, n_cores(), os.cpu_count() or 1
     is_cpu = hardware.accelerator is Accelerator.cpu

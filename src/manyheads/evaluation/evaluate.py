@@ -26,14 +26,14 @@ from manyheads.inference.format import (
     open_folder,
     run_folder,
 )
-from manyheads.inference.predict import answer_together, origin
+from manyheads.inference.predict import origin
 from manyheads.inference.rules import fit_rules
 from manyheads.runs.folder import refuse_kept, refuse_unwritable, within
 from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:
     from manyheads.inference.folder import AnyPredictor
-    from manyheads.inference.predictor import Workers
+    from manyheads.inference.workers import Workers
 
 
 PART = "answers"  # of a classifier, while it is judged
@@ -60,7 +60,17 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         folder = config.output or within(home_of(config.run, model), "evaluate", results_name(config, home, settings))
         found = json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
     else:
-        found = answer_together(partial(_evaluate, config), partial(_opened, config), config.hardware) or {}
+        ranks, found = this_process(), {}
+        if ranks.n_ranks == 1:
+            found = _evaluate(config, None)
+        else:
+            from manyheads.inference.workers import work_together
+
+            with work_together(ranks, config.hardware.timeout) as workers:
+                if ranks.is_first:
+                    found = _evaluate(config, workers)
+                else:
+                    workers.serve_requests(partial(_opened, config))
     if found and config.require and this_process().started_by != "launch":
         check_reached(config.require, found, f"{found['split']} of {found['data']}")
     return found

@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from manyheads.config import Cutting, PairKind, Terms
+from manyheads.config import Cutting, PairKind, PredictConfig, Terms
 from manyheads.config.fields import first_line, install_extra, show
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
@@ -24,6 +24,7 @@ from manyheads.data.tokens import encode
 from manyheads.inference.format import CALIBRATION, ModelFolder, Settings, read_thresholds
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import About, Predictor, Shape
+from manyheads.inference.rules import AnswerRule, mark_texts
 from manyheads.layout import Packed
 from manyheads.linear.blend import Blend, Calibration, given_of, probabilities_of, read_calibration
 from manyheads.linear.model import FILE as LINEAR
@@ -37,6 +38,7 @@ one large call with the threads inside, while one long text is faster with them.
 OVERFLOW = "is not finite numbers, as the weights of the model are too large: use another model"
 CHUNK = 4096  # rows tokenised and sorted by length together
 MOST_LOGITS = 2**22  # of such a chunk
+DIGITS = 6  # of a probability that predict writes
 
 
 class Prediction(NamedTuple):
@@ -245,7 +247,11 @@ class TextClassifier(Predictor[Classifier]):
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
         those of `logits`, and a ValueError where a text is empty or the numbers of an answer are not finite."""
         self.check(texts, pairs, filled=True)
-        probabilities_nC = self.probabilities(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC))
+        return self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
+
+    def predictions(self, logits_nC: Tensor, texts: list[str]) -> list[Prediction] | list[Labelled]:
+        """What the `logits` of these texts say, as `predict` returns it. A ValueError where they are not finite."""
+        probabilities_nC = self.probabilities(logits_nC)
         if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
             raise ValueError(f"what is answered to the text '{show(texts[int(broken[0])])}' {OVERFLOW}")
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
@@ -258,6 +264,33 @@ class TextClassifier(Predictor[Classifier]):
             Labelled([self.labels[label] for label in order if given[label]], of)
             for order, given, of in zip(orders, given_nC, by_name, strict=True)
         ]
+
+    def answered(
+        self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: Sequence[AnswerRule] = ()
+    ) -> list[dict[str, Any]]:
+        """What `manyheads predict` adds to the row of each text: `label` or `labels`, `probabilities`, and what the
+        rules add."""
+        tokens, network_nC, marks = config.batch.tokens, None, list[Tensor | None]()
+        if rules:
+            network_nC, marks = mark_texts(rules, self, texts, pairs, tokens=tokens)
+        predictions = self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
+        answers: list[dict[str, Any]] = []
+        for one in predictions:
+            shown = list(one.probabilities.items())  # in the order of the classes
+            if config.top_k:
+                shown = sorted(shown, key=lambda pair: -pair[1])[: config.top_k]
+            said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
+            answers.append({**said, "probabilities": {name: round(value, DIGITS) for name, value in shown}})
+        for rule, marks_n in zip(rules, marks, strict=True):
+            rule.apply(answers, predictions, marks_n)
+        return answers
+
+    def null_answer(self, config: PredictConfig, rules: Sequence[AnswerRule] = ()) -> dict[str, Any]:
+        nulls: dict[str, Any] = {"labels" if self.multi else "label": None}
+        nulls["probabilities"] = dict.fromkeys(self.labels[: config.top_k or None])
+        for rule in rules:
+            nulls |= dict.fromkeys(rule.columns)
+        return nulls
 
     def logits(
         self,

@@ -6,7 +6,7 @@ Nothing heavy is imported before the settings are checked.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -14,26 +14,24 @@ from importlib.metadata import version
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
-from manyheads.config import InferenceHardware, Member, PredictConfig
+from manyheads.config import Member, PredictConfig
 from manyheads.config.facts import having
 from manyheads.config.fields import to_plain
 from manyheads.data.seen import fingerprint
-from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
+from manyheads.distributed.launch import n_to_start, on_all
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder, refuse_other_task
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
-from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
+from manyheads.inference.rules import AnswerRule, fit_rules
 from manyheads.terminal import one_line, row_counter
 
 if TYPE_CHECKING:
     from manyheads.inference.folder import AnyPredictor
-    from manyheads.inference.predictor import Predictor, Workers
-
-Result = TypeVar("Result")
+    from manyheads.inference.workers import Workers
 
 
 def predict(config: PredictConfig) -> int:
@@ -53,80 +51,79 @@ def predict(config: PredictConfig) -> int:
         BrokenPipeError: the reader of standard output has gone.
     """
     if n_local := n_to_start(config.hardware):
-        _check(config)
+        check_predict(config)
         on_all("predict", config, n_local=n_local, timeout=config.hardware.timeout)
-        return n_written(config.output)  # 0 where the rows have passed by
-    return answer_together(partial(_predict, config), partial(_opened, config), config.hardware) or 0
-
-
-def answer_together(
-    verb: "Callable[[Workers | None], Result]", opened: "Callable[[], Predictor[Any]]", hardware: InferenceHardware
-) -> Result | None:
-    """What `verb` returns, which is given the processes to share the work with, if there are several; None in those
-    that help the first, by the model `opened`. Errors as of `work_together` and `settled_hardware`."""
+        return n_written(config.output)  # 0 where the rows went to standard output
     ranks = this_process()
     if ranks.n_ranks == 1:
-        settled_hardware(hardware)
-        return verb(None)
-    from manyheads.inference.predictor import work_together
+        return answer_texts(config)
+    from manyheads.inference.workers import work_together
 
-    with work_together(ranks, hardware.timeout) as workers:
+    with work_together(ranks, config.hardware.timeout) as workers:
         if ranks.is_first:
-            settled_hardware(hardware)
-            return verb(workers)
-        workers.help(opened)
-    return None
+            return answer_texts(config, workers)
+        workers.serve_requests(partial(open_predictor, config))
+    return 0
 
 
-def _predict(config: PredictConfig, workers: "Workers | None") -> int:
-    folder = _check(config)
-    predictor = replace(_opened(config, folder), workers=workers)
-    texts, begun = opened_texts(config.text, config.input, predictor, config.data), time.monotonic()
+def answer_texts(config: PredictConfig, workers: "Workers | None" = None) -> int:
+    """Open the model, the texts and the output, and answer chunk by chunk; returns the number of rows. `workers` share
+    the work."""
+    folder = check_predict(config)
+    predictor = replace(open_predictor(config, folder), workers=workers)
+    began = time.monotonic()
+    texts = opened_texts(config.text, config.input, predictor, config.data)
     rules = fit_rules(config, folder, predictor)
-    for line in (line for rule in rules for line in rule.lines):
-        print(one_line(line), file=sys.stderr)
-    of = _origin(config, folder, predictor, [rule.digest for rule in rules])
-    of = None if config.overwrite else of
-    answers = opened_answers(config.output, ranked=bool(config.top_k), of=of, overwrite=config.overwrite)
-    apart = config.output != "-" or not sys.stdout.isatty()  # from a terminal's own answers
-    with texts as chunks, answers as file, row_counter(apart) as count:
-        before = file.progress.rows
-        for chunk in islice(chunks, file.progress.chunks, None):
-            file.progress.nulls += len(chunk.faults)
-            file.progress.first = file.progress.first or next(iter(chunk.faults.values()), "")
-            file.write(chunk.kept, _answers(predictor, chunk, config, rules))
-            count(file.progress.rows)
-    n_rows, nulls = file.progress.rows, file.progress.nulls
-    if nulls:
-        many = "1 answer is" if nulls == 1 else f"{nulls:,} of {n_rows:,} answers are"
-        print(f"{many} null (first: {one_line(file.progress.first)})", file=sys.stderr)
+    for rule in rules:
+        for line in rule.lines:
+            print(one_line(line), file=sys.stderr)
+    of = None
+    if not config.overwrite and not config.text and Path(config.input).is_file():  # else it cannot be read again
+        kinds = {"input": Path(config.input).suffix, "output": Path(config.output).suffix}
+        plain = {**to_plain(config), "rules": [rule.digest for rule in rules], "run": "", **kinds}
+        of = origin(fingerprint(Path(config.input)), folder, predictor, plain)
+    output = opened_answers(config.output, ranked=bool(config.top_k), of=of, overwrite=config.overwrite)
+    shows_count = config.output != "-" or not sys.stdout.isatty()  # a terminal shows the answers themselves
+    with texts as chunks, output as file, row_counter(shows_count) as count:
+        progress = file.progress
+        n_resumed = progress.rows
+        for chunk in islice(chunks, progress.chunks, None):
+            progress.nulls += len(chunk.faults)
+            if chunk.faults and not progress.first:
+                progress.first = next(iter(chunk.faults.values()))
+            file.write(chunk.kept, answer_chunk(predictor, chunk, config, rules))
+            count(progress.rows)
+    if progress.nulls:
+        are_null = "1 answer is" if progress.nulls == 1 else f"{progress.nulls:,} of {progress.rows:,} answers are"
+        print(f"{are_null} null (first: {one_line(progress.first)})", file=sys.stderr)
     if config.output != "-":
-        seconds = max(time.monotonic() - begun, 0.001)
+        seconds = max(time.monotonic() - began, 0.001)
+        rows = "1 row" if progress.rows == 1 else f"{progress.rows:,} rows"
         members: tuple[str, ...] = getattr(predictor, "members", ())
         who = " and the ".join("linear model" if one == "linear" else one for one in members)
+        by = f", answered by the {who}" if who else ""
+        speed = (progress.rows - n_resumed) / seconds
         print(
-            f"{one_line(config.output)}: {n_rows:,} {'row' if n_rows == 1 else 'rows'} in {seconds:.1f} s "
-            f"({(n_rows - before) / seconds:,.0f} a second){f', answered by the {who}' if who else ''}",
+            f"{one_line(config.output)}: {rows} in {seconds:.1f} s ({speed:,.0f} a second){by}",
             file=sys.stderr,
         )
-    return n_rows
+    return progress.rows
 
 
-def _origin(
-    config: PredictConfig, folder: ModelFolder, predictor: "AnyPredictor", rules: list[str]
-) -> dict[str, str] | None:
-    """All on which the bytes of the output depend; None where the input cannot be read again."""
-    source = Path(config.input)
-    if config.text or not source.is_file():
-        return None
-    plain = {
-        **to_plain(config),
-        "rules": rules,
-        "run": "",
-        "input": source.suffix,
-        "output": Path(config.output).suffix,
-    }
-    return origin(fingerprint(source), folder, predictor, plain)
+def answer_chunk(
+    predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Sequence[AnswerRule]
+) -> list[dict[str, Any]]:
+    """What is added to each row of `chunk`, by name; null for each name where the row has a fault."""
+    if not chunk.faults:
+        return predictor.answered(chunk.texts, chunk.pairs, config, rules)
+    good = [at for at in range(len(chunk.texts)) if at not in chunk.faults]
+    answers: Iterator[dict[str, Any]] = iter(())
+    if good:
+        texts = [chunk.texts[at] for at in good]
+        pairs = None if chunk.pairs is None else [chunk.pairs[at] for at in good]
+        answers = iter(predictor.answered(texts, pairs, config, rules))
+    null = predictor.null_answer(config, rules)
+    return [null if at in chunk.faults else next(answers) for at in range(len(chunk.texts))]
 
 
 def origin(of_input: str, folder: ModelFolder, predictor: "AnyPredictor", plain: dict[str, Any]) -> dict[str, str]:
@@ -144,22 +141,21 @@ def origin(of_input: str, folder: ModelFolder, predictor: "AnyPredictor", plain:
     }
 
 
-def _check(config: PredictConfig) -> ModelFolder:
+def check_predict(config: PredictConfig) -> ModelFolder:
     """Find what is wrong before torch is imported."""
     check_texts("predict", config.text, config.input)
     folder = open_folder(config.run, graph=True)
-    task = folder.settings.task
     refuse_other_task(config, folder.settings)
     plugin.asked("answer_rule", config, folder)
-    if config.top_k and task != "classify":
+    if config.top_k and folder.settings.task != "classify":
         raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
     check_members(config.members, folder)
     check_output(config.output, overwrite=config.overwrite)
-    read_too = [name for name in having(type(config), path=True) if name != "output"]
-    for name in read_too if config.overwrite else ():
-        read = Path(attrgetter(name)(config))
-        if read.is_file() and Path(config.output).resolve() == read.resolve():
-            raise ValueError(f"output={config.output} is what {name} names, which is read: name another file")
+    if config.overwrite:
+        for name in having(type(config), path=True):
+            read = Path(attrgetter(name)(config))
+            if name != "output" and read.is_file() and Path(config.output).resolve() == read.resolve():
+                raise ValueError(f"output={config.output} is what {name} names, which is read: name another file")
     return folder
 
 
@@ -174,68 +170,12 @@ def check_members(members: Member, folder: ModelFolder) -> None:
         )
 
 
-def _opened(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
+def open_predictor(config: PredictConfig, folder: ModelFolder | None = None) -> "AnyPredictor":
+    """The model, ready to answer: on its device, in its precision, with the members that are asked for."""
     from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
 
     predictor = place(load(folder or config.run), config.hardware, fast=True)
-    if isinstance(predictor, TextClassifier) and config.members is not Member.all:
+    if config.members is not Member.all and isinstance(predictor, TextClassifier):
         return predictor.alone(config.members.name)
     return predictor
-
-
-def _answers(
-    predictor: "AnyPredictor", chunk: Chunk, config: PredictConfig, rules: Sequence[AnswerRule]
-) -> list[dict[str, Any]]:
-    """What is added to each row of `chunk`; null for those that cannot be answered."""
-    good = [at for at in range(len(chunk.texts)) if at not in chunk.faults]
-    texts, pairs = [chunk.texts[at] for at in good], chunk.pairs and [chunk.pairs[at] for at in good]
-    answers = dict(zip(good, _answered(predictor, texts, pairs, config, rules), strict=True))
-    if len(good) == len(chunk.texts):
-        return [*answers.values()]
-    none = _null(predictor, config, rules)
-    return [answers.get(at, none) for at in range(len(chunk.texts))]
-
-
-def _null(predictor: "AnyPredictor", config: PredictConfig, rules: Sequence[AnswerRule]) -> dict[str, Any]:
-    """An answer of which all is null, with all the names that others have."""
-    from manyheads.inference.classifier import TextClassifier
-
-    if not isinstance(predictor, TextClassifier):
-        return {predictor.added: None}
-    added = [name for rule in rules for name in rule.columns]
-    names = ["labels" if predictor.multi else "label", "probabilities", *added]
-    return dict.fromkeys(names) | {"probabilities": dict.fromkeys(predictor.labels[: config.top_k or None])}
-
-
-def _answered(
-    predictor: "AnyPredictor",
-    texts: list[str],
-    pairs: list[str] | None,
-    config: PredictConfig,
-    rules: Sequence[AnswerRule],
-) -> list[dict[str, Any]]:
-    """What is added to each row of some texts."""
-    from manyheads.inference.classifier import Prediction, TextClassifier
-
-    tokens = config.batch.tokens
-    if not texts:
-        return []
-    if not isinstance(predictor, TextClassifier):
-        return predictor.answered(texts, pairs, config)
-    network_nC, marks = mark_texts(rules, predictor, texts, pairs, tokens=tokens)
-    predictions = predictor.predict(texts, pairs, tokens=tokens, network_nC=network_nC)
-    answers: list[dict[str, Any]] = []
-    for one in predictions:
-        classes = one.probabilities.items()  # in their order, or the likeliest, likeliest first
-        shown = sorted(classes, key=lambda pair: -pair[1])[: config.top_k] if config.top_k else classes
-        said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
-        answers.append({**said, "probabilities": _rounded(shown)})
-    for rule, marks_n in zip(rules, marks, strict=True):
-        rule.apply(answers, predictions, marks_n)
-    return answers
-
-
-def _rounded(probabilities: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Six decimals, by name."""
-    return {name: round(value, 6) for name, value in probabilities}

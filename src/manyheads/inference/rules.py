@@ -18,8 +18,6 @@ from manyheads.inference.format import ModelFolder
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyheads.inference.classifier import TextClassifier
-
 
 @dataclass(kw_only=True, slots=True)
 class AnswerRule:
@@ -51,17 +49,15 @@ class AnswerRule:
 
 
 def fit_rules(config: Any, folder: ModelFolder, predictor: object) -> list[AnswerRule]:
-    """The rules that the settings ask for of a classifier."""
-    from manyheads.inference.classifier import TextClassifier
-
-    if not isinstance(predictor, TextClassifier):
+    """The rules that the settings ask for; none where the model is no classifier."""
+    if folder.settings.task != "classify":
         return []
     names = plugin.asked("answer_rule", config, folder)
     return [plugin.make("answer_rule", name)(config, folder, predictor) for name in names]
 
 
 def mark_texts(
-    rules: Sequence[AnswerRule], classifier: "TextClassifier", texts: list[str], pairs: list[str] | None, *, tokens: int
+    rules: Sequence[AnswerRule], classifier: Any, texts: list[str], pairs: list[str] | None, *, tokens: int
 ) -> "tuple[Tensor | None, list[Tensor | None]]":
     """The network's logits where a rule looks into it, and what each rule marks the texts with."""
     network_nC, marks = None, list["Tensor | None"]()

@@ -24,9 +24,9 @@ from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import fault
+from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
 from manyheads.inference.precision import autocast_type, uses_gpu
-from manyheads.inference.predictor import run_batches
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import OwnNetwork

@@ -39,10 +39,12 @@ from manyheads.config.inference import InferenceBatch
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.heartbeat import Lost
+from manyheads.distributed.ranks import this_process
 from manyheads.evaluation.evaluate import evaluate
+from manyheads.inference.batching import Found
 from manyheads.inference.folder import load
-from manyheads.inference.predict import answer_together, predict
-from manyheads.inference.predictor import Found
+from manyheads.inference.predict import predict
+from manyheads.inference.workers import work_together
 from manyheads.nn import assemble
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
@@ -74,6 +76,18 @@ class Watched:
         return found
 
 
+def answer_together(verb: Callable[[Any], Any], opened: Callable[[], Any], timeout: float) -> Any:
+    """What `verb` returns in the first process, which is given the workers if there are several; None in the others."""
+    ranks = this_process()
+    if ranks.n_ranks == 1:
+        return verb(None)
+    with work_together(ranks, timeout) as workers:
+        if ranks.is_first:
+            return verb(workers)
+        workers.serve_requests(opened)
+    return None
+
+
 def answers(folder: Path, of_rows: Callable[[Any, int], Any], seen: list[list[int]]) -> list[Any] | None:
     """What the model says of the first rows, as many as each of ROWS."""
 
@@ -81,7 +95,7 @@ def answers(folder: Path, of_rows: Callable[[Any, int], Any], seen: list[list[in
         model = replace(load(folder), workers=workers and Watched(workers, seen))
         return [of_rows(model, n) for n in ROWS]
 
-    return answer_together(verb, lambda: Watched(load(folder), seen), CPU)
+    return answer_together(verb, lambda: Watched(load(folder), seen), CPU.timeout)
 
 
 def logits(model: Any, n: int) -> list[Any]:
@@ -179,7 +193,7 @@ def lost(classifier: Path, how: str) -> str:
         replace(load(classifier), workers=workers).logits(TEXTS, tokens=TOKENS)
 
     try:
-        answer_together(verb, Leaves, replace(CPU, timeout=1) if how == "silent" else CPU)
+        answer_together(verb, Leaves, 1 if how == "silent" else CPU.timeout)
     except Lost as error:
         return error.why
     return ""

@@ -64,7 +64,7 @@ def test_windows_go_to_other_processes_whole(model):
     from safetensors.torch import load as loads
     from safetensors.torch import save
 
-    from manyheads.inference.predictor import to_tensors, to_tokens
+    from manyheads.inference.workers import to_tensors, to_tokens
 
     encoded = encode(model.tokenizer, TEXTS, None, [0] * 4, model.max_length, model.cutting)
     sent = to_tokens(loads(save(to_tensors(encoded))))

@@ -10,7 +10,7 @@ from manyheads.config import BatchConfig, CheckpointConfig, ModelConfig, RunConf
 from manyheads.data.batches import Batch, Batches, plan_epoch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, multi_hot
-from manyheads.inference.predictor import network_logits
+from manyheads.inference.batching import network_logits
 from manyheads.layout import Packed
 from manyheads.linear.blend import tune
 from manyheads.nn import assemble

@@ -19,8 +19,9 @@ from manyheads.config.fields import show
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.tokenizer import Vocabulary, decode, marks, reading_mask, vocabulary
 from manyheads.data.tokens import Tokens, encode
+from manyheads.inference.batching import NONE
 from manyheads.inference.format import ModelFolder, Settings
-from manyheads.inference.predictor import NONE, About, Predictor, Shape
+from manyheads.inference.predictor import About, Predictor, Shape
 from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, greedy, hold_out
 from manyheads.plugins.language.pieces import WHOLE, in_pieces
 
@@ -56,7 +57,9 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
         what = f"A {shape.kind} encoder and decoder {shape.size}: {shape.layers} on either side, {shape.positions}."
         return About("A model that answers texts by texts", what, "translator", 'generate(["a text"])')
 
-    def answered(self, texts: list[str], pairs: list[str] | None, config: PredictConfig) -> list[dict[str, Any]]:
+    def answered(
+        self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: object = ()
+    ) -> list[dict[str, Any]]:
         asked: Any = config  # which has the section of this plugin
         generated = self.generate(texts, **asdict(asked.generate), tokens=config.batch.tokens)
         return [{self.added: text} for text in generated]
@@ -168,7 +171,9 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         assert name is not None, "vocabulary found it"
         return name
 
-    def answered(self, texts: list[str], pairs: list[str] | None, config: PredictConfig) -> list[dict[str, Any]]:
+    def answered(
+        self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: object = ()
+    ) -> list[dict[str, Any]]:
         def rounded(one: Guess) -> dict[str, float]:
             return {word: round(share, 6) for word, share in zip(*one, strict=True)}
 

@@ -25,7 +25,7 @@ from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.model import WIDEST
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.inference.predictor import network_logits
+from manyheads.inference.batching import network_logits
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.assemble import count_parameters, mean_flops
 from manyheads.plugins.sweep.config import WIDTHS, AblateConfig, Equal, Variant

@@ -2,7 +2,7 @@
 
 import torch
 
-from manyheads.inference.predictor import NONE, Found, joined
+from manyheads.inference.batching import NONE, Found, joined
 
 
 def test_parts_are_joined_in_the_order_of_the_rows():
