@@ -40,7 +40,7 @@ TAIL = 30  # last lines shown of a process that failed
 LOOK = 0.05  # seconds
 ENDS_TOGETHER = (AGAIN, OUT_OF_TIME, *(128 + one for one in SIGNALS))  # exit codes that all processes agree on
 QUIET = (*ENDS_TOGETHER, 141)  # of which nothing is said; 141: who read the output has gone
-Hardware = TypeVar("Hardware", HardwareConfig, InferenceHardware)
+Hardware = TypeVar("Hardware", bound=HardwareConfig | InferenceHardware)
 
 
 def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
