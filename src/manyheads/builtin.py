@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from manyheads.evaluation.figures import FIGURES
 from manyheads.plugin import (
     FINISHED,
     OF_RUN,
@@ -18,12 +19,8 @@ CLASSIFY = Task(
     answers="classes",
     model="is a classifier",
     column="label",
-    figures=("accuracy", "micro_f1", "macro_f1", "loss"),
-    required=(
-        *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "brier"),
-        *("classwise_calibration_error", "calibration_error", "adaptive_calibration_error"),
-        *("micro_precision", "micro_recall"),
-    ),
+    figures=(),  # those that are registered
+    required=(),
     hub=("text-classification", "Text classification"),
     assemble="manyheads.nn.assemble:assemble",
     objective="manyheads.training.objectives:classify",
@@ -156,4 +153,6 @@ OBJECTIVES = (  # of optim.objective: called with logits and labels, they give t
     Part("objective", "cross_entropy", "manyheads.training.objectives:label_losses"),
 )
 
-PLUGIN = Plugin("core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *SOURCES, *OBJECTIVES, RUN))
+PLUGIN = Plugin(
+    "core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *FIGURES, *SOURCES, *OBJECTIVES, RUN)
+)

@@ -136,7 +136,8 @@ class Task(NamedTuple):
         model: what a model of it does, after "run=FOLDER", such as "is a classifier".
         column: the setting `data.<column>` that names the column of the answers: label, target, or text, which is its
             own answer.
-        figures: validation figures for `checkpoint.metric`; `auto` is the first.
+        figures: validation figures for `checkpoint.metric`; `auto` is the first. Of a classifier those that are
+            registered as such, like the next.
         required: all that evaluate measures, which `require` may bound.
         hub: the Hugging Face hub's name of the task, and its title.
         assemble: `assemble(model, vocab_size=, max_length=, n_classes=, n_segments=)`: the network, of the settings

@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import DataConfig, Resume, RunConfig
 from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
+from manyheads.config.figures import figures_of
 from manyheads.config.plugins import refuse_unnamed
-from manyheads.config.required import (
-    OF_CLASSES,
-    OF_LABELS,
-    SUMMARY_OF_CLASSES,
-    SUMMARY_OF_LABELS,
-    RequirementError,
-    bounds_of,
-    check_reached,
-)
+from manyheads.config.required import RequirementError, bounds_of, check_reached
 from manyheads.data.checks import check_memory, check_rows
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_rows
@@ -140,7 +133,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
             f"{this_process().started_by} started several: start it once, with hardware.devices"
         )
     splits = read_rows(run, with_test=False, with_unread=True)
-    bounds_of(run.require, OF_LABELS if splits.multi else OF_CLASSES)
+    bounds_of(run.require, figures_of("labels" if splits.multi else "classes"))
     check_rows(run, splits)
     n_folds = run.data.folds
     folder = start_folder(run.output, again=run.resume is not Resume.never)
@@ -243,7 +236,7 @@ def read_checked(run: RunConfig, data: "TextData | None" = None) -> Splits:
     splits = read_rows(run, with_test=run.test) if data is None or data.splits is None else data.splits
     run.checkpoint.settled(run.task, multi=splits.multi)
     if run.task == "classify":
-        bounds_of(run.require, SUMMARY_OF_LABELS if splits.multi else SUMMARY_OF_CLASSES)
+        bounds_of(run.require, figures_of("labels" if splits.multi else "classes", "table"))
     check_rows(run, splits)
     check_memory(splits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return splits

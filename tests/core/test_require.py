@@ -16,15 +16,8 @@ import manyheads.plugin as plugin
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import RunConfig
-from manyheads.config.required import (
-    OF_CLASSES,
-    OF_LABELS,
-    SUMMARY_OF_CLASSES,
-    SUMMARY_OF_LABELS,
-    RequirementError,
-    bounds_of,
-    check_reached,
-)
+from manyheads.config.figures import figures_of, measured_by
+from manyheads.config.required import RequirementError, bounds_of, check_reached
 from manyheads.evaluation.metrics import score_labels
 from manyheads.runs.folder import read_json
 from manyheads.runs.summary import Interval
@@ -92,18 +85,18 @@ def test_what_is_no_bound_is_refused_before_anything_is_read(required, tmp_path,
 
 def test_every_figure_of_a_run_and_of_an_evaluation_can_be_required(there):
     summary = read_json(there / "run" / "summary.json")
-    assert set(SUMMARY_OF_CLASSES) == set(summary["test"])
+    assert set(figures_of("classes", "table")) == set(summary["test"])
     assert main(["evaluate", "run=run", "hardware=cpu"]) == 0
     (judged,) = (there / "run" / "evaluate").glob("*/metrics.json")
     measured = {name for name, of in read_json(judged).items() if isinstance(of, dict) and "low" in of}
-    assert set(OF_CLASSES) == measured
+    assert set(figures_of("classes")) == measured
 
 
 def test_every_figure_of_labels_can_be_required():
     marks_nC = np.random.default_rng(0).random((9, 3)) < 0.5
     found = set(score_labels(marks_nC, marks_nC * 0.8 + 0.1, list("abc"), [0.5] * 3).figures)
-    assert set(OF_LABELS) == found
-    assert set(SUMMARY_OF_LABELS) < found
+    assert set(figures_of("labels")) == found
+    assert set(figures_of("labels", "table")) < found
 
 
 def test_what_a_run_does_not_measure_is_refused_before_it_trains(there, capsys):
@@ -114,7 +107,7 @@ def test_what_a_run_does_not_measure_is_refused_before_it_trains(there, capsys):
 
 def test_figures_of_other_tasks_are_known():
     for task in plugin.names("task"):
-        known = plugin.task(task).required
+        known = measured_by(task)
         assert bounds_of(f"[{known[0]}.low>0]", known)
         assert task == "classify" or "accuracy" not in known
 

@@ -8,6 +8,7 @@ import manyheads.plugin as plugin
 from manyheads.config.data import DataConfig
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import show
+from manyheads.config.figures import measured_by
 from manyheads.config.required import HELP, bounds_of
 from manyheads.config.training import Accelerator, Precision
 
@@ -76,7 +77,7 @@ class EvaluateConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
-        figures = [figure for name in plugin.names("task") for figure in plugin.task(name).required]
+        figures = [figure for name in plugin.names("task") for figure in measured_by(name)]
         bounds_of(self.require, [*dict.fromkeys(figures)])
 
 

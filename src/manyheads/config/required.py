@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import manyheads.plugin as plugin
 from manyheads.config.facts import nearest, require
 from manyheads.config.fields import one_of, show
 
@@ -18,16 +17,6 @@ BOUNDS = (">", ">=", "<", "<=")
 ENDS = ("value", "low", "high")  # of a figure: itself, and the ends of its 95 % interval
 EXAMPLE = "require=[accuracy.low>0.85,macro_f1>0.8]"
 HELP = "figures to reach, else exit code 3, such as [accuracy.low>0.85,macro_f1>0.8]; low, high: of the 95 % interval"
-
-# of a run, in summary.json, and all that evaluate measures
-SUMMARY_OF_CLASSES = ("accuracy", "macro_f1", "loss", "calibration_error", "macro_precision", "macro_recall")
-SUMMARY_OF_LABELS = ("micro_f1", "macro_f1", "accuracy", "loss", "micro_precision", "micro_recall")
-OF_BOTH = (
-    *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "brier"),
-    "classwise_calibration_error",
-)
-OF_CLASSES = (*OF_BOTH, "calibration_error", "adaptive_calibration_error")
-OF_LABELS = (*OF_BOTH, "micro_precision", "micro_recall")
 
 
 class RequirementError(ValueError):
@@ -67,7 +56,7 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
     Raises:
         ValueError: another figure, a sign that is no bound, or a bound that is not a number.
     """
-    bounds, known = list[Bound](), [*known, *plugin.names("figure")]
+    bounds = list[Bound]()
     for name, sign, to in conditions_of(required, "require", EXAMPLE):
         typed = f"require={show(name + sign + to)}"
         figure, dot, end = name.rpartition(".")

@@ -8,6 +8,7 @@ import manyheads.plugin as plugin
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.fields import default_trainer, one_of, show
+from manyheads.config.figures import checkpoint_figures, measured_by
 from manyheads.config.inference import Predictions
 from manyheads.config.model import MOST_TABLE, ModelConfig
 from manyheads.config.required import HELP, bounds_of
@@ -100,15 +101,15 @@ class RunConfig:
             f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
         )
         read_budget(self.budget)
-        bounds_of(self.require, plugin.task(self.task).required)
+        bounds_of(self.require, measured_by(self.task))
         self._check_kind()
         task = plugin.task(self.task)
         if task.check is not None:
             plugin.resolve(task.check)(self)
         require(
-            self.checkpoint.metric in ("auto", *task.figures),
+            self.checkpoint.metric in ("auto", *checkpoint_figures(self.task)),
             f"checkpoint.metric={self.checkpoint.metric} is no figure of task={self.task}: "
-            f"choose {one_of([*task.figures])}",
+            f"choose {one_of(checkpoint_figures(self.task))}",
         )
         limit = self.trainer.get("limit_val_batches")
         require(

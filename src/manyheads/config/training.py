@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import manyheads.plugin as plugin
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import show
+from manyheads.config.fields import one_of, show
+from manyheads.config.figures import checkpoint_figures
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 TOKENS = {"tok": 1.0, "ktok": 1e3, "Mtok": 1e6, "Gtok": 1e9}
@@ -132,7 +133,7 @@ class OptimConfig:
 
 def all_figures() -> list[str]:
     """The validation figures of all tasks."""
-    return [*dict.fromkeys(figure for name in plugin.names("task") for figure in plugin.task(name).figures)]
+    return [*dict.fromkeys(figure for name in plugin.names("task") for figure in checkpoint_figures(name))]
 
 
 Background = StrEnum("Background", "auto never always")
@@ -160,20 +161,15 @@ class CheckpointConfig:
         Raises:
             ValueError: a figure that such rows do not have.
         """
+        figures = checkpoint_figures(task, "labels" if multi else "classes")
         if self.metric == "auto":
-            return replace(self, metric="micro_f1" if multi else plugin.task(task).figures[0])
-        if multi:
-            require(
-                self.metric != "accuracy",
-                "checkpoint.metric=accuracy needs one class a row, but rows of this data have any number of labels: "
-                "use checkpoint.metric=micro_f1, macro_f1 or loss",
-            )
-        else:
-            require(
-                self.metric != "micro_f1",
-                "checkpoint.metric=micro_f1 is of rows with any number of labels; where each has one class it is the "
-                "accuracy: use checkpoint.metric=accuracy",
-            )
+            return replace(self, metric=figures[0])
+        rows = "may have any number of labels" if multi else "has one class"
+        require(
+            self.metric in figures,
+            f"checkpoint.metric={self.metric} is not measured on this data, of which each row {rows}: "
+            f"use {one_of(figures)}",
+        )
         return self
 
 

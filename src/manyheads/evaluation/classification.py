@@ -7,20 +7,19 @@ n rows
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Encoding
 
 import manyheads.plugin as plugin
-from manyheads.config.required import SUMMARY_OF_CLASSES, SUMMARY_OF_LABELS
+from manyheads.config.figures import figures_of, figures_of_answers
 from manyheads.data.rows import Rows, rows_of_class
 from manyheads.data.tokens import tokenizing
 from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
-from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
-from manyheads.evaluation.intervals import Floats, bootstrap, share_interval
-from manyheads.evaluation.metrics import AnswerTally, ClassTally, LabelScore, LabelTally, Scores
+from manyheads.evaluation.intervals import share_interval
+from manyheads.evaluation.metrics import Judged, LabelScore, Scores, change_of_answers, score_answers
 from manyheads.evaluation.report import (
     BLUE,
     MOST_LETTERS,
@@ -34,7 +33,7 @@ from manyheads.evaluation.report import (
     draw_reliability,
 )
 from manyheads.inference.classifier import TextClassifier
-from manyheads.runs.summary import LINEAR, Figures, Interval, beside, lead_words, linear_words, strongest, words_of
+from manyheads.runs.summary import LINEAR, Figures, beside, lead_words, linear_words, strongest, words_of
 
 MOST_CLASSES = 20  # of a square table
 MOST_CONFUSIONS = 20  # in a list of them, where there are more classes
@@ -47,38 +46,20 @@ MOST_READ = 2**16  # tokens, to see which words carry answers: where words are m
 LEAST = 0.01  # of a probability, that is told
 MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence, either way, and letters of each
 SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
-CLASSWISE = "calibration error of a class"
 Span = tuple[int, int]
 
 
 class Kind(NamedTuple):
-    """What is said of a classifier; its figures of a table and above a report, and what some are called there."""
+    """What is said of a classifier: of rows with one class each, or with any number of labels."""
 
+    rows: str  # as figures name such rows
     title: str
-    noun: str
     most_frequent: str
-    of_table: tuple[str, ...]
-    large: tuple[str, ...]
-    words: dict[str, str]
 
 
-CLASSES = Kind(
-    title="A text classifier and what it is worth",
-    noun="classes",
-    most_frequent="most frequent class",
-    of_table=SUMMARY_OF_CLASSES,
-    large=("accuracy", "macro_f1", "loss", "calibration_error"),
-    words={"loss": "cross-entropy loss", "brier": "Brier score", "classwise_calibration_error": CLASSWISE},
-)
-LABELS = Kind(
-    title="A classifier of any number of labels and what it is worth",
-    noun="labels",
-    most_frequent="most frequent label",
-    of_table=SUMMARY_OF_LABELS,
-    large=("micro_f1", "macro_f1", "micro_precision", "micro_recall"),
-    words={"accuracy": "rows with all labels right", "loss": "loss of a row, in nats", "brier": "Brier score"}
-    | {"classwise_calibration_error": "calibration error of a label"},
-)
+CLASSES = Kind("classes", "A text classifier, evaluated", "most frequent class")
+LABELS = Kind("labels", "A classifier of any number of labels, evaluated", "most frequent label")
+N_LARGE = 4  # figures above a report: the first of its tables
 
 
 def evaluate_classifier(
@@ -93,92 +74,80 @@ def evaluate_classifier(
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
     explained = with_words if stored is None else lambda _, examples: examples
     stored = stored or answer_rows(classifier, rows, setup)
-    tallies = {
-        name: ClassTally(n_classes) if thresholds is None else LabelTally(thresholds)
-        for name, thresholds in stored.models.items()
-    }
-    own_name, worst, rivals = next(iter(tallies)), Worst(), dict[str, AnswerTally]()
-    judged: list[tuple[Any, Floats]] = []  # all answers, which own figures may need at once
-    if setup.compare:
-        rivals = {
-            one: AnswerTally(n_classes) for one in (kind.most_frequent, *tallies) if one in (kind.most_frequent, LINEAR)
-        }
-    frequent_C = np.arange(n_classes) == frequent_label(rows, n_classes, setup)
+    worst, judged = Worst(), {name: list[Judged]() for name in stored.models}
+    own_name = next(iter(judged))
     for chunk in stored.chunks():
-        own = chunk[own_name]
         for name, one in chunk.items():
-            tallies[name].add(own.judged(own.marks_nC), one.probabilities_nC, one.judged(one.given_nC))
-        for name, tally in rivals.items():
-            theirs = chunk[name].given_nC if name in chunk else np.tile(frequent_C, (len(own.rows), 1))
-            tally.add(*(own.judged(one) for one in (own.marks_nC, theirs, own.given_nC)))
-        worst.add(own)
-        if plugin.names("figure"):
-            judged.append((own.judged(own.marks_nC), own.probabilities_nC))
-    every = {name: tally.scores(classifier.labels) for name, tally in tallies.items()}
-    scores = every[own_name]
-    scores.figures |= own_figures(judged)
-    baselines, leads, first = {}, {}, next(iter(scores.figures))
-    for name, tally in rivals.items():
-        baselines[name], leads[name] = ({one: of[one] for one in (first, "macro_f1")} for of in tally.figures())
-    members = {name: {key: one.figures[key] for key in kind.of_table} for name, one in every.items()}
+            judged[name].append(Judged.of(one.judged(one.marks_nC), one.judged(one.given_nC), one.probabilities_nC))
+        worst.add(chunk[own_name])
+    of_models = {name: Judged.joined(parts) for name, parts in judged.items()}
+    own = of_models[own_name]
+    scores = own.scores(classifier.labels, stored.models[own_name])
+    table = figures_of(kind.rows, "table")
+    members = {}
+    for name, one in of_models.items():
+        figures = scores.figures if name == own_name else one.figures(table)
+        members[name] = {figure: figures[figure] for figure in table}
+
+    rivals = dict[str, np.ndarray]()  # answers of models that need no training of ours
+    if setup.compare:
+        frequent = frequent_label(rows, n_classes, setup)
+        answer = np.arange(n_classes) == frequent if classifier.multi else np.array(frequent)
+        rivals[kind.most_frequent] = np.broadcast_to(answer, own.labels.shape)
+        if LINEAR in of_models:
+            rivals[LINEAR] = of_models[LINEAR].answers
+    baselines, leads = {}, {}
+    first, second = [one for one in table if one in figures_of_answers(kind.rows)][:2]
+    for name, answers in rivals.items():
+        figures = score_answers(own.labels, answers, n_classes)
+        (lead,) = change_of_answers(own.labels, answers, [own.answers], n_classes)
+        baselines[name] = {figure: figures[figure] for figure in (first, second)}
+        leads[name] = {figure: lead[figure] for figure in (first, second)}
+
     note = "" if setup.baseline is None else linear_words(setup.baseline.linear.terms.value, classifier.share)
     note = f"{LINEAR.capitalize()}: {note}." if note else ""
     models = beside(members, baselines)
     models = {f"{own_name} (this model)": models.pop(own_name), **models}
     return Evaluation(
         title=kind.title,
-        size=f"{scores.n_rows:,} rows, {n_classes} {kind.noun}",
+        size=f"{scores.n_rows:,} rows, {n_classes} {kind.rows}",
         scores=scores.as_json(),
         members=members,
         baselines=baselines,
         leads=leads,
         verdict=verdict(scores, baselines, leads),
-        tiles=reported(scores, kind.large),
-        comparison=compared("Beside simpler models, on the same rows", models, first, "macro_f1", note=note),
+        tiles=reported(scores, table[:N_LARGE]),
+        comparison=compared("Compared with simpler models, on the same rows", models, first, second, note=note),
         note=note,
         figures=lambda: sections_of_figures(scores, stored),
-        findings=findings(stored, setup, tallies[own_name].calibration),
+        findings=findings(stored, setup, own),
         details=lambda: details(scores, explained(classifier, worst.examples())),
         write=lambda path: write_predictions(path, stored),
     )
 
 
-def findings(stored: Stored, setup: Setup, calibration: Calibration) -> list[Finding]:
+def findings(stored: Stored, setup: Setup, judged: Judged) -> list[Finding]:
     """What was asked beyond the figures, and what there is beyond them wherever a row has one class."""
     found = [analyse(stored) for analyse in setup.analyses]
     for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
         if rule.judge is not None:
             found.append(plugin.resolve(rule.judge)(stored, rule.fitted, marks_n))
-    if next(iter(stored.models.values())) is None:
-        found.append(risk_by_coverage(calibration))
+    if not judged.multi:
+        found.append(risk_by_coverage(judged))
     return found
 
 
-def own_figures(judged: Sequence[tuple[Any, Floats]]) -> Figures:
-    """Figures of plugins: `make(labels, probabilities_nC)` gives an `Interval`, or a number, whose interval is that of
-    `bootstrap`. Labels are class ids `(n,)`, or marks `(n, C)` where a row has any number of them."""
-    found = {}
-    for name in plugin.names("figure"):
-        labels, probabilities_nC = (np.concatenate(one) for one in zip(*judged, strict=True))
-        of = plugin.make("figure", name)
-        figure = of(labels, probabilities_nC)
-        found[name] = figure if isinstance(figure, Interval) else bootstrap(of, labels, probabilities_nC)
-    return found
-
-
-def risk_by_coverage(calibration: Calibration) -> Finding:
+def risk_by_coverage(judged: Judged) -> Finding:
     """The share of wrong answers where only the surest texts are answered, by how many are, with all that are as sure:
     El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification"."""
-    _, count_P, mean_PV, _ = calibration.confidences.get()
-    order = np.argsort(-mean_PV[:, 0], kind="stable")
-    sure_P, answered_P = mean_PV[order, 0], np.cumsum(count_P[order])
-    wrong_P = np.cumsum(count_P[order] * (1 - mean_PV[order, 1]))
-    points, n = [], int(answered_P[-1])
+    order_n, n = np.argsort(-judged.confidence_n, kind="stable"), len(judged.labels)
+    sure_n, wrong_n = judged.confidence_n[order_n], np.cumsum(~judged.right_n[order_n])
+    points = []
     for share in SHARES:
-        least = float(sure_P[np.searchsorted(answered_P, math.ceil(share * n - 1e-9))])
-        at = int(np.searchsorted(-sure_P, -least, side="right")) - 1
-        risk = share_interval(round(float(wrong_P[at])), int(answered_P[at]))
-        points.append({"answered": int(answered_P[at]) / n, "confidence": least, "risk": asdict(risk)})
+        least = float(sure_n[max(0, math.ceil(share * n - 1e-9) - 1)])
+        n_answered = int(np.searchsorted(-sure_n, -least, side="right"))
+        risk = share_interval(int(wrong_n[n_answered - 1]), n_answered)
+        points.append({"answered": n_answered / n, "confidence": least, "risk": asdict(risk)})
     figure, ((axes,),) = draw(1, 1, width=5.2, height=3.4)
     shares = [one["answered"] for one in points]
     axes.fill_between(
@@ -213,8 +182,11 @@ def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figu
 
 def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
     """Some figures, or all, by their names in a report."""
-    words = CLASSES.words if scores.confusion else LABELS.words
-    return {words.get(name, words_of(name)): scores.figures[name] for name in names or scores.figures}
+    rows, found = "classes" if scores.confusion else "labels", {}
+    for name in names or scores.figures:
+        words = plugin.find("figure", name).facts.get("words", {})
+        found[words.get(rows, words_of(name))] = scores.figures[name]
+    return found
 
 
 def sections_of_figures(scores: Scores, stored: Stored) -> list[Section]:

@@ -14,6 +14,7 @@ import torch
 
 from manyheads.config import EvaluateConfig, Resume, RunConfig
 from manyheads.config.data import data_name
+from manyheads.config.figures import is_share
 from manyheads.data.rows import Splits
 from manyheads.data.splits import deal_folds
 from manyheads.evaluation.answered import BYTES, Stored, answer_rows, new_file
@@ -25,7 +26,7 @@ from manyheads.evaluation.report import Section, Table
 from manyheads.evaluation.results import baseline_of, write_evaluation
 from manyheads.inference.classifier import TextClassifier, rows_at_once
 from manyheads.inference.folder import load
-from manyheads.runs.summary import BOTH, LINEAR, NETWORK, NO_SHARES, Figures, Summary, read_summary, words_of
+from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Figures, Summary, read_summary, words_of
 from manyheads.terminal import Sheet, print_sheet, progress_bar
 
 NOTE = (
@@ -127,9 +128,7 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
         for one in summaries
     ]
     means: dict[str, Figures] = {
-        model: {
-            name: fold_interval([of[model][name] for of in each], ratio, share=name not in NO_SHARES) for name in names
-        }
+        model: {name: fold_interval([of[model][name] for of in each], ratio, share=is_share(name)) for name in names}
         for model in models
     }
     lines = [

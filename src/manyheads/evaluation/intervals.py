@@ -152,18 +152,11 @@ def covariances(values_PG: Floats, count_P: Ints | None = None) -> Floats:
 
 
 def mean_interval(
-    values: ArrayLike,
-    counts: Ints | None = None,
-    variances: Floats | None = None,
-    *,
-    skewed: bool = False,
-    share: bool | None = None,
-    ratio: float = 0.0,
+    values: ArrayLike, *, skewed: bool = False, share: bool | None = None, ratio: float = 0.0
 ) -> Interval:
     """The mean of a figure a row, such as a difference of paired rows, with Student's interval. That of a loss, which
     is `skewed`, never negative and decided by few rows, would end too low: Hall (1992), "On the Removal of Skewness by
-    Transformation", takes the skewness out of t by a cubic, whose inverse gives the ends. Where a value is the mean of
-    `counts` rows, with `variances` among them, their skewness counts for none.
+    Transformation", takes the skewness out of t by a cubic, whose inverse gives the ends.
 
     Args:
         share: the figure lies between 0 and 1; False: it is a loss, 0 at the least; None: it may be any number.
@@ -171,24 +164,26 @@ def mean_interval(
     """
     from scipy.special import stdtrit  # which takes long to import
 
-    value_P = np.asarray(values, dtype=np.float64)
-    count_P = np.ones(len(value_P), dtype=np.int64) if counts is None else counts
-    n = int(count_P.sum())
+    value_n = np.asarray(values, dtype=np.float64)
+    n = len(value_n)
     if not n:
         raise ValueError(NO_ROWS)
-    mean = float(count_P @ value_P) / n
-    apart_P, inside_P = value_P - mean, 0.0 if variances is None else variances
-    deviation = math.sqrt(float(count_P @ (apart_P**2 + inside_P)) / (n - 1)) if n > 1 else 0.0
+    mean = float(value_n.sum()) / n
+    apart_n = value_n - mean
+    deviation = math.sqrt(float(apart_n @ apart_n) / (n - 1)) if n > 1 else 0.0
     if not deviation > 0:
         return Interval(mean, mean, mean)
-    ends_t = [sign * float(stdtrit(n - 1, 0.975)) for sign in (1, -1)]
-    skew = float(count_P @ (apart_P / deviation) ** 3) / (n * math.sqrt(n)) if skewed else 0.0
-    for at, end in enumerate(ends_t):  # 3 / skew * (root - 1), in a form that holds at no skew, too
-        root = math.cbrt(1 + skew * (end - skew / 6))
-        ends_t[at] = 3 * (end - skew / 6) / (root**2 + root + 1)
-    low, high = (mean - end * deviation * math.sqrt(1 / n + ratio) for end in ends_t)
+    skew = 0.0
+    if skewed:
+        apart_n /= deviation
+        skew = float((apart_n**3).sum()) / (n * math.sqrt(n))
+    ends = []
+    for sign in (1, -1):  # 3 / skew * (root - 1), in a form that holds at no skew, too
+        t = sign * float(stdtrit(n - 1, 0.975)) - skew / 6
+        root = math.cbrt(1 + skew * t)
+        ends.append(mean - 3 * t / (root**2 + root + 1) * deviation * math.sqrt(1 / n + ratio))
     least, most = 0.0 if skewed or share is not None else -math.inf, 1.0 if share else math.inf
-    return Interval(mean, min(mean, max(least, low)), max(mean, min(most, high)))
+    return Interval(mean, min(mean, max(least, ends[0])), max(mean, min(most, ends[1])))
 
 
 def fold_interval(values: Sequence[float | Interval], ratio: float, *, share: bool = True) -> Interval:

@@ -13,7 +13,8 @@ import manyheads.plugin as plugin
 from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig
 from manyheads.config.data import ROLES, data_name
 from manyheads.config.fields import listed, to_plain
-from manyheads.config.required import OF_CLASSES, OF_LABELS, bounds_of
+from manyheads.config.figures import figures_of
+from manyheads.config.required import bounds_of
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits
 from manyheads.data.sources import read_rows, read_split
@@ -80,9 +81,9 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     """Read the rows; `home` is the run folder, None where the model/ folder stands alone. A ValueError where no data is
     named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
     and the model takes pairs."""
-    of_classes = OF_LABELS if settings.multi else OF_CLASSES
     task = plugin.task(settings.task)
-    bounds_of(config.require, of_classes if settings.task == "classify" else task.required)
+    of_rows = "labels" if settings.multi else "classes"
+    bounds_of(config.require, figures_of(of_rows) if settings.task == "classify" else task.required)
     refuse_other_task(config, settings)
     for unread in ("label", "target"):
         name = getattr(config.data, unread)

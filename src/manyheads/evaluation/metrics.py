@@ -1,41 +1,43 @@
-"""Figures of a classifier on one split with 95 % intervals, and its calibration.
+"""From labels, answers and probabilities to figures with 95 % intervals.
 
-Labels are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number of labels; answers likewise.
-Rows come a chunk at a time and are not kept: `calibration.py`.
+Labels and answers are class ids `(n,)`, or marks `(n, C)`, bool, where a row has any number of labels. The way of a
+figure that follows from them, such as macro F1: they are counted (`Counts`); the figure is a mean of shares of these
+counts (`figures.macro_f1`, a `MeanOfShares`); what each row adds to it, to first order, says how far it varies
+(`covariances_of`), and so its interval (`interval_of`). Figures of probabilities follow from a few numbers of each row
+(`Judged`): their means, and calibration.py.
 
-n rows . C classes or labels . P cells: rows, or counts of them . F numbers of a row . G figures . V values of a row
+n rows . C classes or labels . F = 3C + 1 counts: of right, answered and labelled classes, and of rows that are right
+S shares . G figures . K bins
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyheads.evaluation.calibration import EDGES, MOST_HELD, N_BINS, Calibration, Cells, Sums, binned_error
+import manyheads.plugin as plugin
+from manyheads.config.figures import figures_of, figures_of_answers
+from manyheads.evaluation.calibration import EDGES, N_BINS, binned_error, equal_bins, error_interval
 from manyheads.evaluation.intervals import (
     NO_ROWS,
     Bools,
     Floats,
-    Ints,
+    bootstrap,
     change_interval,
-    covariances,
     effective_rows,
     mean_interval,
     ratio,
     share_interval,
     shares_interval,
 )
-from manyheads.runs.summary import Figures
+from manyheads.runs.summary import Figures, Interval
 
-OF_CLASSES = (
-    *("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error", "brier"),
-)
-OF_LABELS = (
-    *("micro_f1", "macro_f1", "accuracy", "micro_precision", "micro_recall", "macro_precision", "macro_recall"),
-    *("loss", "brier"),
-)
+CHUNK = 2**20  # numbers of rows that are in memory at once, where rows are taken a chunk at a time
+TINY = float(np.finfo(np.float64).tiny)
+HALF_STEP = float(np.finfo(np.float64).eps / 2)  # from 1 to the nearest number below it
 
 
 @dataclass(slots=True)
@@ -78,14 +80,9 @@ class Scores:
     Macro figures are means over the classes, or labels, that rows have or are given, not over every one that the model
     knows: one that does not occur has no precision and no recall. How many they are is `averaged`. So does
     scikit-learn with classes; with marks of labels it counts 0 for each that does not occur, unless `labels` names
-    those that do. The loss is in nats. The
-    calibration error is the gap of confidence and accuracy, a mean over bins weighted by their rows: Guo et al. (2017),
-    "On Calibration of Modern Neural Networks", equation 3; the Brier score is the squared distance of all probabilities
-    from what is true, summed over classes; `calibration.py` has two further errors.
+    those that do. figures.py defines each figure.
 
-    Where rows have any number of labels, there is no confusion and no reliability. Micro figures are then of all labels
-    of all rows together, accuracy is the share of rows whose labels are all right, and no others given, and the loss is
-    the mean over rows of the sum over labels.
+    Where rows have any number of labels, there is no confusion and no reliability.
     """
 
     figures: Figures
@@ -102,311 +99,346 @@ class Scores:
         return found.pop("figures") | {name: one for name, one in found.items() if one != []}
 
 
-def score(labels: ArrayLike, probabilities: ArrayLike, names: list[str]) -> Scores:
-    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. A ValueError where there are no rows."""
-    tally = ClassTally(len(names))
-    tally.add(np.asarray(labels, dtype=np.int64), np.asarray(probabilities, dtype=np.float64))
-    return tally.scores(names)
+class MeanOfShares(NamedTuple):
+    """A figure that is the mean of some shares, such as recall over classes.
+
+    Attributes:
+        shares_S: the shares.
+        rows_S: how many rows each is a share of.
+        slopes_F: by how much the figure grows with each of the counts, to first order.
+        bias: by how much it is too low on average, to second order.
+        of_rows: it is a single share of all rows, which are independent.
+    """
+
+    shares_S: Floats
+    rows_S: Floats
+    slopes_F: Floats
+    bias: float = 0.0
+    of_rows: bool = False
+
+    @property
+    def doubt(self) -> float:
+        """The variance of the figure by one more row, right by one of two models alone and shared out evenly over the
+        shares, half of it for either."""
+        rows_S = np.maximum(self.rows_S, 1)
+        return float((rows_S**-2.0).sum()) / (2 * max(1, len(rows_S)) ** 3)
 
 
-def score_labels(marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float]) -> Scores:
-    """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`. A ValueError
-    where there are no rows."""
-    tally = LabelTally(thresholds)
-    tally.add(marks_nC, probabilities_nC)
-    return tally.scores(names)
+@dataclass(slots=True)
+class Counts:
+    """How many rows have each class or label, are answered by it, and both, `(C,)`; and how many rows are answered
+    right, of labels by all of them and no others."""
+
+    labelled_C: Floats
+    answered_C: Floats
+    right_C: Floats
+    n_right: int
+    n_rows: int
+    multi: bool
+
+    @classmethod
+    def of(cls, labels: NDArray[Any], answers: NDArray[Any], n_classes: int) -> "Counts":
+        """Count them. A ValueError where there are no rows."""
+        if not len(labels):
+            raise ValueError(NO_ROWS)
+        if labels.ndim == 1:
+            right_n = labels == answers
+            every = (labels, answers, labels[right_n])
+            labelled_C, answered_C, right_C = (
+                np.bincount(ids, minlength=n_classes).astype(np.float64) for ids in every
+            )
+            return cls(labelled_C, answered_C, right_C, int(right_n.sum()), len(labels), False)
+        none_C = np.zeros(n_classes)
+        found = cls(none_C.copy(), none_C.copy(), none_C.copy(), 0, len(labels), True)
+        for rows in chunks(len(labels), n_classes):
+            labels_nC, answers_nC = labels[rows], answers[rows]
+            found.labelled_C += labels_nC.sum(0)
+            found.answered_C += answers_nC.sum(0)
+            found.right_C += (labels_nC & answers_nC).sum(0)
+            found.n_right += int((labels_nC == answers_nC).all(1).sum())
+        return found
+
+    @property
+    def occurs_C(self) -> Bools:
+        """Which classes rows have or are answered by."""
+        return self.labelled_C + self.answered_C > 0
+
+    def of_rows(self) -> MeanOfShares:
+        """The share of rows that are answered right."""
+        n, slopes_F = float(self.n_rows), np.zeros(3 * len(self.right_C) + 1)
+        slopes_F[-1] = 1 / n
+        return MeanOfShares(np.array([self.n_right / n]), np.array([n]), slopes_F, of_rows=True)
+
+    def macro(self, *, answered: float, labelled: float) -> MeanOfShares:
+        """The mean, over the classes that occur, of the share that is right of a whole: `answered` times the rows that
+        are answered by the class, and `labelled` times those that have it. Precision is (1, 0), recall (0, 1), and F1
+        (0.5, 0.5).
+
+        Labels of one row are not independent, so all labels together count as no more rows than there are.
+        """
+        occurs_C = self.occurs_C
+        whole_C = answered * self.answered_C + labelled * self.labelled_C
+        share_C = ratio(self.right_C, whole_C)
+        by_right_C = ratio(np.full_like(whole_C, 1 / max(1, occurs_C.sum())), whole_C)
+        rows_S = whole_C[occurs_C]
+        if self.multi:
+            rows_S = rows_S * min(1.0, self.n_rows / effective_rows(whole_C))
+        grows = answered > 0 and labelled > 0  # a whole of both grows with the rows that are right
+        bias = _bias(share_C[occurs_C], whole_C[occurs_C]) if grows else 0.0
+        return MeanOfShares(share_C[occurs_C], rows_S, _slopes(by_right_C, share_C, answered, labelled), bias)
+
+    def micro(self, *, answered: float, labelled: float) -> MeanOfShares:
+        """The same share of all labels of all rows together; see `macro`."""
+        whole_1 = (answered * self.answered_C + labelled * self.labelled_C).sum(keepdims=True)
+        share_1 = ratio(self.right_C.sum(keepdims=True), whole_1)
+        by_right_C = np.zeros_like(self.right_C) + ratio(np.ones(1), whole_1)
+        slopes_F = _slopes(by_right_C, share_1, answered, labelled)
+        return MeanOfShares(share_1, np.minimum(whole_1, float(self.n_rows)), slopes_F)
+
+    def per_class(self, names: Sequence[str]) -> list[ClassScore]:
+        """Precision, recall, F1 and support of each class."""
+        precision = ratio(self.right_C, self.answered_C).tolist()
+        recall = ratio(self.right_C, self.labelled_C).tolist()
+        f1 = ratio(self.right_C, (self.answered_C + self.labelled_C) / 2).tolist()
+        support = self.labelled_C.astype(np.int64).tolist()
+        return [ClassScore(*row) for row in zip(names, precision, recall, f1, support, strict=True)]
 
 
-class ClassTally:
-    """Rows with one class each, judged a chunk at a time."""
-
-    def __init__(self, n_classes: int) -> None:
-        self.n_classes, self.cells, self.calibration = n_classes, Cells(3), Calibration(n_classes)
-
-    def add(self, labels_n: Ints, probabilities_nC: Floats, given_n: Ints | None = None) -> None:
-        assert probabilities_nC.shape == (len(labels_n), self.n_classes), "one row of probabilities a label"
-        confidence_n = probabilities_nC.max(1)
-        answers_n = probabilities_nC.argmax(1) if given_n is None else given_n
-        own_n = probabilities_nC[np.arange(len(labels_n)), labels_n]
-        loss_n = -np.log(np.maximum(own_n, np.finfo(np.float64).tiny))
-        brier_n = (probabilities_nC**2).sum(1) - 2 * own_n + 1
-        key_n = (labels_n * self.n_classes + answers_n) * N_BINS + np.digitize(confidence_n, EDGES)
-        self.cells.add(key_n, np.stack([loss_n, confidence_n, brier_n], 1))
-        self.calibration.add(labels_n[:, None] == np.arange(self.n_classes), probabilities_nC)
-
-    def scores(self, names: list[str]) -> Scores:
-        """The figures of all rows; as of `score`."""
-        key_P, count_P, mean_PV, variance_PV = self.cells.get()
-        pair_P, bin_P = np.divmod(key_P, N_BINS)
-        labels_P, answers_P = np.divmod(pair_P, self.n_classes)
-        right_P, n = labels_P == answers_P, int(count_P.sum())
-        counts = _of_classes(labels_P, answers_P, self.n_classes, count_P)
-        moves_PG = counts.moves(labels_P, answers_P)
-        found = counts.intervals(covariances(moves_PG, count_P)) | self.calibration.figures(multi=False)
-        for name, at in (("loss", 0), ("brier", 2)):
-            found[name] = mean_interval(mean_PV[:, at], count_P, variance_PV[:, at], skewed=True)
-        found["calibration_error"] = binned_error(bin_P, mean_PV[:, 1], right_P, count_P)
-        confusion = np.bincount(pair_P, weights=count_P, minlength=self.n_classes**2).astype(np.int64)
-        return Scores(
-            {name: found[name] for name in (*OF_CLASSES, *(one for one in found if one not in OF_CLASSES))},
-            n_rows=n,
-            labels=list(names),
-            per_class=[ClassScore(*row) for row in zip(names, *counts.by_class(), strict=True)],
-            averaged=counts.n_occur,
-            confusion=confusion.reshape(self.n_classes, self.n_classes).tolist(),
-            reliability=reliability(mean_PV[:, 1], right_P, count_P, bin_P),
-        )
+def _slopes(by_right_C: Floats, share_C: Floats, answered: float, labelled: float) -> Floats:
+    """Of right, answered and labelled classes, and of rows that are all right."""
+    by_whole_C = -by_right_C * share_C
+    return np.concatenate([by_right_C, answered * by_whole_C, labelled * by_whole_C, np.zeros(1)])
 
 
-class LabelTally:
-    """Rows with any number of labels, given from their `thresholds` on but where `add` is given others, judged a chunk
-    at a time."""
+def _bias(f1_S: Floats, whole_S: Floats) -> float:
+    """By how much macro F1 is too low, to second order: as its whole of m rows grows with the rows that are right, an
+    F1 is on average F (1 - F) / (2 m) too low. That holds of each label by itself, whatever others its rows have. An F1
+    of few rows is 0 or 1 by chance, so it is taken with one more row of the mean F1, as in `shares_interval`."""
+    if not len(f1_S):
+        return 0.0
+    shrunk_S = (whole_S * f1_S + f1_S.mean()) / (whole_S + 1)
+    return float((shrunk_S * (1 - shrunk_S) / (2 * whole_S)).mean())
 
-    def __init__(self, thresholds: list[float]) -> None:
-        self.thresholds, self.sums, self.calibration = thresholds, Sums(), Calibration(len(thresholds))
 
-    def add(self, marks_nC: Bools, probabilities_nC: Floats, given_nC: Bools | None = None) -> None:
-        given_nC = probabilities_nC >= np.array(self.thresholds) if given_nC is None else given_nC
-        kind = np.finfo(np.float64)  # a probability next to one has no digits left for what is wanting to it
-        wrong_nC = np.maximum(1 - probabilities_nC, kind.eps / 2)
-        loss_n = -np.log(np.where(marks_nC, np.maximum(probabilities_nC, kind.tiny), wrong_nC)).sum(1)
-        brier_n = ((probabilities_nC - marks_nC) ** 2).sum(1)
-        self.sums.add(_of_row(marks_nC, given_nC, loss_n, brier_n))
-        self.calibration.add(marks_nC, probabilities_nC)
+def chunks(n: int, n_numbers: int) -> Iterator[slice]:
+    """Rows, as many at once as have `CHUNK` numbers."""
+    step = max(1, CHUNK // max(1, n_numbers))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
 
-    def scores(self, names: list[str]) -> Scores:
-        """The figures of all rows; as of `score_labels`."""
-        counts = _of_sums(self.sums.total(), self.sums.n, len(names))
-        weights_FG = np.pad(counts.weights(), ((0, 2), (0, 0)))  # loss and Brier score move none of them
-        found = counts.intervals(self.sums.covariances(weights_FG)) | self.calibration.figures(multi=True)
-        found |= {name: self.sums.mean(at) for name, at in (("loss", -2), ("brier", -1))}
-        per_class = [LabelScore(*row) for row in zip(names, *counts.by_class(), self.thresholds, strict=True)]
-        figures = {name: found[name] for name in (*OF_LABELS, *(one for one in found if one not in OF_LABELS))}
-        return Scores(figures, self.sums.n, list(names), per_class, counts.n_occur)
+
+def effects(labels: NDArray[Any], answers: NDArray[Any], slopes_FG: Floats) -> Floats:
+    """What each row adds to each figure, to first order `(n, G)`."""
+    n_classes = len(slopes_FG) // 3
+    right_CG, answered_CG, labelled_CG = slopes_FG[:-1].reshape(3, n_classes, -1)
+    if labels.ndim == 1:
+        of_right_nG = (labels == answers)[:, None] * (right_CG[labels] + slopes_FG[-1])
+        return of_right_nG + answered_CG[answers] + labelled_CG[labels]
+    right_n1 = (labels == answers).all(1, keepdims=True)
+    of_right_nG = (labels & answers) @ right_CG + right_n1 * slopes_FG[-1]
+    return of_right_nG + answers @ answered_CG + labels @ labelled_CG
+
+
+def covariances_of(labels: NDArray[Any], answers: Sequence[NDArray[Any]], slopes: Sequence[Floats]) -> Floats:
+    """Covariances of the figures of one model after another, by their answers to the same rows and their slopes."""
+    n_figures = sum(one.shape[1] for one in slopes)
+    sum_G, squares_GG = np.zeros(n_figures), np.zeros((n_figures, n_figures))
+    for rows in chunks(len(labels), len(slopes[0]) if labels.ndim == 2 else n_figures):
+        of_models = [effects(labels[rows], one[rows], of) for one, of in zip(answers, slopes, strict=True)]
+        effects_nG = np.concatenate(of_models, axis=1)
+        sum_G += effects_nG.sum(0)
+        squares_GG += effects_nG.T @ effects_nG
+    return squares_GG - np.outer(sum_G, sum_G) / len(labels)
+
+
+def interval_of(figure: MeanOfShares, variance: float) -> Interval:
+    """A share of rows has Wilson's interval; a mean of shares that the same rows decide has the score interval for its
+    `variance`."""
+    if figure.of_rows:
+        n = round(float(figure.rows_S[0]))
+        return share_interval(round(float(figure.shares_S[0]) * n), n)
+    return shares_interval(figure.shares_S, figure.rows_S, variance, figure.bias)
+
+
+def _counted(labels: NDArray[Any], answers: NDArray[Any], n_classes: int) -> dict[str, MeanOfShares]:
+    """All figures that follow from labels and answers."""
+    counts, found = Counts.of(labels, answers, n_classes), {}
+    for name in figures_of_answers("labels" if counts.multi else "classes"):
+        found[name] = plugin.make("figure", name)(counts)
+    return found
+
+
+def _slopes_of(figures: dict[str, MeanOfShares]) -> Floats:
+    """`(F, G)`."""
+    return np.stack([one.slopes_F for one in figures.values()], axis=1)
 
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int) -> Figures:
-    """The figures of bare answers, such as a baseline's."""
-    return _tallied(n_classes, labels, answers).figures()[0]
+    """The figures of answers alone, such as a baseline's. A ValueError where there are no rows."""
+    labels, answers = np.asarray(labels), np.asarray(answers)
+    figures = _counted(labels, answers, n_classes)
+    variances = covariances_of(labels, [answers], [_slopes_of(figures)]).diagonal().tolist()
+    return {name: interval_of(one, of) for (name, one), of in zip(figures.items(), variances, strict=True)}
 
 
 def change_of_answers(
     labels: ArrayLike, answers: ArrayLike, others: Iterable[ArrayLike], n_classes: int
 ) -> list[Figures]:
     """Each figure of every one of `others` less that of `answers`, on the same rows, with its `change_interval`."""
-    return [_tallied(n_classes, labels, answers, one).figures()[1] for one in others]
+    labels, answers, changes = np.asarray(labels), np.asarray(answers), []
+    for other in map(np.asarray, others):
+        before, after = (_counted(labels, one, n_classes) for one in (answers, other))
+        together_GG = covariances_of(labels, [answers, other], [_slopes_of(before), _slopes_of(after)])
+        change = {}
+        for at, name in enumerate(before):
+            both = (at, len(before) + at)
+            of_before, of_after = (
+                interval_of(of[name], float(together_GG[it, it])) for of, it in zip((before, after), both, strict=True)
+            )
+            doubts_2 = np.array([before[name].doubt, after[name].doubt])
+            change[name] = change_interval(of_before, of_after, together_GG[np.ix_(both, both)], doubts_2)
+        changes.append(change)
+    return changes
 
 
-def _tallied(n_classes: int, *columns: ArrayLike) -> "AnswerTally":
-    """Labels and answers, and maybe others: as `AnswerTally.add` takes them, however many."""
-    tally, held = AnswerTally(n_classes), [np.asarray(one) for one in columns]
-    at_once = max(1, MOST_HELD // (4 * held[0].shape[-1] if held[0].ndim == 2 else 8))
-    for start in range(0, len(held[0]), at_once):
-        tally.add(*(one[start : start + at_once] for one in held))
-    return tally
+@dataclass
+class Judged:
+    """The answers of a model to all rows, and what figures of probabilities need of each of them.
 
+    Attributes:
+        labels, answers: class ids `(n,)`, or marks `(n, C)`.
+        loss_n, brier_n: in nats; the squared distance of the probabilities from what is true, summed over classes.
+        confidence_n: the largest probability.
+        bins_3CK: of each class the rows by bins of its probability: how many they are, how many have the class, and the
+            sum of its probabilities.
+        probabilities_nC: None where no figure asks for all of them.
+    """
 
-class AnswerTally:
-    """Bare answers to rows, a chunk at a time, and maybe `others` to the same rows, to be compared with them."""
+    labels: NDArray[Any]
+    answers: NDArray[Any]
+    loss_n: Floats
+    brier_n: Floats
+    confidence_n: Floats
+    bins_3CK: Floats
+    probabilities_nC: Floats | None = None
 
-    def __init__(self, n_classes: int) -> None:
-        self.n_classes, self.sums, self.cells, self.paired = n_classes, Sums(), Cells(most=0), False
+    @classmethod
+    def of(cls, labels: NDArray[Any], answers: NDArray[Any], probabilities_nC: Floats) -> "Judged":
+        """Of probabilities that are in memory."""
+        (n, n_classes), multi = probabilities_nC.shape, labels.ndim == 2
+        assert len(labels) == len(answers) == n, "one row of probabilities a label"
+        if multi:
+            marks_nC = labels
+            wrong_nC = np.maximum(1 - probabilities_nC, HALF_STEP)
+            loss_n = -np.log(np.where(marks_nC, np.maximum(probabilities_nC, TINY), wrong_nC)).sum(1)
+            brier_n = ((probabilities_nC - marks_nC) ** 2).sum(1)
+        else:
+            marks_nC = labels[:, None] == np.arange(n_classes)
+            of_label_n = probabilities_nC[np.arange(n), labels]
+            loss_n = -np.log(np.maximum(of_label_n, TINY))
+            brier_n = (probabilities_nC**2).sum(1) - 2 * of_label_n + 1
+        bin_n = (np.digitize(probabilities_nC, EDGES) + np.arange(n_classes) * N_BINS).ravel()
+        weights = (None, marks_nC.ravel(), probabilities_nC.ravel())
+        bins = [np.bincount(bin_n, one, n_classes * N_BINS).reshape(n_classes, N_BINS) for one in weights]
+        confidence_n, bins_3CK = probabilities_nC.max(1, initial=0.0), np.stack(bins).astype(np.float64)
+        figures = (plugin.find("figure", name) for name in figures_of("labels" if multi else "classes"))
+        whole = probabilities_nC if any("of" not in one.facts for one in figures) else None
+        return cls(labels, answers, loss_n, brier_n, confidence_n, bins_3CK, whole)
 
-    def add(self, labels: NDArray[Any], answers: NDArray[Any], others: NDArray[Any] | None = None) -> None:
-        self.paired = others is not None
-        every = [answers] if others is None else [answers, others]
-        if labels.ndim == 2:
-            self.sums.add(np.concatenate([_of_row(labels, one) for one in every], axis=1))
-            return
-        key_n = labels.astype(np.int64)
-        for one in every:
-            key_n = key_n * self.n_classes + one
-        self.cells.add(key_n)
-
-    def figures(self) -> tuple[Figures, Figures]:
-        """Those of the answers; and those of the others less these, with their `change_interval`."""
-        counts, covariances_GG = self._counted()
-        n = len(covariances_GG) // len(counts)
-        every = [one.intervals(covariances_GG[at * n : (at + 1) * n, at * n : (at + 1) * n]) for at, one in
-                 enumerate(counts)]  # fmt: skip
-        if not self.paired:
-            return every[0], {}
-        (before, after), doubts_G2 = every, np.stack([one.doubts() for one in counts], axis=1)
-        both = (covariances_GG[np.ix_((at, at + n), (at, at + n))] for at in range(n))
-        changes = map(change_interval, before.values(), after.values(), both, doubts_G2)
-        return before, dict(zip(before, changes, strict=True))
-
-    def _counted(self) -> tuple[list["_Counts"], Floats]:
-        """Of the answers and maybe the others, and the covariances of the figures of both."""
-        n_models = 2 if self.paired else 1
-        if self.sums.n:
-            counts = [_of_sums(one, self.sums.n, self.n_classes) for one in np.split(self.sums.total(), n_models)]
-            weights = [one.weights() for one in counts]
-            weights_FG = np.zeros(np.sum([one.shape for one in weights], axis=0))
-            for at, (one, (n_rows, n_figures)) in enumerate((one, one.shape) for one in weights):
-                weights_FG[at * n_rows : (at + 1) * n_rows, at * n_figures : (at + 1) * n_figures] = one
-            return counts, self.sums.covariances(weights_FG)
-        labels_P, count_P, _, _ = self.cells.get()
-        answers = []
-        for _ in range(n_models):
-            labels_P, one_P = np.divmod(labels_P, self.n_classes)
-            answers.insert(0, one_P)
-        counts = [_of_classes(labels_P, one_P, self.n_classes, count_P) for one_P in answers]
-        moves = [one.moves(labels_P, one_P) for one, one_P in zip(counts, answers, strict=True)]
-        return counts, covariances(np.concatenate(moves, axis=1), count_P)
-
-
-class LabelPart:
-    """Bare answers to one of many parts of rows with labels. They come twice, a chunk at a time: to be counted, and
-    again for what each moves the figures by, so that no row and no squares of labels are held."""
-
-    def __init__(self, n_classes: int) -> None:
-        self.n_classes, self.n, self.sum_F = n_classes, 0, np.zeros(3 * n_classes + 1)
-        self._weights_FG, self._square_GG = np.zeros((0, 0)), np.zeros(())
-
-    def add(self, marks_nC: Bools, given_nC: Bools) -> None:
-        self.n, self.sum_F = self.n + len(marks_nC), self.sum_F + _of_row(marks_nC, given_nC).sum(0)
-
-    def again(self, marks_nC: Bools, given_nC: Bools) -> None:
-        if not self._weights_FG.size:
-            self._weights_FG = _of_sums(self.sum_F, self.n, self.n_classes).weights()
-        moves_nG = _of_row(marks_nC, given_nC) @ self._weights_FG
-        self._square_GG = self._square_GG + moves_nG.T @ moves_nG
-
-    def figures(self) -> tuple[Figures, Figures]:
-        """As of `AnswerTally`, without others."""
-        counts, sum_G = _of_sums(self.sum_F, self.n, self.n_classes), self.sum_F @ self._weights_FG
-        return counts.intervals(self._square_GG - np.outer(sum_G, sum_G) / self.n), {}
-
-
-_Figure = tuple[Floats, Floats, Floats]  # shares of which it is the mean, the rows of each, and its `weights`
-
-
-@dataclass(slots=True)
-class _Counts:
-    """Of each class or label the rows that have it, those answered by it, and those of them that are right, `(C,)`; of
-    all rows those whose answer is all right."""
-
-    support_C: Floats
-    given_C: Floats
-    right_C: Floats
-    n_right: float
-    n_rows: int
-    multi: bool
-
-    def figures(self) -> dict[str, _Figure]:
-        """Macro figures are of the classes that rows have or are given. F1 is a share of the mean of the rows that have
-        a class and those answered so. Labels of one row are not independent, so all labels together count as no more
-        than the rows."""
-        none_C, n = np.zeros_like(self.right_C), float(self.n_rows)
-        wholes = {  # of which each is a share, and how much a label that is given, and one that a row has, adds to them
-            "f1": ((self.given_C + self.support_C) / 2, 0.5, 0.5),
-            "precision": (self.given_C, 1.0, 0.0),
-            "recall": (self.support_C, 0.0, 1.0),
-        }
-        right = np.array([self.n_right / n]), np.array([n]), np.concatenate([none_C, none_C, none_C, [1 / n]])
-        occurs_C = wholes["f1"][0] > 0
-        macro, micro = {}, {"micro_f1": right}  # one answer a row: micro precision, recall and F1 are all the accuracy
-        for name, (whole_C, given, had) in wholes.items():
-            by_right_C, share_C = ratio(1 / max(1, occurs_C.sum()) + none_C, whole_C), ratio(self.right_C, whole_C)
-            weight_F = _weights(by_right_C, share_C, given, had)
-            rows_C = whole_C[occurs_C] * min(1.0, n / effective_rows(whole_C) if self.multi else 1.0)
-            macro[f"macro_{name}"] = share_C[occurs_C], rows_C, weight_F
-            if self.multi:
-                whole_1 = whole_C.sum(keepdims=True)
-                share_1 = ratio(self.right_C.sum(keepdims=True), whole_1)
-                weight_F = _weights(none_C + ratio(np.ones(1), whole_1), share_1, given, had)
-                micro[f"micro_{name}"] = share_1, np.minimum(whole_1, n), weight_F
-        return {"accuracy": right, **macro, **micro}
+    @classmethod
+    def joined(cls, parts: "Sequence[Judged]") -> "Judged":
+        """One chunk of rows after the other."""
+        whole = [one.probabilities_nC for one in parts if one.probabilities_nC is not None]
+        return cls(
+            labels=np.concatenate([one.labels for one in parts]),
+            answers=np.concatenate([one.answers for one in parts]),
+            loss_n=np.concatenate([one.loss_n for one in parts]),
+            brier_n=np.concatenate([one.brier_n for one in parts]),
+            confidence_n=np.concatenate([one.confidence_n for one in parts]),
+            bins_3CK=np.sum([one.bins_3CK for one in parts], axis=0),
+            probabilities_nC=np.concatenate(whole) if whole else None,
+        )
 
     @property
-    def n_occur(self) -> int:
-        """How many classes rows have or are given."""
-        return int((self.given_C + self.support_C > 0).sum())
+    def multi(self) -> bool:
+        return self.labels.ndim == 2
 
-    def weights(self) -> Floats:
-        """By what each figure grows with the numbers of `_of_row`, to first order: `(F, G)`."""
-        return np.stack([weight_F for _, _, weight_F in self.figures().values()], axis=1)
+    @property
+    def n_classes(self) -> int:
+        return self.bins_3CK.shape[1]
 
-    def moves(self, labels_P: Ints, answers_P: Ints) -> Floats:
-        """By what a row of one class moves each figure `(P, G)`: `weights` times its `_of_row`."""
-        weights_FG, n_classes, right_P1 = self.weights(), len(self.right_C), (labels_P == answers_P)[:, None]
-        right_PG = right_P1 * (weights_FG[labels_P] + weights_FG[-1])
-        return right_PG + weights_FG[n_classes + answers_P] + weights_FG[2 * n_classes + labels_P]
+    @cached_property
+    def right_n(self) -> Bools:
+        """Whether a row with one class is answered by it."""
+        assert not self.multi, "a row with labels has no confidence of one answer"
+        return self.labels == self.answers
 
-    def doubts(self) -> Floats:
-        """The variance of each figure by one more row, right by one of two models alone and shared out evenly over the
-        classes, half of it for either: `(G,)`."""
-        rows = [rows_C for _, rows_C, _ in self.figures().values()]
-        return np.array([float((np.maximum(one, 1) ** -2.0).sum()) / (2 * max(1, len(one)) ** 3) for one in rows])
+    def mean(self, values_n: Floats) -> Interval:
+        """The mean of a loss."""
+        return mean_interval(values_n, skewed=True)
 
-    def intervals(self, covariances_GG: Floats) -> Figures:
-        """Every figure with its interval, by the covariances of what rows move."""
-        figures, variances = self.figures(), covariances_GG.diagonal().tolist()
-        found, whole_C = Figures(), (self.given_C + self.support_C) / 2
-        for (name, (share_C, rows_C, _)), variance in zip(figures.items(), variances, strict=True):
-            shift = _f1_bias(share_C, whole_C[whole_C > 0]) if name == "macro_f1" else 0.0
-            found[name] = shares_interval(share_C, rows_C, variance, shift)
-        found["accuracy"] = share_interval(int(self.n_right), self.n_rows)
-        return found if self.multi else found | {"micro_f1": found["accuracy"]}
+    def calibration_error(self, *, equal_width: bool) -> Interval:
+        """Of the confidence, by bins of equal width or of equally many rows."""
+        bin_n = np.digitize(self.confidence_n, EDGES) if equal_width else equal_bins(self.confidence_n)
+        return binned_error(bin_n, self.confidence_n, self.right_n)
 
-    def by_class(self) -> Iterator[list[Any]]:
-        """Precision, recall, F1 and support, each of all classes."""
-        for whole_C in (self.given_C, self.support_C, (self.given_C + self.support_C) / 2):
-            yield ratio(self.right_C, whole_C).tolist()
-        yield self.support_C.astype(np.int64).tolist()
+    def classwise_calibration_error(self) -> Interval:
+        """A row with one class that has too much of it in one class has too little in the others."""
+        return error_interval(*self.bins_3CK.reshape(3, -1), shared=1 if self.multi else 2)
 
+    def figures(self, names: Sequence[str] = ()) -> Figures:
+        """The figures of these names, or all there are of such rows."""
+        of_answers, found = score_answers(self.labels, self.answers, self.n_classes), {}
+        for name in names or figures_of("labels" if self.multi else "classes"):
+            of, make = plugin.find("figure", name).facts.get("of"), plugin.make("figure", name)
+            if of == "counts":
+                found[name] = of_answers[name]
+            elif of == "rows":
+                found[name] = make(self)
+            else:
+                assert self.probabilities_nC is not None, "`of` keeps them where a figure is registered that needs them"
+                figure = make(self.labels, self.probabilities_nC)
+                is_whole = isinstance(figure, Interval)
+                found[name] = figure if is_whole else bootstrap(make, self.labels, self.probabilities_nC)
+        return found
 
-def _weights(by_right_C: Floats, share_C: Floats, given: float, had: float) -> Floats:
-    """Of a share, by right, given and had labels, and by rows that are all right."""
-    by_whole_C = -by_right_C * share_C
-    return np.concatenate([by_right_C, given * by_whole_C, had * by_whole_C, np.zeros(1)])
-
-
-def _f1_bias(f1_C: Floats, whole_C: Floats) -> float:
-    """By what macro F1 is too low, to second order: as its whole of m rows goes with the rows that are right, an F1 is
-    on average F (1 - F) / (2 m) less. That holds of each label by itself, whatever others its rows have. An F1 of few
-    rows is 0 or 1 by chance, so it is taken with one more row of the mean F1, as in `shares_interval`."""
-    if not len(f1_C):
-        return 0.0
-    shrunk_C = (whole_C * f1_C + f1_C.mean()) / (whole_C + 1)
-    return float((shrunk_C * (1 - shrunk_C) / (2 * whole_C)).mean())
-
-
-def _of_classes(labels_P: Ints, answers_P: Ints, n_classes: int, count_P: Ints) -> _Counts:
-    n, right_P = int(count_P.sum()), labels_P == answers_P
-    if not n:
-        raise ValueError(NO_ROWS)
-    every = ((labels_P, count_P), (answers_P, count_P), (labels_P, count_P * right_P))
-    support_C, given_C, right_C = (np.bincount(ids, times, n_classes).astype(np.float64) for ids, times in every)
-    return _Counts(support_C, given_C, right_C, float(right_C.sum()), n, False)
+    def scores(self, names: list[str], thresholds: list[float] | None = None) -> Scores:
+        """All that is told of the model; labels have `thresholds`."""
+        counts, n_classes = Counts.of(self.labels, self.answers, self.n_classes), self.n_classes
+        scores = Scores(self.figures(), counts.n_rows, list(names), counts.per_class(names), int(counts.occurs_C.sum()))
+        if thresholds is not None:
+            every = zip(scores.per_class, thresholds, strict=True)
+            scores.per_class = [LabelScore(**asdict(one), threshold=threshold) for one, threshold in every]
+            return scores
+        pair_n = self.labels.astype(np.int64) * n_classes + self.answers
+        scores.confusion = np.bincount(pair_n, minlength=n_classes**2).reshape(n_classes, n_classes).tolist()
+        scores.reliability = reliability(self.confidence_n, self.right_n)
+        return scores
 
 
-def _of_row(marks_nC: Bools, given_nC: Bools, *values: Floats) -> Floats:
-    """Of each row its labels that are right, given and had, whether all are right, and `values`: `(n, F)`."""
-    right_n = (marks_nC == given_nC).all(1)
-    parts = [marks_nC & given_nC, given_nC, marks_nC, *(one[:, None] for one in (right_n, *values))]
-    return np.concatenate([np.asarray(one, dtype=np.float64) for one in parts], axis=1)
+def score(labels: ArrayLike, probabilities: ArrayLike, names: list[str]) -> Scores:
+    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. A ValueError where there are no rows."""
+    probabilities_nC = np.asarray(probabilities, dtype=np.float64)
+    judged = Judged.of(np.asarray(labels, dtype=np.int64), probabilities_nC.argmax(1), probabilities_nC)
+    return judged.scores(names)
 
 
-def _of_sums(sum_F: Floats, n: int, n_labels: int) -> _Counts:
-    """The inverse of `_of_row`, summed."""
-    right_C, given_C, support_C = sum_F[: 3 * n_labels].reshape(3, -1)
-    return _Counts(support_C, given_C, right_C, float(sum_F[3 * n_labels]), n, True)
+def score_labels(marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float]) -> Scores:
+    """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`. A ValueError
+    where there are no rows."""
+    judged = Judged.of(marks_nC, probabilities_nC >= np.array(thresholds), probabilities_nC)
+    return judged.scores(names, thresholds)
 
 
-def reliability(
-    confidence_P: Floats, right_P: Bools, count_P: Ints | None = None, bin_P: Ints | None = None
-) -> list[Bin]:
-    """The bins that hold rows, from the least to the most confident; `count_P` rows at once, of which the confidence
-    is the mean, and which lie in `bin_P`, as a mean of rows at an edge may be rounded below it."""
-    count_P = np.ones(len(confidence_P), dtype=np.int64) if count_P is None else count_P
-    bin_P = np.digitize(confidence_P, EDGES) if bin_P is None else bin_P
-    sums = [
-        np.bincount(bin_P, weights=count_P * values, minlength=N_BINS).tolist() for values in (1, confidence_P, right_P)
-    ]
-    return [
-        Bin(at / N_BINS, (at + 1) / N_BINS, int(count), confident / count, share.value, share.low, share.high)
-        for at, (count, confident, correct) in enumerate(zip(*sums, strict=True))
-        if count and (share := share_interval(round(correct), int(count)))
-    ]
+def reliability(confidence_n: Floats, right_n: Bools) -> list[Bin]:
+    """The bins that hold rows, from the least to the most confident."""
+    bin_n, found = np.digitize(confidence_n, EDGES), []
+    weights = (None, confidence_n, right_n)
+    n_K, confidence_K, right_K = (np.bincount(bin_n, of, N_BINS).tolist() for of in weights)
+    for at in range(N_BINS):
+        if n_K[at]:
+            share = share_interval(round(right_K[at]), round(n_K[at]))
+            ends = at / N_BINS, (at + 1) / N_BINS
+            confidence = confidence_K[at] / n_K[at]
+            found.append(Bin(*ends, round(n_K[at]), confidence, share.value, share.low, share.high))
+    return found

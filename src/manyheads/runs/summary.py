@@ -11,10 +11,10 @@ from typing import Any, get_args, get_origin
 
 from manyheads.config.facts import require
 from manyheads.config.fields import show
+from manyheads.config.figures import is_of_answers
 from manyheads.runs.folder import put_json, read_json
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
-NO_SHARES = {"loss", "brier"}  # figures that may exceed 1: a Brier score is a sum over classes or labels
 CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds to model/
 POINTS = 100  # of a share
 ENDS = {"value", "low", "high"}  # of an interval
@@ -147,7 +147,7 @@ def moved_by(method: str, *, multi: bool) -> Callable[[str], bool]:
     """Whether `manyheads calibrate` changes a figure: those of probabilities always; those of answers, but for labels,
     whose thresholds move along, and for a temperature, which keeps the likeliest class."""
     answers_too = not multi and method != "temperature"
-    return lambda figure: answers_too or figure in NO_SHARES or figure.endswith("calibration_error")
+    return lambda figure: answers_too or not is_of_answers(figure)
 
 
 def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:

@@ -34,6 +34,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from manyheads.config import CheckpointConfig
+from manyheads.config.figures import lower_is_better
 from manyheads.config.training import Background
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.collectives import Votes, from_first, gathered
@@ -73,7 +74,7 @@ class KeepBest(Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         figures = trainer.callback_metrics
         value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric, "loss"))
-        rank = (-value if self.metric == "loss" else value, -loss)
+        rank = (-value if lower_is_better(self.metric) else value, -loss)
         if not all(map(math.isfinite, rank)):
             return
         if self._rank is not None and not rank > self._rank:
@@ -168,7 +169,7 @@ class Patience(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         value = float(trainer.callback_metrics[f"validation_{self.metric}"])
-        value = -value if self.metric == "loss" else value
+        value = -value if lower_is_better(self.metric) else value
         self._judged = trainer.current_epoch + 1
         if value > self._best:
             self._best, self._epoch = value, self._judged

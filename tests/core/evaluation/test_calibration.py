@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss
 
-from manyheads.evaluation import calibration as counts
-from manyheads.evaluation.calibration import Calibration, equal_bins
+from manyheads.evaluation.calibration import equal_bins
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import score, score_labels
 from tests.core.evaluation.test_counts import NAMES, some_labels
@@ -44,23 +43,9 @@ def test_labels_are_calibrated_each_by_itself() -> None:
     assert "adaptive_calibration_error" not in figures
 
 
-def test_many_rows_are_counted_by_confidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, probabilities, _ = some_rows(3000, 4, skill=4.0)
-    marks = labels[:, None] == np.arange(4)
-    whole, parts = Calibration(4), Calibration(4)
-    whole.add(marks, probabilities)
-    monkeypatch.setattr(counts, "EXACT", 50)
-    parts.add(marks[:0], probabilities[:0])
-    for start in range(0, 3000, 100):
-        parts.add(marks[start : start + 100], probabilities[start : start + 100])
-    found, expected = (one.figures(multi=False) for one in (parts, whole))
-    for name, one in expected.items():
-        assert found[name].value == pytest.approx(one.value, abs=2e-3), name
-
-
 def test_bins_hold_equally_many_rows() -> None:
     confidence = np.random.default_rng(0).random(150)
-    assert np.bincount(equal_bins(confidence, np.ones(150, dtype=int))).tolist() == [10] * 15
+    assert np.bincount(equal_bins(confidence)).tolist() == [10] * 15
 
 
 def test_rows_dealt_evenly_to_classes_leave_a_doubt_of_calibration() -> None:

@@ -1,20 +1,16 @@
-"""Rows that come a chunk at a time and are counted: the figures are those of all rows held."""
+"""Rows that come a chunk at a time: the figures are those of all rows at once, and memory is bounded."""
 
 import tracemalloc
-from collections import Counter
 
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from manyheads.evaluation import calibration as counts
-from manyheads.evaluation.calibration import Cells, Sums
+from manyheads.evaluation import metrics
 from manyheads.evaluation.metrics import (
-    AnswerTally,
-    ClassTally,
-    LabelPart,
-    LabelTally,
+    Judged,
     change_of_answers,
+    covariances_of,
     score,
     score_answers,
     score_labels,
@@ -24,10 +20,9 @@ from tests.core.evaluation.test_scores import some_rows
 NAMES = ["a", "b", "c", "d"]
 
 
-def chunked(tally, step: int, *of_rows):
-    for start in range(0, len(of_rows[0]), step):
-        tally.add(*(one[start : start + step] for one in of_rows))
-    return tally
+def chunked(step: int, *of_rows) -> Judged:
+    starts = range(0, len(of_rows[0]), step)
+    return Judged.joined([Judged.of(*(one[start : start + step] for one in of_rows)) for start in starts])
 
 
 def some_labels(n: int, seed: int = 0):
@@ -36,97 +31,74 @@ def some_labels(n: int, seed: int = 0):
     return marks, np.clip(0.45 * marks + random.uniform(0, 0.55, (n, 4)), 1e-6, 1 - 1e-6)
 
 
-def alike(found, expected, width: float = 0.2) -> None:
-    """Values are the same, and the ends of intervals differ by what resamples do."""
+def alike(found, expected) -> None:
     assert list(found) == list(expected)
     for name, one in expected.items():
-        assert found[name].value == pytest.approx(one.value, abs=1e-9), name
-        most = width * (one.high - one.low) + 1e-9
-        assert abs(found[name].low - one.low) < most, name
-        assert abs(found[name].high - one.high) < most, name
+        assert (found[name].value, found[name].low, found[name].high) == pytest.approx(
+            (one.value, one.low, one.high), abs=1e-9
+        ), name
 
 
-def test_few_rows_in_chunks_are_drawn_as_all_at_once() -> None:
+def test_chunks_of_rows_have_the_figures_of_all_at_once() -> None:
     labels, probabilities, names = some_rows(700, 4)
-    found, expected = (
-        chunked(ClassTally(4), 64, labels, probabilities),
-        score(labels, probabilities, names),
-    )
-    alike(found.scores(names).figures, expected.figures, width=0)
+    found = chunked(64, labels, probabilities.argmax(1), probabilities).scores(names)
+    expected = score(labels, probabilities, names)
+    alike(found.figures, expected.figures)
+    assert (found.confusion, found.per_class, found.n_rows) == (expected.confusion, expected.per_class, 700)
+    for one, other in zip(found.reliability, expected.reliability, strict=True):
+        assert (one.n_rows, one.confidence, one.accuracy) == pytest.approx(
+            (other.n_rows, other.confidence, other.accuracy)
+        )
     marks, likely = some_labels(300)
     whole = score_labels(marks, likely, NAMES, [0.5] * 4)
-    alike(chunked(LabelTally([0.5] * 4), 7, marks, likely).scores(NAMES).figures, whole.figures, width=0)
-
-
-def test_many_rows_are_counted_to_the_same_figures_and_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, probabilities, names = some_rows(4000, 4)
-    whole = score(labels, probabilities, names)
-    monkeypatch.setattr(counts, "EXACT", 100)
-    found = chunked(ClassTally(4), 64, labels, probabilities).scores(names)
+    found = chunked(7, marks, likely >= 0.5, likely).scores(NAMES, [0.5] * 4)
     alike(found.figures, whole.figures)
-    assert (found.confusion, found.per_class, found.n_rows) == (whole.confusion, whole.per_class, 4000)
-    for one, expected in zip(found.reliability, whole.reliability, strict=True):
-        assert (one.n_rows, one.confidence, one.accuracy) == pytest.approx(
-            (expected.n_rows, expected.confidence, expected.accuracy)
-        )
+    assert found.per_class == whole.per_class
 
 
-def test_changes_of_many_rows_stay_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_are_paired_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, probabilities, _ = some_rows(3000, 4)
     before = probabilities.argmax(1)
     after = np.where(np.random.default_rng(1).random(3000) < 0.1, 0, before)
-    (whole,) = change_of_answers(labels, before, [after], 4)
     marks, likely = some_labels(3000)
-    (of_labels,) = change_of_answers(marks, likely > 0.5, [likely > 0.4], 4)
-    monkeypatch.setattr(counts, "EXACT", 100)
-    alike(chunked(AnswerTally(4), 128, labels, before, after).figures()[1], whole)
-    found = chunked(AnswerTally(4), 128, marks, likely > 0.5, likely > 0.4).figures()[1]
-    alike(found, of_labels)
+
+    def changes():
+        (of_classes,) = change_of_answers(labels, before, [after], 4)
+        (of_labels,) = change_of_answers(marks, likely > 0.5, [likely > 0.4], 4)
+        return of_classes, of_labels
+
+    whole = changes()
+    monkeypatch.setattr(metrics, "CHUNK", 500)
+    for found, expected in zip(changes(), whole, strict=True):
+        alike(found, expected)
 
 
-def test_labels_of_many_rows_are_drawn_by_their_covariances(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks, likely = some_labels(3000)
-    whole = score_labels(marks, likely, NAMES, [0.5] * 4)
-    monkeypatch.setattr(counts, "EXACT", 100)
-    found = chunked(LabelTally([0.5] * 4), 128, marks, likely).scores(NAMES)
-    alike(found.figures, whole.figures)
-    assert found.per_class == whole.per_class
-    sums, random = Sums(), np.random.default_rng(0).normal(3, 1, (2000, 3))
-    random[:, 2] += random[:, 0]
-    sums.add(random)
-    np.testing.assert_allclose(sums.total(), random.sum(0))
-    np.testing.assert_allclose(sums.covariances(np.eye(3)), 2000 * np.cov(random.T, ddof=0))
-
-
-def test_cells_count_what_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "EXACT", 10)
-    random, cells = np.random.default_rng(0), Cells(1)
-    keys, values = random.integers(5, size=200), random.normal(size=(200, 1))
-    for start in range(0, 200, 9):
-        cells.add(keys[start : start + 9], values[start : start + 9])
-    key_P, count_P, mean_PV, variance_PV = cells.get()
-    found = Counter[int]()
-    for key, n in zip(key_P.tolist(), count_P.tolist(), strict=True):
-        found[key] += n
-    assert found == Counter(keys.tolist())
-    assert mean_PV.T @ count_P == pytest.approx(values.sum())
-    assert (variance_PV + mean_PV**2).T @ count_P == pytest.approx((values**2).sum())
+@pytest.mark.parametrize("multi", [False, True])
+def test_covariances_are_those_of_what_each_row_adds(multi: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, (marks, likely) = np.random.default_rng(0), some_labels(2000)
+    labels, answers = (marks, likely > 0.5) if multi else random.integers(4, size=(2, 2000))
+    slopes = random.normal(size=(13, 3))
+    monkeypatch.setattr(metrics, "CHUNK", 100)
+    found = covariances_of(labels, [answers], [slopes])
+    of_row = []
+    for label, answer in zip(labels, answers, strict=True):
+        had, given = (label, answer) if multi else (np.arange(4) == label, np.arange(4) == answer)
+        of_row.append(np.concatenate([had & given, given, had, [(had == given).all()]]) @ slopes)
+    np.testing.assert_allclose(found, 2000 * np.cov(np.array(of_row).T, ddof=0))
 
 
 def test_a_million_rows_take_the_memory_of_few() -> None:
-    labels, probabilities, names = some_rows(20_000, 3)
-    tally = ClassTally(3)
+    labels, probabilities, names = some_rows(20_000, 50)
+    answers = probabilities.argmax(1)
     tracemalloc.start()
-    for _ in range(50):
-        tally.add(labels, probabilities)
-    found = tally.scores(names)
+    found = Judged.joined([Judged.of(labels, answers, probabilities) for _ in range(50)]).scores(names)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.n_rows == 1_000_000
     assert found.figures["macro_f1"].value == pytest.approx(
         score(labels, probabilities, names).figures["macro_f1"].value
     )
-    assert peak < 60e6
+    assert peak < 150e6  # all probabilities are 400
 
 
 def test_answers_by_many_labels_take_the_memory_of_few_rows() -> None:
@@ -138,31 +110,11 @@ def test_answers_by_many_labels_take_the_memory_of_few_rows() -> None:
     tracemalloc.stop()
     assert found[0]["micro_f1"].value == pytest.approx(f1_score(marks, given, average="micro"))
     assert found[1]["accuracy"].value == (marks == ~given).all(1).mean() - (marks == given).all(1).mean()
-    assert peak < 400e6  # all numbers of all rows twice are 290
-
-
-def test_parts_of_rows_with_labels_come_twice_and_none_is_held() -> None:
-    marks, likely = some_labels(6000)
-    given = likely > 0.5
-    whole, part = score_answers(marks, given, 4), LabelPart(4)
-    for add in (part.add, part.again):
-        for start in range(0, 6000, 64):
-            add(marks[start : start + 64], given[start : start + 64])
-    alike(part.figures()[0], whole, width=1e-6)
-    assert sum(of.nbytes for of in vars(part).values() if isinstance(of, np.ndarray)) < 2000
-
-
-def test_a_loss_that_is_the_same_in_all_rows_has_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "EXACT", 0)
-    sums = Sums()
-    for n in (70_001, 3):
-        sums.add(np.full((n, 2), 0.1))
-    assert (sums.mean(0).low, sums.mean(0).high) == pytest.approx((0.1, 0.1))
+    assert peak < 100e6  # all numbers of all rows twice are 290
 
 
 def test_many_rows_at_an_edge_are_in_one_bin() -> None:
-    tally, labels = ClassTally(2), np.arange(5000) % 2
-    for _ in range(20):
-        tally.add(labels, np.tile([0.6, 0.4], (5000, 1)))
-    (only,) = tally.scores(["a", "b"]).reliability
+    labels, answers = np.arange(5000) % 2, np.zeros(5000, dtype=int)
+    parts = [Judged.of(labels, answers, np.tile([0.6, 0.4], (5000, 1))) for _ in range(20)]
+    (only,) = Judged.joined(parts).scores(["a", "b"]).reliability
     assert (only.low, only.n_rows, only.accuracy) == (0.6, 100_000, 0.5)

@@ -145,7 +145,7 @@ def test_a_run_is_judged_beside_the_linear_model_that_it_fitted(label_folder, tm
     tfidf, lead = summary.baselines[LINEAR]["micro_f1"], summary.leads[LINEAR]["micro_f1"]
     assert lead.value == pytest.approx(summary.test["micro_f1"].value - tfidf.value)
     page = (tmp_path / "report.html").read_text()
-    assert "Beside simpler models" in page
+    assert "Compared with simpler models" in page
     assert "the linear model" in page
     assert list(summary.members["test"]) == [NETWORK, LINEAR]
     assert summary.members["test"][LINEAR]["micro_f1"] == tfidf

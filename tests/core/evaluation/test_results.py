@@ -8,6 +8,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from manyheads.config import EvaluateConfig, RunConfig
+from manyheads.config.figures import figures_of
 from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluation import Setup
@@ -82,7 +83,7 @@ def summary(**typed: Any) -> Summary:
         "rows": {"train": 1000, "validation": 10},
         "best": {"metric": "accuracy", "value": 0.5, "epoch": 2, "step": 20},
         "train": {"accuracy": 0.75, "loss": 0.125},
-        "validation": dict.fromkeys(CLASSES.of_table, FIGURE),
+        "validation": dict.fromkeys(figures_of("classes", "table"), FIGURE),
         "test": {},
         "judged_on": "validation",
         "baselines": {CLASSES.most_frequent: {"accuracy": FIGURE, "macro_f1": FIGURE}},
@@ -123,7 +124,7 @@ def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureF
 def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
     show_summary(
         summary(
-            test=dict.fromkeys(CLASSES.of_table, FIGURE),
+            test=dict.fromkeys(figures_of("classes", "table"), FIGURE),
             judged_on="test",
             best={},
             rows={"train": 9, "validation": 5, "test": 7},
@@ -160,7 +161,8 @@ def test_the_table_says_of_each_figure_which_model_has_it(capsys: pytest.Capture
     """A train figure of the network beside a test figure of both was 0.36 beside 0.78, and nothing said why."""
     of = {"both": 0.7, NETWORK: 0.36, LINEAR: 0.71}
     models = {
-        name: dict.fromkeys(CLASSES.of_table, Interval(value, value - 0.1, value + 0.1)) for name, value in of.items()
+        name: dict.fromkeys(figures_of("classes", "table"), Interval(value, value - 0.1, value + 0.1))
+        for name, value in of.items()
     }
     both = {"validation": models, "test": models}
     show_summary(

@@ -8,9 +8,9 @@ import torch
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import Stored
-from manyheads.evaluation.calibration import Calibration
 from manyheads.evaluation.classification import risk_by_coverage
 from manyheads.evaluation.intervals import share_interval
+from manyheads.evaluation.metrics import Judged
 from manyheads.runs.summary import NETWORK
 
 NAMES = ["a", "b", "c"]
@@ -32,11 +32,10 @@ def drawn(n: int = 900) -> tuple[Stored, np.ndarray, np.ndarray]:
 @pytest.mark.drawn
 def test_the_risk_of_the_surest_rows_is_counted() -> None:
     stored, likely, labels = drawn()
-    calibration = Calibration(3)
-    for found in stored.own():
-        calibration.add(found.marks_nC, found.probabilities_nC)
+    (found,) = stored.own()
+    judged = Judged.of(labels, likely.argmax(1), found.probabilities_nC)
     order, wrong = np.argsort(-likely.max(1)), likely.argmax(1) != labels
-    points = risk_by_coverage(calibration).content
+    points = risk_by_coverage(judged).content
     assert len(points) == 20
     for at, one in enumerate(points, 1):
         first = order[: at * 45]
@@ -49,9 +48,9 @@ def test_the_risk_of_the_surest_rows_is_counted() -> None:
 def test_rows_that_are_as_sure_are_answered_together() -> None:
     risks, errors = [], []
     for order in (np.arange(300), np.arange(300)[::-1]):
-        calibration, right_n = Calibration(2), order < 240
-        calibration.add(np.stack([right_n, ~right_n], 1), np.tile([[0.8, 0.2]], (300, 1)))
-        risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(calibration).content]
-        errors.append(calibration.figures(multi=False)["adaptive_calibration_error"].value)
+        labels = np.where(order < 240, 0, 1)
+        judged = Judged.of(labels, np.zeros(300, dtype=int), np.tile([[0.8, 0.2]], (300, 1)))
+        risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(judged).content]
+        errors.append(judged.figures()["adaptive_calibration_error"].value)
     assert {*risks} == {(1.0, 0.2)}
     assert errors == pytest.approx([0, 0])  # 80 % sure, and right in 80 %

@@ -160,7 +160,7 @@ def test_the_interval_of_a_calibration_error_holds_it_as_often_as_it_says() -> N
         held = []
         for _ in range(200):
             bin_n = random.integers(10, size=200)
-            found = binned_error(bin_n, sure[bin_n], random.random(200) < right[bin_n], np.ones(200, dtype=int))
+            found = binned_error(bin_n, sure[bin_n], random.random(200) < right[bin_n])
             held.append(found.low <= error + 1e-9 and found.high >= error)
         assert 0.92 <= np.mean(held) <= 1
 

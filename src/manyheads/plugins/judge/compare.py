@@ -25,7 +25,7 @@ from manyheads.data.table import Table, coded, require_whole, take
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
-from manyheads.plugins.judge.config import CHANGE, OF_ANSWERS, OF_SETS, CalibrationMethod, CompareConfig
+from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig, compared_figures
 from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder
 from manyheads.runs.summary import names_of
 from manyheads.terminal import progress_bar, say, show_files
@@ -69,8 +69,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     labels, home = first.labels(), run_folder(first.path)
     for name, folder in folders.items():
         _require_alike(name, folder, first_name, first)
-    measured = OF_SETS if first.settings.multi else OF_ANSWERS
-    bounds_of(config.require, [*measured, *(f"{CHANGE}{name}" for name in measured)])
+    bounds_of(config.require, compared_figures("labels" if first.settings.multi else "classes"))
     asked = EvaluateConfig(run=first_name, split=config.split, data=config.data)
     with _of_runs():
         data = find_data(asked, home, first.settings, labels)

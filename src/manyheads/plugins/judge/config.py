@@ -5,12 +5,18 @@ from enum import Enum
 import manyheads.plugin as plugin
 from manyheads.config.data import DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting
+from manyheads.config.figures import figures_of_answers
 from manyheads.config.inference import OVERWRITE, SPLITS, InferenceBatch, InferenceHardware, finished_run, run_data
 from manyheads.config.required import bounds_of
 
 CHANGE = "change."  # of compare: the figure of the last run less that of the first
-OF_ANSWERS = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall")  # of compare
-OF_SETS = (*OF_ANSWERS, "micro_precision", "micro_recall")  # where a row has any number of labels
+
+
+def compared_figures(rows: str) -> list[str]:
+    """What `compare` measures of rows with one class ("classes") or with any number of labels ("labels")."""
+    measured = figures_of_answers(rows)
+    return [*measured, *(f"{CHANGE}{name}" for name in measured)]
+
 
 CalibrationMethod = Enum("CalibrationMethod", "temperature vector isotonic")
 
@@ -80,7 +86,7 @@ class CompareConfig:
     hardware: InferenceHardware = setting(InferenceHardware, "processor")
 
     def __post_init__(self) -> None:
-        bounds_of(self.require, [*OF_SETS, *(f"{CHANGE}{name}" for name in OF_SETS)])
+        bounds_of(self.require, compared_figures("labels"))
 
 
 @section()

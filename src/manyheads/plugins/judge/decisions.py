@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from manyheads.evaluation.answered import Stored
-from manyheads.evaluation.calibration import Cells
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Floats, Ints, plain, share_interval, weighted_interval
 from manyheads.evaluation.report import Example, Section, Table
@@ -97,14 +96,13 @@ def costs(config: Any, stored: Stored) -> Finding:
 
 def least_costs(stored: Stored, costs_CC: Floats) -> Finding:
     """What the likeliest class costs, and the class whose expected cost is least by the probabilities."""
-    n_classes, cells = len(stored.names), Cells(most=0)
+    triples = []
     for found in stored.own():
-        labels_n, likeliest_n = found.marks_nC.argmax(1), found.probabilities_nC.argmax(1)
         cheapest_n = (found.probabilities_nC @ costs_CC).argmin(1)
-        cells.add((labels_n * n_classes + likeliest_n) * n_classes + cheapest_n)
-    key_P, count_P, _, _ = cells.get()
-    pair_P, cheapest_P = np.divmod(key_P, n_classes)
-    labels_P, likeliest_P = np.divmod(pair_P, n_classes)
+        triples.append(np.stack([found.marks_nC.argmax(1), found.probabilities_nC.argmax(1), cheapest_n]))
+    (labels_P, likeliest_P, cheapest_P), count_P = np.unique(
+        np.concatenate(triples, axis=1), axis=1, return_counts=True
+    )
     moved = int(count_P[likeliest_P != cheapest_P].sum())
     content = {**plain(cost_figures(labels_P, likeliest_P, cheapest_P, count_P, costs_CC)), "changed": moved}
     words = {"likeliest": "the likeliest class", "least_cost": "the class of least expected cost", "change": "change"}

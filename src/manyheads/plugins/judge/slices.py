@@ -22,7 +22,7 @@ from manyheads.data.rows import Rows, script_of
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Bools, holm, share_interval
-from manyheads.evaluation.metrics import AnswerTally, LabelPart
+from manyheads.evaluation.metrics import score_answers
 from manyheads.evaluation.report import Section, Table
 from manyheads.inference.classifier import rows_at_once
 
@@ -184,31 +184,29 @@ def cells_of(rows: Rows, column: str) -> list[str]:
 
 def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored) -> list[dict[str, Any]]:
     """One line a slice; those that hold rows enough are judged."""
+    if not names:
+        return []
     n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
-    tallies = [LabelPart(n_classes) if multi else AnswerTally(n_classes) for _ in names]
-    n_S, right_S, n, n_right = np.zeros(len(names), dtype=int), np.zeros(len(names), dtype=int), 0, 0
-    for found in stored.own() if names else ():
-        masks_nS, right_n = np.concatenate([cut.masks(found) for cut in cuts], axis=1), found.right_n
-        labels, answers = found.judged(found.marks_nC), found.judged(found.given_nC)
-        n_S, right_S = n_S + masks_nS.sum(0), right_S + masks_nS[right_n].sum(0)
-        n, n_right = n + len(right_n), n_right + int(right_n.sum())
-        for tally, of_slice in zip(tallies, masks_nS.T, strict=True):
-            if of_slice.any():
-                tally.add(labels[of_slice], answers[of_slice])
-    for found in stored.own() if names and multi else ():
-        masks_nS = np.concatenate([cut.masks(found) for cut in cuts], axis=1)
-        for tally, of_slice, rows in zip(tallies, masks_nS.T, n_S.tolist(), strict=True):
-            if rows >= FEWEST and of_slice.any() and isinstance(tally, LabelPart):
-                tally.again(found.marks_nC[of_slice], found.given_nC[of_slice])
+    labels, answers, masks, right = [], [], [], []
+    for found in stored.own():
+        labels.append(found.judged(found.marks_nC))
+        answers.append(found.judged(found.given_nC))
+        masks.append(np.concatenate([cut.masks(found) for cut in cuts], axis=1))
+        right.append(found.right_n)
+    labels, answers, masks_nS, right_n = (np.concatenate(parts) for parts in (labels, answers, masks, right))
     lines = []
-    for (by, name), tally, rows, right in zip(names, tallies, n_S.tolist(), right_S.tolist(), strict=True):
-        line: dict[str, Any] = {"by": by, "slice": name, "n_rows": rows}
-        if rows >= FEWEST:
-            figures = tally.figures()[0]
-            of_one_class = by == "label" and not multi  # whose accuracy is its recall; other classes have no row here
-            shown = ("accuracy", *([] if of_one_class else ["macro_f1"]), *(["micro_f1"] if multi else []))
+    for (by, name), of_slice in zip(names, masks_nS.T, strict=True):
+        n_rows = int(of_slice.sum())
+        line: dict[str, Any] = {"by": by, "slice": name, "n_rows": n_rows}
+        if n_rows >= FEWEST:
+            figures = score_answers(labels[of_slice], answers[of_slice], n_classes)
+            shown = ["accuracy"]
+            if by != "label" or multi:  # the accuracy of a class is its recall; other classes have no row here
+                shown.append("macro_f1")
+            if multi:
+                shown.append("micro_f1")
             line |= {one: asdict(figures[one]) for one in shown}
-            line |= against_rest(rows, right, n, n_right)
+            line |= against_rest(n_rows, int(right_n[of_slice].sum()), len(right_n), int(right_n.sum()))
         lines.append(line)
     return lines
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config.facts import hooks
 from manyheads.config.fields import check_training, to_plain
+from manyheads.config.figures import lower_is_better
 from manyheads.data.checks import check_rows
 from manyheads.data.sources import read_splits
 from manyheads.plugins.sweep.config import CurveConfig
@@ -89,7 +90,7 @@ def told(config: CurveConfig, metric: str, sizes: "list[list[Summary]]", folder:
     from manyheads.runs.folder import put
     from manyheads.runs.summary import BOTH, LINEAR, NETWORK, words_of
 
-    name, falls, split = metric, metric == "loss", sizes[0][0].judged_on
+    name, falls, split = metric, lower_is_better(metric), sizes[0][0].judged_on
     rows, n_judged = [of[0].rows["train"] for of in sizes], sizes[0][0].rows[split]
     every = [[{BOTH: getattr(one, split)} | one.members[split] for one in of] for of in sizes]
     models = [model for model in (BOTH, NETWORK, LINEAR) if all(model in one for of in every for one in of)]

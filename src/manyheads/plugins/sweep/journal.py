@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from manyheads.config import RunConfig
 from manyheads.config.fields import plain_settings, show
+from manyheads.config.figures import lower_is_better
 from manyheads.distributed.signals import OUT_OF_TIME
 from manyheads.plugins.sweep.config import named_texts
 from manyheads.runs.checkpoints import newest, read_progress
@@ -258,7 +259,7 @@ def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: str
     known = replace(start, **progress_of(folder))
     figures = validations(folder, metric)
     finite = [figure for figure in figures if math.isfinite(figure)]
-    value = (min if metric == "loss" else max)(finite, default=None)
+    value = (min if lower_is_better(metric) else max)(finite, default=None)
     if start.state is State.pruned:
         return replace(known, value=value)
     if code == OUT_OF_TIME and value is not None:

@@ -14,6 +14,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
 from manyheads.config.fields import plain_settings
+from manyheads.config.figures import lower_is_better
 from manyheads.plugins.sweep.axes import Axis
 from manyheads.plugins.sweep.config import Method, Prune, TuneConfig
 from manyheads.plugins.sweep.journal import Journal, Outcome, State, Trial, folder_of, mean_value, validations
@@ -207,7 +208,7 @@ def create_study(config: TuneConfig, **where: Any) -> optuna.Study:
     """An empty study; `where` is its storage and name."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", module="optuna")
-    direction = "minimize" if config.checkpoint.metric == "loss" else "maximize"
+    direction = "minimize" if lower_is_better(config.checkpoint.metric) else "maximize"
     return optuna.create_study(direction=direction, pruner=make_pruner(config.prune), **where)
 
 

@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from manyheads.config.fields import show_list
+from manyheads.config.figures import is_share, lower_is_better
 from manyheads.evaluation.intervals import fold_interval, holm, seed_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.plugins.sweep.config import TuneConfig
 from manyheads.plugins.sweep.journal import Outcome, State
 from manyheads.plugins.sweep.record import Figures, Measured, Record, machine_words
 from manyheads.runs.folder import replace_file
-from manyheads.runs.summary import NETWORK, NO_SHARES, Interval, words_of
+from manyheads.runs.summary import NETWORK, Interval, words_of
 from manyheads.terminal import Sheet
 
 MOST_LINES = 20  # on the screen
@@ -125,7 +126,7 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool 
     for one in outcomes:
         if one.state is not State.again and one.seed in seeds:
             runs.setdefault(one.trial, []).append(one)
-    sign = 1 if metric == "loss" else -1
+    sign = 1 if lower_is_better(metric) else -1
 
     def place(one: Ranked) -> tuple[int, float, int]:
         n_values = len(one.values)
@@ -133,7 +134,7 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool 
         return group, sign * (one.shown or 0.0), one.trial
 
     return sorted(
-        (Ranked(number, of[0].setting, of, len(seeds), folds, metric not in NO_SHARES) for number, of in runs.items()),
+        (Ranked(number, of[0].setting, of, len(seeds), folds, is_share(metric)) for number, of in runs.items()),
         key=place,
     )
 
