@@ -168,7 +168,7 @@ class CheckpointConfig:
         require(
             self.metric in figures,
             f"checkpoint.metric={self.metric} is not measured on this data, of which each row {rows}: "
-            f"use {one_of(figures)}",
+            f"use checkpoint.metric={one_of(figures)}",
         )
         return self
 

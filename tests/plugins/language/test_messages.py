@@ -5,17 +5,17 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.config.fields import one_of
-from manyheads.plugin import task
+from manyheads.config.figures import checkpoint_figures
 from tests.test_messages import check_refused
 
 MISTAKES = [
     ("train task=seq2seq", "target texts", "data=demo", "data.path=<file or folder>", "data=dates"),
     ("train data=dates", "add task=seq2seq"),
-    ("train experiment=dates checkpoint.metric=macro_f1", "task=seq2seq", one_of([*task("seq2seq").figures])),
+    ("train experiment=dates checkpoint.metric=macro_f1", "task=seq2seq", one_of(checkpoint_figures("seq2seq"))),
     ("train experiment=dates batch.balance=sqrt", "does nothing with task=seq2seq", "remove it"),
     ("train experiment=dates optim.focal_gamma=2", "does nothing with task=seq2seq", "remove it"),
     ("train experiment=dates optim.class_weights=balanced", "does nothing with task=seq2seq", "remove it"),
-    ("train checkpoint.metric=exact_match", "task=classify", one_of([*task("classify").figures])),
+    ("train checkpoint.metric=exact_match", "task=classify", one_of(checkpoint_figures("classify"))),
 ]
 
 
