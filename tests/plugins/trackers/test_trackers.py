@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from lightning.pytorch.loggers import Logger
 
 from manyheads import compose, train, training_run
 from manyheads.cli.compose import laid_over
@@ -26,8 +27,9 @@ from manyheads.cli.main import main
 from manyheads.config import DataConfig, LoggerConfig, ModelConfig, RunConfig
 from manyheads.config.fields import plain_settings
 from manyheads.distributed.signals import Stopped
-from manyheads.plugins.trackers import config as trackers
-from manyheads.plugins.trackers.trackers import CLIENTS, Tracker, tracked
+from manyheads.plugins.trackers import config as settings
+from manyheads.plugins.trackers import trackers
+from manyheads.plugins.trackers.trackers import Guarded, tracked
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import refuse_links
 
@@ -35,44 +37,66 @@ TINY = ["debug=fast", "hardware=cpu", "logger=[tensorboard,mlflow]"]
 ENDS = {"test/accuracy": 0.5, "test/accuracy_low": 0.25, "test/accuracy_high": 0.75}
 
 
-def recording(calls, fails_at=None, problem=None):
-    """A client that notes its calls; the one called `fails_at` raises."""
+@pytest.fixture
+def record(monkeypatch):
+    """Let the loggers of a kind note their calls; the call named `fails_at` raises."""
+    recording, open_real, log_real = {}, trackers.open_logger, trackers.log_files
 
-    class Recording:
-        def __init__(self, project, folder, record, settings):
-            self.note("init", project, record, settings)
-            self.record = record or "r1"
+    class Recording(Logger):
+        name = version = ""
+
+        def __init__(self, calls, fails_at, problem):
+            self.calls, self.fails_at, self.problem = calls, fails_at, problem
 
         def note(self, *call):
-            calls.append(call)
-            if call[0] == fails_at:
-                raise problem or RuntimeError("no route to https://me:password123@host/x")
+            self.calls.append(call)
+            if call[0] == self.fails_at:
+                raise self.problem
 
-        def log(self, figures, step):
-            self.note("log", figures, step)
+        def log_hyperparams(self, *given):
+            raise AssertionError("`open_logger` logs the settings")
 
-        def keep(self, report, model):
-            self.note("keep", report, model)
-            assert report.is_file()
-            assert (model / "model.safetensors").is_file()
+        def log_metrics(self, metrics, step=None):
+            self.note("log", metrics, step)
 
-        def end(self, status):
+        def finalize(self, status):
             self.note("end", status)
 
-    return Recording
+    def open_logger(kind, project, folder, run_id, settings):
+        if kind not in recording:
+            return open_real(kind, project, folder, run_id, settings)
+        logger = Recording(*recording[kind])
+        logger.version = run_id or "r1"
+        logger.note("open", project, run_id, settings)
+        return logger
+
+    def log_files(logger, report, model):
+        if not isinstance(logger, Recording):
+            return log_real(logger, report, model)
+        logger.note("files", report, model)
+        assert report.is_file()
+        assert (model / "model.safetensors").is_file()
+
+    def add(kind, fails_at=None, problem=None):
+        calls = []
+        problem = problem or RuntimeError("no route to https://me:password123@host/x")
+        recording[kind] = (calls, fails_at, problem)
+        return calls
+
+    monkeypatch.setattr(trackers, "open_logger", open_logger)
+    monkeypatch.setattr(trackers, "log_files", log_files)
+    monkeypatch.setattr(settings, "find_spec", lambda name: True)
+    return add
 
 
 def logged(calls, name):
     return {call[2]: call[1][name] for call in calls if call[0] == "log" and name in call[1]}
 
 
-def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, monkeypatch, capsys):
-    calls, broken = [], []
-    monkeypatch.setitem(CLIENTS, "tensorboard", recording(broken, "init"))
-    monkeypatch.setitem(CLIENTS, "mlflow", recording(calls))
-    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
+def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, record, capsys):
+    calls, broken = record("mlflow"), record("tensorboard", "open")
     summary = train(compose("train", [*TINY, f"output={tmp_path / 'run'}", "logger.project=cats"]))
-    assert [call[0] for call in calls if call[0] != "log"] == ["init", "keep", "end"]
+    assert [call[0] for call in calls if call[0] != "log"] == ["open", "files", "end"]
     assert calls[0][1:3] == ("cats", "")
     assert calls[0][3]["model.n_heads"] == 2
     assert calls[-1] == ("end", "FINISHED")
@@ -82,13 +106,13 @@ def test_a_run_tells_its_trackers_all_that_its_folder_holds(tmp_path, monkeypatc
                 assert not row[name] or logged(calls, name)[int(row["step"])] == float(row[name])
     for end, name in {"": "value", "_low": "low", "_high": "high"}.items():
         assert logged(calls, f"test/macro_f1{end}") == {summary.steps: getattr(summary.test["macro_f1"], name)}
-    assert [call[0] for call in broken] == ["init"]
+    assert [call[0] for call in broken] == ["open"]
     said = capsys.readouterr().err
     assert said.count("logger=tensorboard failed (RuntimeError: no route to https://host/x)") == 1
     assert "password123" not in said
 
 
-def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(tmp_path, monkeypatch):
+def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(tmp_path, record):
     from lightning.pytorch.callbacks import Callback
 
     class Stop(Callback):
@@ -96,7 +120,6 @@ def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(t
             if trainer.global_step == 6:
                 raise Stopped("a test", 130)
 
-    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
     words = [
         "debug=fast",
         "hardware=cpu",
@@ -106,25 +129,22 @@ def test_a_run_that_goes_on_does_so_in_the_same_record_and_tells_no_step_twice(t
         "linear=false",
     ]
     words += [f"output={tmp_path / 'run'}", "resume=auto", "test=false"]
-    calls = []
-    monkeypatch.setitem(CLIENTS, "trackio", recording(calls))
+    calls = record("trackio")
     with pytest.raises(Stopped):
         train(compose("train", words), callbacks=[Stop()])
     assert calls[-1] == ("end", "KILLED")
     first = len(calls)
     train(compose("train", words))
-    assert [call[2] for call in calls if call[0] == "init"] == ["", "r1"]
+    assert [call[2] for call in calls if call[0] == "open"] == ["", "r1"]
     steps = [call[2] for call in calls if call[0] == "log" and "loss" in call[1]]
     assert steps == sorted(set(steps)) == list(range(8))
     assert any(call[0] == "log" for call in calls[first:])
 
 
-@pytest.mark.parametrize("call", ["init", "log", "keep", "end"])
+@pytest.mark.parametrize("call", ["open", "log", "files", "end"])
 @pytest.mark.parametrize("problem", [ConnectionError("gone"), ModuleNotFoundError("sqlalchemy"), MemoryError()])
-def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, monkeypatch, caplog):
-    bad, good = [], []
-    monkeypatch.setitem(CLIENTS, "tensorboard", recording(bad, call, problem))
-    monkeypatch.setitem(CLIENTS, "wandb", recording(good))
+def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, record, caplog):
+    bad, good = record("tensorboard", call, problem), record("wandb")
     run_folder(tmp_path)
     with (
         caplog.at_level(logging.WARNING, "manyheads"),
@@ -140,13 +160,12 @@ def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, monke
     assert said[0].startswith(f"logger=tensorboard failed ({type(problem).__name__}: ")
     assert [one[0] for one in bad].count(call) == 1
     assert bad[-1][0] == call
-    assert [one[0] for one in good] == ["init", "log", "log", "log", "log", "keep", "end"]
+    assert [one[0] for one in good] == ["open", "log", "log", "log", "log", "files", "end"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"record": "../../x"}', '{"record": 3}', "{", '{"record": "a/b"}'])
-def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setitem(CLIENTS, "wandb", recording(calls))
+def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, record):
+    calls = record("wandb")
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "wandb.json").write_text(content)
     with tracked(ask("wandb"), tmp_path):
@@ -155,9 +174,8 @@ def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("steps", ["[1]", "3", '{"loss": "x"}', '{"loss": null}'])
-def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setitem(CLIENTS, "wandb", recording(calls))
+def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, record):
+    calls = record("wandb")
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "wandb.json").write_text(f'{{"record": "r1", "steps": {steps}}}')
     with tracked(ask("wandb"), tmp_path) as (one,):
@@ -167,25 +185,25 @@ def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, monkeypatch):
 
 def test_other_processes_have_no_tracker(tmp_path, monkeypatch):
     monkeypatch.setattr(training_run, "is_first_process", lambda: False)
-    with training_run.loggers_of(ask(*CLIENTS), tmp_path) as none:
+    with training_run.loggers_of(ask(*settings.TRACKERS), tmp_path) as none:
         assert none == []
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb", "trackio"])
 def test_a_logger_that_is_not_installed_is_one_sentence(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    monkeypatch.setattr(settings, "find_spec", lambda name: None)
     assert main(["train", "data=demo", f"logger={kind}"]) == 2
     assert capsys.readouterr().err == (
         f"logger={kind} needs a package that is not installed: pip install -e '.[track]' in the clone of manyheads\n"
     )
     assert list(tmp_path.iterdir()) == []
-    trackers.refuse(RunConfig(), "here")
+    settings.refuse(RunConfig(), "here")
 
 
 def test_either_package_of_tensorboard_will_do(monkeypatch):
-    monkeypatch.setattr(trackers, "find_spec", lambda name: name == "tensorboardX" or None)
-    trackers.refuse(ask("tensorboard"), "here")
+    monkeypatch.setattr(settings, "find_spec", lambda name: name == "tensorboardX" or None)
+    settings.refuse(ask("tensorboard"), "here")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +216,7 @@ def test_either_package_of_tensorboard_will_do(monkeypatch):
     ],
 )
 def test_several_trackers_at_once(words, names):
-    assert trackers.chosen(compose("train", words)) == names
+    assert settings.chosen(compose("train", words)) == names
 
 
 @pytest.mark.parametrize("name", ["nope", "", "../csv", "csv@x"])
@@ -275,7 +293,7 @@ def interrupted_and_finished(kind, folder):
             one.log_metrics({"loss": 1 / step, "epoch": 0}, step)
         one.log_metrics(ENDS, 13)
     assert not one.failed
-    return one.record
+    return one.run_id
 
 
 STEPS = [(3, 1 / 3), (6, 1 / 6), (9, 1 / 9), (12, 1 / 12)]
@@ -337,8 +355,8 @@ def test_a_server_of_mlflow_has_one_run(real, tmp_path, monkeypatch):
         assert run.data.params == {name: str(value) for name, value in plain_settings(ask("mlflow")).items()}
         assert [one.path for one in client.list_artifacts(record)] == ["model", "report.html"]
         assert [one.path for one in client.list_artifacts(record, "model")] == ["model/model.safetensors"]
-        one = Tracker("mlflow", "manyheads", real)
-        one.begin({"model.n_heads": 2})
+        one = Guarded("mlflow", real)
+        one.open("manyheads", {"model.n_heads": 2})
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
         began = time.monotonic()
@@ -382,7 +400,7 @@ def test_weights_and_biases_offline_files_are_of_one_run(real):
     record = interrupted_and_finished("wandb", real)
     files = sorted((real / "wandb").glob("offline-run-*/*.wandb"))
     assert [file.name for file in files] == [f"run-{record}.wandb"] * 2
-    history, names, settings, ends = [], [], {}, []
+    history, names, logged_settings, ends = [], [], {}, []
     for one in (record for file in files for record in wandb_records(file)):
         if (kind := one.WhichOneof("record_type")) == "history":
             items = {item.key or "/".join(item.nested_key): item.value_json for item in one.history.item}
@@ -390,13 +408,13 @@ def test_weights_and_biases_offline_files_are_of_one_run(real):
         elif kind == "artifact":
             names += [entry.path for entry in one.artifact.manifest.contents]
         elif kind == "config":
-            settings |= {item.key: json.loads(item.value_json) for item in one.config.update}
+            logged_settings |= {item.key: json.loads(item.value_json) for item in one.config.update}
         elif kind == "exit":
             ends.append(one.exit.exit_code)
     assert [(row["trainer/global_step"], row["loss"]) for row in history if "loss" in row] == STEPS
     assert ENDS.items() <= next(row for row in history if "test/accuracy" in row).items()
     assert sorted(names) == ["model/model.safetensors", "report.html"]
-    assert settings["data.path"] == "/data/rows.csv"
+    assert logged_settings["data.path"] == "/data/rows.csv"
     assert ends == [1, 0]
 
 
