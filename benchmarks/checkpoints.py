@@ -23,6 +23,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from manyheads.config import ModelConfig, RunConfig
+from manyheads.config.facts import replace_settings
 from manyheads.config.training import Background
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
@@ -121,8 +122,8 @@ def train(
     folder.mkdir()
     run = RunConfig(model=LARGE if large else MODEL)
     run.trainer.update(max_steps=STEPS, max_epochs=1)
-    run.checkpoint.every, run.checkpoint.background = every, background
-    run.batch.rows = LARGE_ROWS if large else ROWS
+    rows = LARGE_ROWS if large else ROWS
+    run = replace_settings(run, {"checkpoint.every": every, "checkpoint.background": background, "batch.rows": rows})
     n_words = LARGE_VOCABULARY if large else VOCABULARY
     network = assemble(run.model, vocab_size=n_words, n_classes=4, max_length=LENGTH)
     keep, clock = KeepBest("accuracy", network, folder / "checkpoints"), Clock()

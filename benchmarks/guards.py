@@ -20,6 +20,7 @@ from machine import machine
 from torch import Tensor
 
 from manyheads.config import ModelConfig, RunConfig
+from manyheads.config.facts import replace_settings
 from manyheads.data.batches import Batch
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
@@ -72,8 +73,8 @@ class Turns(Guard):
 
 def main() -> None:
     run = RunConfig(model=ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024))
-    run.batch.rows = ROWS
-    run.optim.average = 0  # its work every tenth step would fall on one of the two
+    # the work of the average every tenth step would fall on one of the two
+    run = replace_settings(run, {"batch.rows": ROWS, "optim.average": 0})
     run.trainer.update(max_steps=STEPS, max_epochs=1, limit_val_batches=0)
     network = assemble(run.model, vocab_size=VOCABULARY, n_classes=4, max_length=LENGTH)
     turns = Turns(run)

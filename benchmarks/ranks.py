@@ -76,6 +76,7 @@ def train(folder: Path) -> list[float]:
     import torch
 
     from manyheads.config import ModelConfig, RunConfig
+    from manyheads.config.facts import replace_settings
     from manyheads.distributed.collectives import Votes
     from manyheads.distributed.launch import settled_hardware
     from manyheads.distributed.signals import Stop
@@ -86,11 +87,10 @@ def train(folder: Path) -> list[float]:
 
     torch.manual_seed(0)
     run = RunConfig(model=ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024))
-    run.hardware = settled_hardware(run.hardware)
-    n_ranks = run.hardware.devices
-    run.batch.rows = TEXTS * n_ranks
+    hardware = settled_hardware(run.hardware)
+    n_ranks = hardware.devices
+    run = replace_settings(run, {"hardware": hardware, "batch.rows": TEXTS * n_ranks, "checkpoint.every": STEPS + 1})
     run.trainer.update(max_steps=STEPS, max_epochs=1)
-    run.checkpoint.every = STEPS + 1
     network = assemble(run.model, vocab_size=VOCABULARY, n_classes=4, max_length=LENGTH)
     keep, clock = KeepBest("accuracy", network, folder / "checkpoints"), Clock()
     votes = Votes(run.hardware.timeout)

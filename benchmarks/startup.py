@@ -32,7 +32,8 @@ FIRST_STEP = """
 import os, sys
 from manyheads.cli import main as cli
 def call(verb, config, call=cli.call):
-    config.output = f"{config.output}-{os.getpid()}"
+    from dataclasses import replace
+    config = replace(config, output=f"{config.output}-{os.getpid()}")
     from manyheads.training.logs import Meter
     Meter.on_train_batch_end = lambda *_: os._exit(0)
     return call(verb, config)

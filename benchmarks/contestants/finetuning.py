@@ -74,10 +74,12 @@ def tune_ours(run: Any, tokenizer: Any, tokens: Any, turns: Any, *, average: boo
     """As `manyheads train init_from=<folder>` does."""
     from contestants.ours import fit_by_the_clock
     from contestants.texts import n_classes
+    from manyheads.config.facts import replace_settings
     from manyheads.data.rows import Rows, Splits
     from manyheads.training.module import assemble_network
 
-    run.optim.average = run.optim.average if average else 0
+    if not average:
+        run = replace_settings(run, {"optim.average": 0})
     none = Rows([], None, [], "", [])
     labels = [str(one) for one in range(n_classes(tokens))]
     network = assemble_network(run, Splits(none, none, None, labels), tokenizer)

@@ -179,12 +179,22 @@ def _register_schema(verb: str, keys: Sequence[str] = ()) -> None:
     if PluginPresets not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(PluginPresets)
     schema = OmegaConf.structured(schema_of(verb))
+    _make_writable(schema)
     for name in keys:
         OmegaConf.update(schema, name, None, force_add=True)
     ConfigStore.instance().store(name=f"{verb}_schema", node=schema)
     if preset_file("", verb) is None:  # a plugin's verb without a file of its own
         groups = [{group: name} for group, name in VERBS[verb].groups.items()]
         ConfigStore.instance().store(name=verb, node={"defaults": [f"{verb}_schema", *groups, "_self_"]})
+
+
+def _make_writable(node: DictConfig) -> None:
+    """Hydra lays presets over it, but of a frozen dataclass OmegaConf makes a node that is read only."""
+    OmegaConf.set_readonly(node, None)
+    for key in node:
+        child = node._get_node(key)
+        if isinstance(child, DictConfig):
+            _make_writable(child)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ Exit codes: 0 done, 1 a bug (its traceback is shown), 2 a user's mistake (one se
 
 import io
 import json
-import logging
 import os
 import signal
 import sys
@@ -367,6 +366,8 @@ def launched() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     if code:
+        import logging  # which takes long to import
+
         logging.shutdown()
         os._exit(code)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config.facts import Setting, settings, widened
+from manyheads.config.facts import Setting, settings, with_plugins
 from manyheads.plugin import Verb
 
 Config = Any  # the settings of a verb: a section
@@ -30,7 +30,7 @@ VERBS = _Verbs()
 
 def schema_of(verb: str) -> type:
     """The section that holds all settings of a verb."""
-    return widened(plugin.resolve(VERBS[verb].config))
+    return with_plugins(plugin.resolve(VERBS[verb].config))
 
 
 def settings_of(verb: str) -> dict[str, Setting]:

@@ -6,12 +6,12 @@ are in the section that holds both. Standard library only.
 """
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from difflib import SequenceMatcher
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import manyheads.plugin as plugin
 
@@ -125,9 +125,8 @@ def settings(schema: type, where: str = "") -> dict[str, Setting]:
     """
 
     def within(schema: Any, where: str, made: Any, section: Facts | None) -> Iterator[Setting]:
-        types = get_type_hints(schema)
         for one in fields(schema):
-            kind, facts = types[one.name], one.metadata["facts"].within(section)
+            kind, facts = one.type, one.metadata["facts"].within(section)
             default = default_of(one) if made is None else getattr(made, one.name)
             if is_dataclass(kind):
                 yield from within(kind, f"{where}{one.name}.", default, facts)
@@ -191,52 +190,74 @@ def check_ranges(section: Any, name: str) -> None:
         )
 
 
-@dataclass_transform(kw_only_default=True)
-def section(where: str = "", opening: str = "") -> Callable[[type[Schema]], type[Schema]]:
-    """Declare a section of settings: a dataclass with keywords alone, whose values are checked against their facts, and
-    then by its own `__post_init__`.
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def section(prefix: str = "", opening: str = "") -> Callable[[type[Schema]], type[Schema]]:
+    """Declare a section of settings: a frozen dataclass with keywords alone, whose values are checked against their
+    facts, then by its own `__post_init__`, then by the plugins that widen it.
+
+    Plugins widen a section that has an `opening`: `with_plugins` makes a dataclass below it (`make_dataclass`) whose
+    further fields are the settings that they add. Those of the package are known when the section is declared, so that
+    its name stands for the widened class. Where a user's plugin is registered later, `with_plugins` makes one more
+    class below it, which has the same name and is kept until the registry changes again. A section that holds a widened
+    one is widened, too. `isinstance(config, RunConfig)` holds for all of them.
 
     Args:
-        where: its name in front of those of its settings, for instance "model."
-        opening: the name by which plugins add sections to it; empty: they cannot.
+        prefix: its name in front of those of its settings, for instance "model."
+        opening: the name by which plugins add settings to it (`Section.into`); empty: they cannot.
     """
 
     def declare(schema: Any) -> Any:
-        rules = getattr(schema, "__post_init__", lambda self: None)  # also of the section that it widens
-        schema.rules, schema.opening, schema.prefix = rules, opening, where
-        known = getattr(schema, "__dataclass_fields__", {})
-        schema.__annotations__ = dict(schema.__dict__.get("__annotations__", {}))  # noqa: RUF063 - inspect takes long to import
-        for name, (kind, made) in _added(opening).items():
-            if name not in known:
-                schema.__annotations__[name] = kind
-                setattr(schema, name, made)
+        own_check = schema.__dict__.get("__post_init__")
 
         def check(self: Any) -> None:
-            check_ranges(self, where)
-            rules(self)
+            check_ranges(self, prefix)
+            if own_check is not None:
+                own_check(self)
             for one in plugin.sections(opening):
                 if one.check is not None:
                     plugin.resolve(one.check)(self)
 
-        # `dataclass` compiles these anew for each section, which is half of the time until `--help` is shown
-        methods = {"__init__": _init, "__repr__": _repr, "__eq__": _equal, "__hash__": None, "__post_init__": check}
-        for name, method in methods.items():
-            setattr(schema, name, method)
-        return dataclass(kw_only=True, slots=True, init=False, repr=False, eq=False)(schema)
+        schema.opening, schema.__post_init__ = opening, check
+        return with_plugins(dataclass(frozen=True, kw_only=True)(schema))
 
     return declare
 
 
-def _added(opening: str) -> dict[str, tuple[Any, Any]]:
-    """The type and the declaration of each setting, or section of them, that plugins add."""
-    found = {}
-    for one in plugin.sections(opening):
+def with_plugins(schema: Any) -> Any:
+    """A section with the settings that plugins add to it, or within it: a class below it, or itself if they add none
+    that it does not have."""
+    return _with_plugins(schema, plugin.changes()) if hasattr(schema, "opening") else schema
+
+
+@cache
+def _with_plugins(schema: Any, changes: int) -> Any:
+    """`changes` of the registry are a part of the key of the cache."""
+    declared = {one.name for one in fields(schema)}
+    added: list[tuple[str, Any, Any]] = []
+    for one in fields(schema):
+        wider: Any = with_plugins(one.type)
+        if wider is not one.type:
+            added.append((one.name, wider, field(default_factory=wider, metadata=one.metadata)))
+    for one in plugin.sections(schema.opening):
         config = plugin.resolve(one.config)
         if one.name:
-            found[one.name] = config, setting(config, one.help, **one.facts)
+            added_here = [(one.name, config, setting(config, one.help, **one.facts))]
         else:
-            found |= {name: (kind, field_of(config, name)) for name, kind in get_type_hints(config).items()}
-    return found
+            added_here = [(each.name, each.type, field_of(config, each.name)) for each in fields(config)]
+        added += [each for each in added_here if each[0] not in declared]
+    if not added:
+        return schema
+    namespace = {"__module__": schema.__module__, "__doc__": schema.__doc__}
+    return make_dataclass(schema.__name__, added, bases=(schema,), namespace=namespace, frozen=True, kw_only=True)
+
+
+def replace_settings(config: Schema, values: Mapping[str, Any]) -> Schema:
+    """A copy of a section with other values, by dotted name: `replace_settings(run, {"optim.lr": 0.1})`."""
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        inner = replace_settings(getattr(config, section), {key: value}) if key else value
+        config = replace(config, **{section: inner})  # type: ignore[type-var]
+    return config
 
 
 def hooks(config: Any, name: str) -> Iterator[Callable[..., Any]]:
@@ -244,41 +265,6 @@ def hooks(config: Any, name: str) -> Iterator[Callable[..., Any]]:
     for part in (config, *(getattr(config, one.name) for one in fields(config))):
         codes = (getattr(one, name) for one in plugin.sections(getattr(part, "opening", "")))
         yield from (plugin.resolve(code) for code in codes if code is not None)
-
-
-def widened(schema: Any) -> Any:
-    """A schema with the sections of plugins that were registered after it was declared: a class below it, or itself."""
-    return _widened(schema, plugin.changes()) if hasattr(schema, "opening") else schema
-
-
-@cache
-def _widened(schema: Any, changes: int) -> Any:
-    kinds = get_type_hints(schema)
-    inner = {name: widened(kind) for name, kind in kinds.items() if is_dataclass(kind) and widened(kind) is not kind}
-    if not inner and _added(schema.opening).keys() <= kinds.keys():
-        return schema
-    body = {"__module__": schema.__module__, "__doc__": schema.__doc__, "__post_init__": schema.rules}
-    metadata = {one.name: one.metadata for one in fields(schema)}
-    body |= {name: field(default_factory=kind, metadata=metadata[name]) for name, kind in inner.items()}
-    return section(schema.prefix, schema.opening)(type(schema.__name__, (schema,), body | {"__annotations__": inner}))
-
-
-def _init(self: Any, **given: Any) -> None:
-    for one in fields(self):
-        setattr(self, one.name, given.pop(one.name) if one.name in given else default_of(one))
-    if given:
-        raise TypeError(f"{type(self).__name__} has no setting {', '.join(given)}")
-    self.__post_init__()
-
-
-def _repr(self: Any) -> str:
-    return f"{type(self).__name__}({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in fields(self))})"
-
-
-def _equal(self: Any, other: Any) -> bool:
-    if type(self) is not type(other):
-        return NotImplemented
-    return all(getattr(self, one.name) == getattr(other, one.name) for one in fields(self))
 
 
 def nearest_setting(name: str, schema: type, where: str = "") -> str | None:

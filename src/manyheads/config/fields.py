@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin
 
 import manyheads.plugin as plugin
 from manyheads.config.facts import Setting, default_of, nearest, nearest_setting, settings
@@ -81,13 +81,12 @@ def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
     if not isinstance(values, Mapping):
         name = where.rstrip(".") or "the configuration"
         raise ValueError(f"{name}={show(values)} is not a section: it must hold keys and values")
-    types = get_type_hints(schema)
     known = {one.name: one for one in fields(schema)}  # type: ignore[arg-type]
     made = {}
     for key, value in values.items():
         if key not in known:
             raise ValueError(unknown_sentence(f"{where}{key}", value, schema, where))
-        kind = types[key]
+        kind: Any = known[key].type
         if is_dataclass(kind):
             made[key] = from_plain(kind, value, f"{where}{key}.")  # type: ignore[arg-type]
         else:

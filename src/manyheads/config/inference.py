@@ -1,6 +1,5 @@
 """Settings of verbs that ask a finished model, such as `evaluate` and `predict`."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -84,7 +83,7 @@ class EvaluateConfig:
 OnBadText = Enum("OnBadText", {"raise": "raise", "drop": "drop", "empty": "empty"})
 
 
-@dataclass(kw_only=True, slots=True)
+@section("data.")
 class TextColumns:
     """Which columns of a file hold the texts, and what becomes of rows that have none."""
 

@@ -191,7 +191,7 @@ class ModelConfig:
         )
         for kind in NUMBERS:
             names = [name for its, name in self.chosen_parts() if its == kind]
-            setattr(self, f"{kind}_options", checked_options(kind, names, getattr(self, f"{kind}_options")))
+            object.__setattr__(self, f"{kind}_options", checked_options(kind, names, getattr(self, f"{kind}_options")))
         self._check_encoder()  # which refuses all of attention, before what goes together there is looked at
         self._check_attention()
 

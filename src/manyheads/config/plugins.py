@@ -4,7 +4,6 @@ What is imported is what a person typed, `plugins=[my_parts]`, or gave in Python
 model record the plugins they were made with, and are refused where these were not given.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -178,6 +177,8 @@ def _is_file(origin: str | None, file: Path) -> bool:
 
 def _digest(file: Path) -> str:
     """Of a module's source, or of all modules of a package."""
+    import hashlib  # which takes long to import
+
     files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
     found = hashlib.sha256()
     for one in files:

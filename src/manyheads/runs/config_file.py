@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from manyheads.config import RunConfig
-from manyheads.config.facts import having, settings, widened
+from manyheads.config.facts import having, settings, with_plugins
 from manyheads.config.fields import check_flags, first_line, from_plain, refuse_code, show, to_plain
 from manyheads.config.plugins import require_given
 from manyheads.runs.folder import put
@@ -46,12 +46,12 @@ def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
     if path.is_symlink():  # what is wrong in the file of somebody else would be shown
         raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
     try:
-        values = read_yaml(path, widened(RunConfig))
+        values = read_yaml(path, with_plugins(RunConfig))
         require_given(values.get("plugins") if isinstance(values, dict) else None, "the run in it")
-        refuse_code(values, verbatim=having(widened(RunConfig), verbatim=True))
+        refuse_code(values, verbatim=having(with_plugins(RunConfig), verbatim=True))
         for name in REMOVED if isinstance(values, dict) else ():
             _leave_out(values, name, goes_on=goes_on)
-        run = from_plain(widened(RunConfig), values)
+        run = from_plain(with_plugins(RunConfig), values)
         check_flags(run)
         return run
     except ValueError as error:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manyheads.cli import grammar
 from manyheads.cli.compose import compose
 from manyheads.cli.grammar import parse
-from manyheads.config import ModelConfig, RunConfig
+from manyheads.config import DataConfig, ModelConfig, OptimConfig, RunConfig
 from manyheads.runs.config_file import read_run, save_run
 
 TINY = ModelConfig(matches=True)  # what train takes by default
@@ -269,8 +269,8 @@ def test_config_yaml_there_and_back(tmp_path):
 def test_any_text_and_number_survives_config_yaml(tmp_path_factory, path, column, lr, weights):
     if "${" in column or "_target_" in weights or "\0" in path + column + "".join(weights):
         return
-    run = RunConfig()
-    run.data.path, run.data.text, run.optim.lr, run.optim.class_weights = path, column, lr, weights
+    data, optim = DataConfig(path=path, text=column), OptimConfig(lr=lr, class_weights=weights)
+    run = RunConfig(data=data, optim=optim)
     file = tmp_path_factory.mktemp("run") / "config.yaml"
     save_run(run, file)
     assert read_run(file) == run

@@ -33,6 +33,7 @@ from manyheads.cli.sweeps import (
 )
 from manyheads.cli.verbs import choices
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig
+from manyheads.config.facts import replace_settings
 from manyheads.config.fields import one_of, to_plain
 from manyheads.runs.summary import Interval
 
@@ -578,7 +579,7 @@ def test_the_rules_one_by_one():
     with pytest.raises(ValueError, match="would be shared"):
         refuse_shared_output(config, Typed(swept_groups={"model": ["a", "b"]}))
     refuse_many_devices(EvaluateConfig(run="x"))
-    config.hardware.nodes = 2
+    config = replace_settings(config, {"hardware.nodes": 2})
     with pytest.raises(ValueError, match=r"hardware\.nodes=2 is refused under -m"):
         refuse_many_devices(config)
     refuse_ranges(Typed(swept={"seed": None}))

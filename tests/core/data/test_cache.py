@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from manyheads.config import DataConfig, RunConfig, TokenizerConfig
+from manyheads.config.facts import replace_settings
 from manyheads.data import cache
 from manyheads.data.cache import cache_folder, cached_tokenizer, cached_tokens, prepare_tokens
 from manyheads.data.rows import Rows
@@ -197,7 +198,7 @@ def test_a_run_gets_its_tokenizer_and_tokens(tmp_path):
     assert splits.notes[-1].startswith("test: ")
     assert splits.notes[-1].endswith("are cut to data.max_length=12 tokens")
     tokenizer.save(str(tmp_path / "mine.json"))
-    run.tokenizer.path = str(tmp_path / "mine.json")
+    run = replace_settings(run, {"tokenizer.path": str(tmp_path / "mine.json")})
     loaded, again = prepare_tokens(splits, run)
     assert loaded.get_vocab() == tokenizer.get_vocab()
     assert_same(again["train"], tokens["train"])

@@ -1,6 +1,7 @@
 """A folder for each class, a text a file: read as the splits they lie in."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_an_empty_file_is_named(reviews, complaint):
     assert complaint(data) == (
         f"train, row 34: the file {empty} is empty; correct it, or leave such rows out by data.on_bad_row=drop"
     )
-    data.on_bad_row = OnBadRow["drop"]
+    data = replace(data, on_bad_row=OnBadRow["drop"])
     assert sum(len(rows) for rows in read_splits(data, 0).by_name().values()) == 79
 
 

@@ -1,5 +1,6 @@
 """What Lightning is handed: the plan of this epoch and rank, and the exact number of steps."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -96,7 +97,7 @@ def test_very_many_epochs_are_counted_from_the_first(data, monkeypatch):
 
 
 def test_the_largest_batch_is_found_among_batches_without_rows(data):
-    data.batch.accumulate = 512
+    data.batch = replace(data.batch, accumulate=512)
     assert data.largest_batch().labels_B.numel() == 1
 
 

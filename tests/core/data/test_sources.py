@@ -44,7 +44,7 @@ def test_one_file_is_split_by_class_and_seed(tmp_path, write, two_classes):
 def test_carved_shares_are_of_all_rows_and_leave_some(tmp_path, write, two_classes, complaint):
     data = DataConfig(path=str(write(tmp_path / "all.csv", two_classes(200))), validation_share=0.3, test_share=0.4)
     assert [len(rows) for rows in read_splits(data, 0).by_name().values()] == [60, 60, 80]
-    data.validation_share = 0.6
+    data = replace(data, validation_share=0.6)
     assert complaint(data) == (
         "data.test_share=0.4 and data.validation_share=0.6 leave no row of all.csv to learn from: use smaller ones"
     )

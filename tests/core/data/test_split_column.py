@@ -88,7 +88,7 @@ def test_other_columns_of_that_name_are_none(counts, tmp_path, write):
 def test_the_label_may_be_called_so_and_what_is_not_followed_is_said(tmp_path, write):
     data = DataConfig(path=str(write(tmp_path / "a.csv", rows_of(train=20, test=20, extra=20), HEADER)))
     assert read_splits(data, 0).notes[0] == "a.csv: its column split is not followed, as it also holds extra"
-    data.label = "split"
+    data = replace(data, label="split")
     assert read_splits(data, 0).labels == ["extra", "test", "train"]
 
 

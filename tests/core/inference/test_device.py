@@ -1,5 +1,6 @@
 """Where a finished model computes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def test_single_precision_unless_typed(model_folder: Path) -> None:
     exact = model.logits(TEXTS)
     on_cpu = InferenceHardware(accelerator=Accelerator.cpu)
     assert torch.equal(place(model, on_cpu).logits(TEXTS), exact)
-    on_cpu.precision = Precision.bf16
+    on_cpu = replace(on_cpu, precision=Precision.bf16)
     half = place(model, on_cpu).logits(TEXTS)
     assert half.dtype == torch.float32
     assert not torch.equal(half, exact)

@@ -8,6 +8,7 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config import BatchConfig, OptimConfig, RunConfig
+from manyheads.config.facts import replace_settings
 from manyheads.config.training import Compile
 from manyheads.distributed import signals
 from manyheads.distributed.signals import Stopped
@@ -44,7 +45,7 @@ def assert_steps_of_tokens(run, network, tokens, labels):
     from manyheads.data.datamodule import TextData
     from manyheads.training.sizing import settle_budget
 
-    run.budget = "5ktok"
+    run = replace_settings(run, {"budget": "5ktok"})
     limits = settle_budget(run, network, tokens, labels).trainer
     lengths = tokens["train"].lengths
     per_step = int(lengths.sum()) / TextData(tokens, run.batch, run.seed).steps_of(0)
@@ -56,7 +57,7 @@ def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
     from manyheads.training.sizing import settle_budget
 
     run, network, tokens, labels = small_run("train")
-    run.budget = "10min"
+    run = replace_settings(run, {"budget": "10min"})
     monkeypatch.setenv(signals.VARIABLE, "loss:5:term")
     with pytest.raises(Stopped) as ended:
         settle_budget(run, network, tokens, labels)
@@ -67,7 +68,7 @@ def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypat
     from manyheads.training.sizing import settle_budget
 
     run, network, tokens, labels = small_run("train", "guard.nonfinite=rollback")
-    run.budget = "5s"
+    run = replace_settings(run, {"budget": "5s"})
     monkeypatch.setenv(signals.VARIABLE, "loss:2:nan")
     assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
 
@@ -76,7 +77,7 @@ def test_several_devices_do_not_time_their_steps(small_run):
     from manyheads.training.sizing import settle_budget
 
     run, network, tokens, labels = small_run("train")
-    run.budget, run.hardware.devices = "1min", 2
+    run = replace_settings(run, {"budget": "1min", "hardware.devices": 2})
     with pytest.raises(
         ValueError, match=r"a budget of 1min is a time, which is measured on one device, but this run has"
     ):
@@ -87,7 +88,7 @@ def test_all_devices_of_a_machine_that_has_one_are_not_several(small_run):
     from manyheads.training.sizing import settle_budget
 
     run, network, tokens, labels = small_run("train", "hardware.devices=0")
-    run.budget = "5s"
+    run = replace_settings(run, {"budget": "5s"})
     assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
 
 
@@ -132,7 +133,7 @@ def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, t
     monkeypatch.setattr(budget, "uses_gpu", lambda accelerator: True)
     monkeypatch.setattr(budget, "count_devices", lambda hardware, on_gpu: 1)
     run, network, tokens, labels = small_run("train", f"hardware.compile={choice}", "data.validation_share=0.01")
-    run.budget = "2min"
+    run = replace_settings(run, {"budget": "2min"})
     settled = budget.settle_budget(run, network, tokens, labels)
     assert seen == timed
     assert settled.hardware == run.hardware
@@ -220,7 +221,7 @@ def test_tokens_are_those_of_rows_as_they_are_drawn(small_run):
     from manyheads.training.sizing import settle_budget
 
     run, network, tokens, labels = small_run("train", "batch.balance=uniform", "batch.tokens=64")
-    run.budget = "20ktok"
+    run = replace_settings(run, {"budget": "20ktok"})
     lengths = torch.tensor([50 if at % 10 == 0 else 5 for at in range(200)])
     rows = Tokens(torch.zeros(int(lengths.sum())).int(), torch.nn.functional.pad(lengths.cumsum(0), (1, 0)), None,
                   (torch.arange(200) % 10 == 0).int())  # fmt: skip

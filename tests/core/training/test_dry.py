@@ -1,7 +1,6 @@
 """The figures of a dry run against what torch itself counts."""
 
 import gc
-from dataclasses import replace
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from manyheads.config import (
     RunConfig,
     Strategy,
 )
+from manyheads.config.facts import replace_settings
 from manyheads.data.batches import Batch, Batches, padding_share, plan_epoch
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens, Windows
@@ -170,7 +170,7 @@ def test_the_memory_of_a_weight_is_what_a_run_holds(average, freeze):
     assert held.steps > 10
     assert state_bytes(run, network, 1) == held.most
     assert state_bytes(run, network, 2) == held.most + held.gradients, "in buckets that are sent"
-    run.hardware = replace(run.hardware, strategy=Strategy.fsdp)
+    run = replace_settings(run, {"hardware.strategy": Strategy.fsdp})
     assert state_bytes(run, network, 2) == held.most // 2
 
 

@@ -21,6 +21,7 @@ from manyheads.config import (
     Precision,
     RunConfig,
 )
+from manyheads.config.facts import replace_settings
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed import signals
@@ -254,8 +255,8 @@ def test_an_infinite_loss_with_a_finite_gradient_is_caught(monkeypatch):
 
 def test_weights_that_the_last_step_spoilt_are_seen_when_they_are_validated():
     run = run_of("skip")
-    run.optim.lr = 1e38
-    run.trainer |= {"max_steps": 1, "limit_val_batches": 1.0}
+    trainer = run.trainer | {"max_steps": 1, "limit_val_batches": 1.0}
+    run = replace_settings(run, {"optim.lr": 1e38, "trainer": trainer})
     with pytest.raises(DivergedError, match=r"training diverged after step 1: the validation loss is (nan|inf); "):
         train(run)
 

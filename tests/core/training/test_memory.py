@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from manyheads.config import BatchConfig, HardwareConfig, ModelConfig, OptimConfig, RunConfig
+from manyheads.config import BatchConfig, ModelConfig, OptimConfig, RunConfig
+from manyheads.config.facts import replace_settings
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
@@ -125,10 +126,10 @@ def test_several_devices_must_be_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     network, _ = parts()
     run = run_of("auto")
-    run.hardware = HardwareConfig(devices=2)
+    run = replace_settings(run, {"hardware.devices": 2})
     with pytest.raises(ValueError, match=r"^batch\.tokens=auto tries batches on one device, .*: give a number$"):
         memory.settle_batch(run, network, {"train": rows(4)}, ["a", "b", "c"])
-    run.batch = BatchConfig(tokens=99)
+    run = replace_settings(run, {"batch.tokens": 99})
     assert memory.settle_batch(run, network, {"train": rows(4)}, ["a", "b", "c"]) is run
 
 

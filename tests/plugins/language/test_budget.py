@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from manyheads.config.facts import replace_settings
 from tests.core.training.test_budget import assert_steps_of_tokens
 
 
@@ -15,7 +16,7 @@ def test_a_time_is_found_by_timing_and_leaves_everything_as_it_was(small_run):
     from manyheads.training.sizing import settle_budget
 
     run, network, tokens, labels = small_run("pretrain")
-    run.budget = "30s"
+    run = replace_settings(run, {"budget": "30s"})
     before, state = {name: one.clone() for name, one in network.state_dict().items()}, torch.get_rng_state()
     began = time.perf_counter()
     settled = settle_budget(run, network, tokens, labels)

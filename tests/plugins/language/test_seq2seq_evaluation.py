@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,11 +126,7 @@ def write(path: Path, rows: list[tuple[str, ...]]) -> str:
 
 
 def data_of(path: str, **more):
-    config = EvaluateConfig(run="x")
-    config.data.path = path
-    for name, value in more.items():
-        setattr(config.data, name, value)
-    return config.data
+    return replace(EvaluateConfig(run="x").data, path=path, **more)
 
 
 def test_evaluate_of_a_file(text_folder, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Texts to learn from: those of train, never those a run is judged on."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_a_file_without_labels_and_one_whose_labels_are_not_read(labelled, tmp_p
     )
     splits = read_texts(bare, 0, [])
     assert (len(splits.train), len(splits.validation)) == (18, 2)
-    labelled.label = ""
+    labelled = replace(labelled, label="")
     splits = read_texts(labelled, 0, [])
     assert (len(splits.train), len(splits.validation)) == (54, 6)
 
@@ -88,12 +89,12 @@ def test_pairs_stay_pairs_and_take_further_pairs_but_no_single_texts(tmp_path):
     single = str(write(tmp_path / "single.csv", [("c",)], ["text"]))
     with pytest.raises(ValueError, match=r"pretrain.also=single.csv adds single texts, but p.csv holds pairs"):
         read_texts(data, 0, [more, single])
-    data.text_pair = ""
+    data = replace(data, text_pair="")
     assert read_texts(data, 0, [more, single]).train.texts[-2:] == ["c", "c"]  # of more.csv the first texts alone
 
 
 def test_fewer_rows_are_fewer_of_everything(labelled, tmp_path):
-    labelled.rows = 5
+    labelled = replace(labelled, rows=5)
     more = write(tmp_path / "more.csv", [(f"more {at}",) for at in range(30)], ["text"])
     splits = read_texts(labelled, 0, [str(more)])
     assert (len(splits.train), len(splits.validation)) == (10, 5)
@@ -107,7 +108,7 @@ def test_labels_that_nothing_can_be_trained_on_are_left_unread_if_asked(column, 
     data = DataConfig(source="files", path=str(path))
     with pytest.raises(ValueError, match=r"; or read the texts without their labels by data.label=$"):
         read_texts(data, 0, [])
-    data.label = ""
+    data = replace(data, label="")
     assert len(read_texts(data, 0, []).train) == 18
 
 
@@ -125,7 +126,7 @@ def test_files_that_are_not_read_are_told_without_labels_too(tmp_path):
     assert read_texts(data, 0, []).notes[0] == (
         "not read, as its name is that of no split: valid_data.csv; name it by data.validation_split=valid_data"
     )
-    data.test_split = "nix"
+    data = replace(data, test_split="nix")
     with pytest.raises(ValueError, match=r"^data\.test_split=nix is the name of no file in data\.path="):
         read_texts(data, 0, [])
 

@@ -23,7 +23,7 @@ from manyheads.cli.errors import refuse_unused
 from manyheads.cli.grammar import write
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.config import RunConfig
-from manyheads.config.facts import having, hooks, settings
+from manyheads.config.facts import having, hooks, replace_settings, settings
 from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
 from manyheads.config.plugins import as_words as plugin_words
 from manyheads.data.checks import check_rows
@@ -207,9 +207,7 @@ def begun(
 def final_command(config: TuneConfig, best: "Ranked") -> str:
     """What trains a setting with the first seed, as `train` does, and reads the test split. A run that its minutes
     ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
-    run = config.run(best.setting)
-    run.test = run.linear = True
-    run.data.folds = 0
+    run = replace_settings(config.run(best.setting), {"test": True, "linear": True, "data.folds": 0})
     first = best.runs[0]
     if first.state is State.late:
         run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from manyheads.cli.compose import compose
+from manyheads.config.facts import replace_settings
 from manyheads.plugins.sweep import equal_budget
 from manyheads.plugins.sweep.equal_budget import train_run
 from manyheads.plugins.sweep.record import prepare, read_sets
@@ -72,7 +73,7 @@ def test_a_limit_ends_a_run_and_says_so(prepared, rates):
 
 def test_rows_without_a_finite_answer_are_wrong(prepared):
     run, data = prepared
-    run.optim.lr = 1e30
+    run = replace_settings(run, {"optim.lr": 1e30})
     figures = train_run(run, data, 60.0)
     assert figures.diverged
     assert figures.accuracy == 0.0
