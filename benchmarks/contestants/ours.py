@@ -17,7 +17,7 @@ from manyheads.config import Precision, RunConfig
 from manyheads.data.batches import Batch, Batches
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.inference.precision import pick_precision
+from manyheads.inference.precision import choose_precision
 from manyheads.nn import Classifier, assemble
 from manyheads.runs.resume import Start
 from manyheads.training.optim import clip_gradients, make_optimizer, make_schedule
@@ -82,7 +82,7 @@ def by_hand(shape: Shape, text: Text, tokens: Tokens, turns: Turns) -> None:
     run = our_run(shape, text)
     network = our_network(run, n_classes(tokens))
     optimizer = make_optimizer(network, run.optim)
-    is_bf16 = pick_precision(run.hardware.precision, on_gpu=False) is Precision.bf16
+    is_bf16 = choose_precision(run.hardware.precision, torch.device("cpu")) is Precision.bf16
     schedule = make_schedule(optimizer, run.optim, N_STEPS)
     for step, batch in enumerate(endless(run, tokens)):
         with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16):

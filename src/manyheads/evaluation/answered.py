@@ -28,7 +28,7 @@ from manyheads.inference.classifier import (
     rows_at_once,
 )
 from manyheads.inference.rules import mark_texts
-from manyheads.linear.blend import given_of, probabilities_of
+from manyheads.linear.thresholds import given_of, probabilities_of
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK
 
 TOKENS = 8192  # most of a batch

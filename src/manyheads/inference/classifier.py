@@ -26,9 +26,11 @@ from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import About, Predictor, Shape
 from manyheads.inference.rules import AnswerRule, mark_texts
 from manyheads.layout import Packed
-from manyheads.linear.blend import Blend, Calibration, given_of, probabilities_of, read_calibration
+from manyheads.linear.blend import Blend
+from manyheads.linear.calibration import Calibration, read_calibration
 from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits, read_baseline, read_linear
+from manyheads.linear.thresholds import given_of, probabilities_of
 from manyheads.nn import Classifier
 
 FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error

@@ -32,7 +32,7 @@ from manyheads.inference.format import (
     readable,
     write_settings,
 )
-from manyheads.inference.precision import TYPES, choose_device, quick
+from manyheads.inference.precision import DTYPES, choose_device, inference_dtype, set_threads
 from manyheads.inference.predictor import Predictor, Shape
 from manyheads.linear.blend import Tuned
 from manyheads.linear.model import FILE as LINEAR
@@ -270,8 +270,9 @@ def load_to_answer(
 
 
 def place(predictor: Kind, hardware: InferenceHardware, *, fast: bool = False) -> Kind:
-    """The model on one device, in the type that is typed; else in fp32, to be judged or looked at, or `fast`, to
-    answer, in the quickest. Errors as of `choose_device`."""
+    """The model on one device, in the precision that is typed; else in fp32, to be judged or looked at, or `fast`, to
+    answer, in the quickest. Sets the threads of this process. Errors as of `choose_device`."""
+    set_threads(hardware)
     device = choose_device(hardware)
     if hardware.accelerator is Accelerator.gpu:
         _refuse_graph(predictor, "hardware.accelerator=gpu")
@@ -287,8 +288,8 @@ def _type(
         return None
     is_own = isinstance(predictor.network, OwnNetwork)
     if not fast or is_own or not isinstance(predictor, TextClassifier):  # one other token changes all after it
-        return TYPES[Precision.fp32 if precision is Precision.auto else precision]
-    return quick(precision, predictor.model, device)
+        return DTYPES[Precision.fp32 if precision is Precision.auto else precision]
+    return inference_dtype(precision, predictor.model, device)
 
 
 def _refuse_graph(predictor: AnyPredictor, setting: str) -> None:

@@ -22,11 +22,10 @@ from manyheads.data.checks import check_rows
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
-from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import fault
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
-from manyheads.inference.precision import autocast_type, uses_gpu
+from manyheads.inference.precision import DTYPES, choose_device, choose_precision
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import OwnNetwork
@@ -217,8 +216,8 @@ def begin_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
 
 def seen(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -> Tensor:
     """What the head sees in `rows`, as without dropout: `(n, D)` on the CPU, of a text in several parts their mean."""
-    on_gpu, dtype = uses_gpu(run.hardware.accelerator), autocast_type(run.hardware)
-    device = torch.device("cuda", this_process().local_rank) if on_gpu else torch.device("cpu")
+    device = choose_device(run.hardware)
+    dtype = DTYPES[choose_precision(run.hardware.precision, device)]
 
     def read(batch: Batch) -> Tensor:
         return batch.layout.pooled(classifier.read(batch.ids_N, batch.layout, batch.segments_N)).float()

@@ -22,7 +22,8 @@ from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Known
 from manyheads.data.tokens import Tokens
-from manyheads.linear.blend import Counts, best, count, no_counts, row_weights
+from manyheads.linear.blend import row_weights
+from manyheads.linear.thresholds import ThresholdCounts, add_counts, best_thresholds, zero_counts
 from manyheads.nn import Classifier
 from manyheads.nn.assemble import mean_flops
 
@@ -94,14 +95,14 @@ class LabelFigures(Metric):
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()
-        for name, counts in no_counts(n_classes)._asdict().items():
+        for name, counts in zero_counts(n_classes)._asdict().items():
             self.add_state(name, counts, dist_reduce_fx="sum")
 
     def update(self, logits_BC: Tensor, marks_BC: Tensor) -> None:
-        count(Counts(self.own_CT, self.all_CT), logits_BC, marks_BC)
+        add_counts(ThresholdCounts(self.own_CT, self.all_CT), logits_BC, marks_BC)
 
     def compute(self) -> dict[str, Tensor]:
-        found = best(Counts(self.own_CT, self.all_CT))
+        found = best_thresholds(ThresholdCounts(self.own_CT, self.all_CT))
         return {"micro_f1": found.micro_f1, "macro_f1": found.macro_f1}
 
 

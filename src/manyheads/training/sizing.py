@@ -26,7 +26,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
-from manyheads.inference.precision import autocast_type, uses_gpu
+from manyheads.inference.precision import DTYPES, choose_device, choose_precision
 from manyheads.layout import Packed
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, through
@@ -56,8 +56,8 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
     A number that was typed is tried, too. Weights, their gradients and all generators stay as they are. Refused are
     batches that do not fit, and auto on several devices, which might find several numbers.
     """
-    on_gpu = uses_gpu(run.hardware.accelerator)
-    if not on_gpu:
+    device = choose_device(run.hardware)
+    if device.type == "cpu":
         return with_tokens(run, ON_CPU) if run.batch.is_auto else run
     if count_devices(run.hardware, on_gpu=True) * run.hardware.nodes > 1:
         if run.batch.is_auto:
@@ -68,7 +68,7 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
         return run
     task = make_objective(run, tokens["train"], labels)
     set_walks(network, run.hardware)
-    device, dtype = torch.device("cuda", 0), autocast_type(run.hardware)
+    dtype = DTYPES[choose_precision(run.hardware.precision, device)]
 
     def fits(n_tokens: int) -> bool:
         batch = TextData(tokens, with_tokens(run, n_tokens).batch, run.seed).largest_batch()
@@ -148,7 +148,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
     budget = read_budget(run.budget)
     if budget is None:
         return limited_by_data(run, few=are_few(run, tokens["train"], labels), n_classes=len(labels))
-    n_devices = count_devices(run.hardware, on_gpu=uses_gpu(run.hardware.accelerator)) * run.hardware.nodes
+    n_devices = count_devices(run.hardware, on_gpu=choose_device(run.hardware).type == "cuda") * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise ValueError(
             f"a budget of {run.budget} is a time, which is measured on one device, but this run has several: give a "
@@ -227,7 +227,7 @@ def rehearsed(
     hardware = run.hardware
     if hardware.compile is not Compile.auto:
         return timed(hardware.compile)
-    limits, on_gpu = timed(Compile.never), uses_gpu(hardware.accelerator)
+    limits, on_gpu = timed(Compile.never), choose_device(hardware).type == "cuda"
     compiles = compile_mode(hardware, on_gpu=on_gpu, n_steps=limits["max_steps"], mean_tokens=0.0, alone=False)
     return timed(Compile.always) if compiles else limits
 

@@ -3,7 +3,6 @@ training run in memory: network, batches, module and Trainer put together, and w
 
 import ctypes
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -30,11 +29,12 @@ from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
-from manyheads.distributed.ranks import n_cores, this_process
+from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop, seconds_of
 from manyheads.inference.precision import (
-    pick_precision,
-    uses_gpu,
+    choose_device,
+    choose_precision,
+    set_threads,
     without_tf32,
 )
 from manyheads.nn.assemble import count_parameters
@@ -82,36 +82,18 @@ def keep_freed_memory() -> None:
 
 
 def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:
-    """Devices of each node, at most as many GPUs as there are; 0 in the config is all GPUs, or one CPU process."""
-    available = torch.cuda.device_count() if on_gpu else 0
+    """Devices of each node; 0 in the config is all GPUs, or one CPU process."""
     if hardware.devices == 0:
-        return available or 1
-    if on_gpu and hardware.devices > available:
-        raise ValueError(
-            f"hardware.devices={hardware.devices}, but this machine has {available}: use "
-            f"hardware.devices={available}, or 0 for all"
-        )
+        return torch.cuda.device_count() if on_gpu else 1
     return hardware.devices
-
-
-def share_of_threads(hardware: HardwareConfig) -> int:
-    """Threads of this process: as many as were asked for, or where several are on this machine its share of the
-    processors; 0 leaves it to torch."""
-    n_local = this_process().n_local
-    if hardware.threads or n_local == 1 or "OMP_NUM_THREADS" in os.environ:
-        return hardware.threads
-    if "SLURM_CPUS_PER_TASK" in os.environ:
-        return int(os.environ["SLURM_CPUS_PER_TASK"])
-    return max(1, n_cores() // n_local)
 
 
 def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
     """The Trainer's flags of accelerator, devices, nodes, strategy and precision: of the processes that there are."""
-    on_gpu = uses_gpu(hardware.accelerator)
-    count_devices(hardware, on_gpu=on_gpu)
-    if n_threads := share_of_threads(hardware):
-        torch.set_num_threads(n_threads)
-    precision = pick_precision(hardware.precision, on_gpu=on_gpu)
+    device = choose_device(hardware)
+    on_gpu = device.type == "cuda"
+    precision = choose_precision(hardware.precision, device)
+    set_threads(hardware)
     ranks, spread = this_process(), Sharded if hardware.strategy is Strategy.fsdp else Joined
     backend, timeout = "nccl" if on_gpu else "gloo", timedelta(seconds=hardware.timeout)
     joined = spread(process_group_backend=backend, timeout=timeout, broadcast_buffers=False)  # which no step changes

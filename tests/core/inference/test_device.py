@@ -8,7 +8,7 @@ import torch
 
 from manyheads.config import Accelerator, InferenceHardware, Precision
 from manyheads.inference.folder import load, place
-from manyheads.inference.precision import choose_device
+from manyheads.inference.precision import choose_device, set_threads
 
 TEXTS = ["a good film", "very bad", ""]
 
@@ -29,7 +29,7 @@ def test_single_precision_unless_typed(model_folder: Path) -> None:
 def test_a_gpu_that_is_missing_is_one_sentence(model_folder: Path) -> None:
     model = load(model_folder)
     assert place(model, InferenceHardware()).network.head.weight.device.type == "cpu"
-    with pytest.raises(ValueError, match=r"hardware\.accelerator=gpu, but torch finds no GPU here: choose"):
+    with pytest.raises(ValueError, match=r"^hardware\.accelerator=gpu, but torch sees no GPU on this machine: use"):
         place(model, InferenceHardware(accelerator=Accelerator.gpu))
 
 
@@ -46,15 +46,17 @@ def test_processes_side_by_side_share_the_machine(monkeypatch: pytest.MonkeyPatc
     for name, word in {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(word))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    asked: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    set_to: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(5)))
     on_cpu = InferenceHardware(accelerator=Accelerator.cpu)
     assert choose_device(on_cpu).type == "cpu"
-    choose_device(InferenceHardware(accelerator=Accelerator.cpu, threads=3))
+    assert not set_to, "a device is chosen, and nothing is set"
+    set_threads(on_cpu)
+    set_threads(InferenceHardware(accelerator=Accelerator.cpu, threads=3))
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    choose_device(on_cpu)
-    assert asked == [2, 3]
+    set_threads(on_cpu)
+    assert set_to == [2, 3]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device(InferenceHardware()) == torch.device("cuda", 1)

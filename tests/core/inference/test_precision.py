@@ -20,7 +20,7 @@ from manyheads.config import (
 )
 from manyheads.inference import precision
 from manyheads.inference.folder import load, place
-from manyheads.inference.precision import quick
+from manyheads.inference.precision import inference_dtype
 
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
 SHAPES: list[dict[str, Any]] = [
@@ -75,7 +75,7 @@ def test_auto_is_bf16_where_the_processor_multiplies_in_it(
     assert manyheads.load(model_folder, precision="fp32").autocast is None
     assert manyheads.load(model_folder, precision="bf16").autocast is torch.bfloat16
     cpu = torch.device("cpu")
-    assert quick(Precision.auto, ModelConfig(), cpu) is fastest
+    assert inference_dtype(Precision.auto, ModelConfig(), cpu) is fastest
     hardware = InferenceHardware(accelerator=Accelerator.cpu)
     assert place(load(model_folder), hardware).autocast is None
     assert place(load(model_folder), hardware, fast=True).autocast is fastest

@@ -130,7 +130,7 @@ def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, t
         return seconds / (2 if run.hardware.compile is Compile.always else 1)
 
     monkeypatch.setattr(budget, "seconds_of_step", seconds_of_step)
-    monkeypatch.setattr(budget, "uses_gpu", lambda accelerator: True)
+    monkeypatch.setattr(budget, "choose_device", lambda hardware: torch.device("cuda", 0))
     monkeypatch.setattr(budget, "count_devices", lambda hardware, on_gpu: 1)
     run, network, tokens, labels = small_run("train", f"hardware.compile={choice}", "data.validation_share=0.01")
     run = replace_settings(run, {"budget": "2min"})

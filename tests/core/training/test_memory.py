@@ -114,7 +114,7 @@ def test_other_mistakes_are_not_taken_for_memory(error, monkeypatch):
 
 def test_on_a_cpu_auto_is_the_default_and_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(memory, "tried", None)  # would fail
-    monkeypatch.setattr(memory, "uses_gpu", lambda _: False)
+    monkeypatch.setattr(memory, "choose_device", lambda _: CPU)
     network, _ = parts()
     assert memory.settle_batch(run_of("auto"), network, {"train": rows(4)}, ["a", "b", "c"]).batch.tokens == 8192
     assert memory.settle_batch(run_of(99), network, {"train": rows(4)}, ["a", "b", "c"]) == run_of(99)
@@ -122,7 +122,7 @@ def test_on_a_cpu_auto_is_the_default_and_nothing_is_tried(monkeypatch):
 
 
 def test_several_devices_must_be_told(monkeypatch):
-    monkeypatch.setattr(memory, "uses_gpu", lambda _: True)
+    monkeypatch.setattr(memory, "choose_device", lambda _: torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     network, _ = parts()
     run = run_of("auto")

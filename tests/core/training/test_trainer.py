@@ -18,6 +18,7 @@ from torch import distributed as dist
 from manyheads.config import Accelerator, HardwareConfig, Precision, RunConfig, Strategy
 from manyheads.distributed.ranks import Ranks
 from manyheads.inference import precision as processor
+from manyheads.inference.precision import choose_device, choose_precision, set_threads
 from manyheads.training import trainer as hardware
 from manyheads.training.strategies import gathered
 from manyheads.training.trainer import build_trainer, check_trainer
@@ -43,36 +44,44 @@ def test_several_processes_mean_ddp(monkeypatch):
 
 
 def test_threads_are_shared_by_the_processes_of_a_machine(monkeypatch):
+    set_to: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(7)))
-    assert hardware.share_of_threads(HardwareConfig()) == 0, "torch decides"
+    set_threads(HardwareConfig())
+    assert not set_to, "torch decides"
     for name, value in {"RANK": "0", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3"}.items():
         monkeypatch.setenv(name, value)
-    assert hardware.share_of_threads(HardwareConfig()) == 2
-    assert hardware.share_of_threads(HardwareConfig(threads=5)) == 5
+    set_threads(HardwareConfig())
+    set_threads(HardwareConfig(threads=5))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "9")
-    assert hardware.share_of_threads(HardwareConfig()) == 1
+    set_threads(HardwareConfig())
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
-    assert hardware.share_of_threads(HardwareConfig()) == 3
+    set_threads(HardwareConfig())
+    assert set_to == [2, 5, 1, 3]
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    assert hardware.share_of_threads(HardwareConfig()) == 0, "torch has read it"
+    set_threads(HardwareConfig())
+    assert set_to == [2, 5, 1, 3], "torch has read it"
 
 
 @pytest.mark.parametrize(("flags", "expected"), [("avx2", Precision.fp32), ("avx512_bf16", Precision.bf16)])
 def test_precision_follows_the_processor(flags, expected, monkeypatch):
     monkeypatch.setattr(processor.Path, "read_text", lambda self: f"flags : fpu {flags} sse")
     monkeypatch.setattr(processor.Path, "exists", lambda self: True)
-    assert hardware.pick_precision(Precision.auto, on_gpu=False) is expected
-    assert hardware.pick_precision(Precision.bf16, on_gpu=False) is Precision.bf16
-    assert hardware.pick_precision(Precision.fp16, on_gpu=True) is Precision.fp16
+    cpu = torch.device("cpu")
+    assert choose_precision(Precision.auto, cpu) is expected
+    assert choose_precision(Precision.bf16, cpu) is Precision.bf16
+    assert choose_precision(Precision.fp16, torch.device("cuda")) is Precision.fp16
 
 
 def test_more_gpus_than_there_are_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(
         ValueError, match=r"^hardware\.devices=4, but this machine has 2: use hardware\.devices=2, or 0"
     ):
-        hardware.count_devices(HardwareConfig(devices=4), on_gpu=True)
+        choose_device(HardwareConfig(devices=4))
+    assert choose_device(HardwareConfig(devices=2)) == torch.device("cuda", 0)
     assert hardware.count_devices(HardwareConfig(devices=0), on_gpu=True) == 2
     assert hardware.count_devices(HardwareConfig(devices=0), on_gpu=False) == 1
 

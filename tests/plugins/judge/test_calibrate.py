@@ -27,7 +27,7 @@ from manyheads.config import (
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
-from manyheads.linear.blend import read_calibration
+from manyheads.linear.calibration import read_calibration
 from manyheads.plugins.judge import calibrate as verb
 from manyheads.plugins.judge.calibrate import calibrate, fit
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod

@@ -8,7 +8,7 @@ import torch
 import manyheads
 from manyheads.config import ModelConfig, Precision
 from manyheads.inference import precision
-from manyheads.inference.precision import quick
+from manyheads.inference.precision import inference_dtype
 
 
 @pytest.mark.parametrize("multiplies", [True, False])
@@ -18,4 +18,4 @@ def test_auto_is_bf16_where_the_processor_multiplies_in_it(
     """But not for answers that are texts, nor for recurrent encoders."""
     monkeypatch.setattr(precision, "cpu_multiplies_bf16", lambda: multiplies)
     assert manyheads.load(text_folder).autocast is None
-    assert quick(Precision.auto, ModelConfig(encoder="gru"), torch.device("cpu")) is None
+    assert inference_dtype(Precision.auto, ModelConfig(encoder="gru"), torch.device("cpu")) is None

@@ -24,7 +24,7 @@ from manyheads.terminal import progress_bar, say
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from manyheads.linear.blend import Calibration
+    from manyheads.linear.calibration import Calibration
 
 CALIBRATED = Results("calibrate", CALIBRATION, ('"method":', '"copy": true'), (CARD, *OF_HUB, *MORE))
 FOLDS = 5
@@ -112,7 +112,8 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
     import torch
     from torch.nn import functional as F
 
-    from manyheads.linear.blend import MOST_READ, UNSURE, Calibration
+    from manyheads.linear.blend import UNSURE
+    from manyheads.linear.calibration import MOST_READ, Calibration
 
     if method is CalibrationMethod.isotonic:
         return Calibration(method.name, knots=_knots(logits_nC, truth))
