@@ -78,7 +78,7 @@ def train(folder: Path) -> list[float]:
     from manyheads.config import ModelConfig, RunConfig
     from manyheads.config.facts import replace_settings
     from manyheads.distributed.collectives import Votes
-    from manyheads.distributed.launch import settled_hardware
+    from manyheads.distributed.launch import validate_world_size
     from manyheads.distributed.signals import Stop
     from manyheads.nn import assemble
     from manyheads.runs.resume import Start
@@ -87,7 +87,7 @@ def train(folder: Path) -> list[float]:
 
     torch.manual_seed(0)
     run = RunConfig(model=ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024))
-    hardware = settled_hardware(run.hardware)
+    hardware = validate_world_size(run.hardware)
     n_ranks = hardware.devices
     run = replace_settings(run, {"hardware": hardware, "batch.rows": TEXTS * n_ranks, "checkpoint.every": STEPS + 1})
     run.trainer.update(max_steps=STEPS, max_epochs=1)

@@ -21,26 +21,24 @@ from manyheads.config.required import RequirementError, bounds_of, check_reached
 from manyheads.data.checks import check_memory, check_rows
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_rows
-from manyheads.distributed.heartbeat import watched
-from manyheads.distributed.launch import n_to_start, on_all, settled_hardware
+from manyheads.distributed.heartbeat import monitor_peers
+from manyheads.distributed.launch import n_to_start, run_on_all_ranks, validate_world_size
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.origin import file_digests
-from manyheads.runs.checkpoints import StartAgain
 from manyheads.runs.config_file import read_run, save_run
+from manyheads.runs.files import read_json, write_atomic
 from manyheads.runs.folder import (
     RANKS,
-    held,
-    is_first_process,
     is_unbegun,
     named_folder,
-    put,
     ranks_folder,
-    read_json,
     refuse_taken,
     reserved_folder,
     start_folder,
 )
+from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.many import train_in_turn
+from manyheads.runs.restart import RestartRequested
 from manyheads.runs.resume import Start, changed_limits, changes, check_limits, find_start, refuse_other_input
 from manyheads.terminal import say
 
@@ -82,7 +80,7 @@ def train(
 
     Raises:
         Stopped: a signal or `trainer.max_time` ended the run, whose state is saved.
-        StartAgain: in several processes: whoever started them is to start them again.
+        RestartRequested: in several processes: whoever started them is to start them again.
         RequirementError: all is written, but a figure is not as `require` asks.
         ValueError: a mistake in the config, the data or what is asked of the machine, in one sentence, before
             anything is written, those of the data before torch is imported; or training diverged.
@@ -103,7 +101,7 @@ def train(
     if n_local:
         refuse_unnamed(n_local)
         return train_together(run, n_local)
-    run = replace(run, hardware=settled_hardware(run.hardware))
+    run = replace(run, hardware=validate_world_size(run.hardware))
     start = find_start(run)
     run = start.settled(run)
     splits = read_checked(run, data)
@@ -136,7 +134,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
     bounds_of(run.require, figures_of("labels" if splits.multi else "classes"))
     check_rows(run, splits)
     n_folds = run.data.folds
-    folder = start_folder(run.output, again=run.resume is not Resume.never)
+    folder = start_folder(run.output, resume=run.resume is not Resume.never)
     folds = [folder / f"fold-{fold}" for fold in range(1, n_folds + 1)]
 
     def of_fold(fold: int, place: Path) -> RunConfig:
@@ -147,7 +145,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
         say(f"{Path(fold.output).name} of {n_folds}: {fold.output}")
         train(fold, callbacks=callbacks)
 
-    with held(folder):
+    with lock_run_folder(folder):
         if (folder / "config.yaml").is_file():
             for note in changes(read_run(folder), run, folder, 0):
                 log.warning("%s", note)
@@ -284,7 +282,7 @@ def train_here(
         card = folder / "model" / "README.md"  # which had what is known of the training, and gets what judging found
         said = card_figures(summary), card_notes(summary, data_name(run.data))
         judged = judged_card(card.read_text(encoding="utf-8"), *said)
-        put(card, judged)
+        write_atomic(card, judged)
         for one in loggers:
             one.log_metrics(flat_figures(summary), summary.steps)
     show_summary(summary, folder / "run.log")
@@ -309,19 +307,19 @@ def fit_on(
     """The network and the figures of its training, begun again from the newest checkpoint where a guard asks for it."""
     import torch
 
-    from manyheads.distributed.collectives import leave
+    from manyheads.distributed.collectives import destroy_groups
     from manyheads.training.module import assemble_network
     from manyheads.training.trainer import fit
 
     while True:
         try:
-            with watched(folder / RANKS, run.hardware.timeout):
+            with monitor_peers(folder / RANKS, run.hardware.timeout):
                 labels = splits.labels
                 training = fit(run, network, tokens, labels, folder, start, started, callbacks, loggers)
             if this_process().n_ranks > 1:
-                atexit.register(leave)  # not where it failed: closing would wait for the others
+                atexit.register(destroy_groups)  # not where it failed: closing would wait for the others
             return network, training
-        except StartAgain:
+        except RestartRequested:
             if this_process().n_ranks > 1:
                 raise
         gc.collect()  # a Trainer and its module hold each other, and the exception, while it is handled, all it passed
@@ -337,10 +335,10 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
     if run.resume is Resume.never:
         refuse_taken(run.output)
     elif (folder := named_folder(run.output)).is_dir():
-        with held(folder):
+        with lock_run_folder(folder):
             pass  # else it is refused before anything is started
     with reserved_folder(run.output) as folder:
-        on_all("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
+        run_on_all_ranks("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
         from manyheads.runs.summary import read_summary
 
         summary = read_summary(folder / "summary.json")
@@ -352,7 +350,7 @@ def train_together(run: RunConfig, n_local: int) -> "Summary | None":
 def loggers_of(run: RunConfig, folder: Path) -> "Iterator[list[Logger]]":
     """The loggers of plugins, which the first process has."""
     with ExitStack() as stack:
-        makers = hooks(run, "logger") if is_first_process() else ()
+        makers = hooks(run, "logger") if this_process().is_first else ()
         yield [one for make in makers for one in stack.enter_context(make(run, folder))]
 
 
@@ -372,9 +370,9 @@ def flat_figures(summary: "Summary") -> dict[str, float]:
 @contextmanager
 def run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
     """The folder of the run while it goes on, with config.yaml in it, and the log of this process under way."""
-    folder = start_folder(run.output, again=run.resume is not Resume.never)
+    folder = start_folder(run.output, resume=run.resume is not Resume.never)
     ranks, file = this_process(), folder / "run.log"
-    with held(folder):
+    with lock_run_folder(folder):
         if ranks.is_first:
             save_run(run, folder / "config.yaml")
         if ranks.n_ranks > 1:
@@ -388,7 +386,7 @@ def run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
 def run_log(file: Path, notes: list[str]) -> Iterator[None]:
     """Lines go to `file` for a while, and to the screen from the first process: first what to know of the data."""
     before = log.level, log.propagate
-    screen = [logging.StreamHandler()] if is_first_process() else []
+    screen = [logging.StreamHandler()] if this_process().is_first else []
     written = logging.FileHandler(file, encoding="utf-8")
     written.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     handlers = [*screen, written]

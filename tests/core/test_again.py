@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from manyheads.cli.main import main
-from manyheads.distributed import signals
-from manyheads.runs.checkpoints import newest
-from manyheads.runs.folder import HANDED_ON
+from manyheads.distributed import faults
+from manyheads.runs.checkpoints import newest_checkpoint
+from manyheads.runs.folder import OUTPUT_VARIABLE
 
 WORDS = [
     "debug=fast", "hardware=cpu", "hardware.precision=fp32", "batch.rows=8", "trainer.max_epochs=2", "optim.eps=1e-4",
@@ -33,8 +33,8 @@ def train(tmp_path, monkeypatch):
         csv.writer(file).writerows([("text", "label"), *rows])
 
     def run(name: str, *words: str, fault: str = "") -> int:
-        signals.forget()
-        monkeypatch.setenv(signals.VARIABLE, fault)
+        faults.reset_counts()
+        monkeypatch.setenv(faults.VARIABLE, fault)
         return main(["train", f"data.path={tmp_path / 'rows.csv'}", f"output={tmp_path / name}", *WORDS, *words])
 
     return run
@@ -42,7 +42,7 @@ def train(tmp_path, monkeypatch):
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """Where training ended, and the model that came of it."""
-    last = newest(folder / "checkpoints")
+    last = newest_checkpoint(folder / "checkpoints")
     assert last
     assert last.name == f"step-{STEPS:08d}"
     return load_file(last / "weights.safetensors") | load_file(folder / "model" / "model.safetensors")
@@ -112,8 +112,8 @@ def test_what_was_written_down_counts_for_the_same_run_alone(train, tmp_path, ca
 def together(folder: Path, *words: str, fault: str) -> tuple[int, str]:
     """The exit code of a run of two processes in `folder`, and what it said."""
     command = [sys.executable, "-m", "manyheads", "train", f"data.path={folder.parent / 'rows.csv'}"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", signals.VARIABLE: fault}
-    for name in (HANDED_ON, "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", faults.VARIABLE: fault}
+    for name in (OUTPUT_VARIABLE, "RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
     process = subprocess.Popen(
         [*command, f"output={folder}", *WORDS, "hardware.devices=2", *words],
@@ -169,7 +169,7 @@ def test_two_processes_end_in_one_sentence_behind_the_last_good_step(train, tmp_
     sentence = "training diverged at step 6: the loss is nan and the norm of the gradient nan, at a learning rate of "
     assert said.splitlines()[-1].startswith(sentence)
     assert said.count(sentence) == 1
-    last = newest(folder / "checkpoints")
+    last = newest_checkpoint(folder / "checkpoints")
     assert last
     assert last.name == "step-00000005"
     assert together(folder, "checkpoint.every=5", "resume=auto", "guard.nonfinite=skip", fault="loss:6:nan:1")[0] == 0

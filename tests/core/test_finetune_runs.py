@@ -6,7 +6,7 @@ import json
 import pytest
 
 from manyheads.cli.main import main
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.inference.folder import load
 from manyheads.runs.config_file import read_run
@@ -51,11 +51,11 @@ def test_a_run_that_was_stopped_goes_on_with_layers_that_are_frozen(words, model
         *words,
     ]
     assert main([*command, f"output={tmp_path / 'whole'}"]) == 0
-    signals.forget()
-    monkeypatch.setenv(signals.VARIABLE, "step:7:term")
+    faults.reset_counts()
+    monkeypatch.setenv(faults.VARIABLE, "step:7:term")
     with pytest.raises(Stopped):
         main([*command, f"output={tmp_path / 'parts'}"])
-    monkeypatch.delenv(signals.VARIABLE)
+    monkeypatch.delenv(faults.VARIABLE)
     assert main(["train", f"resume={tmp_path / 'parts'}"]) == 0
     whole, parts = (load(tmp_path / name).network.state_dict() for name in ("whole", "parts"))
     assert all(whole[name].equal(parts[name]) for name in whole)

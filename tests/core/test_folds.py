@@ -16,7 +16,7 @@ from scipy import stats
 from sklearn import metrics
 
 from manyheads.cli import main as cli
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.evaluation.folds import over_folds
 from manyheads.evaluation.intervals import fold_interval, seed_interval, share_interval
 from manyheads.runs.summary import Interval
@@ -166,7 +166,7 @@ def test_a_kill_changes_no_bit(place):
     write(place / "rows.csv")
 
     def run(name: str, fault: str = "") -> int:
-        env = {**os.environ, "OMP_NUM_THREADS": "1"} | ({signals.VARIABLE: fault} if fault else {})
+        env = {**os.environ, "OMP_NUM_THREADS": "1"} | ({faults.VARIABLE: fault} if fault else {})
         command = [sys.executable, "-m", "manyheads", *words(place, name, "resume=auto")]
         return subprocess.run(command, env=env, check=False, capture_output=True).returncode
 

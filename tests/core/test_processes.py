@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import HANDED_ON
+from manyheads.runs.folder import OUTPUT_VARIABLE
 
 pytestmark = pytest.mark.slow  # seconds of both cores; in the fast suite tests/core/ranks has runs of two processes
 N_TRAIN, N_TEST = 7, 9  # two ranks of four micro-batches of two rows: a rank has micro-batches without rows
@@ -37,7 +37,7 @@ def done(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
         "checkpoint.patience=5",
     ]  # fmt: skip
     environment = os.environ | {"MANYHEADS_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    for name in (HANDED_ON, "LOCAL_RANK", "RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+    for name in (OUTPUT_VARIABLE, "LOCAL_RANK", "RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
     command = [sys.executable, "-m", "manyheads", *words]
     return folder, subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)

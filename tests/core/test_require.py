@@ -19,7 +19,7 @@ from manyheads.config import RunConfig
 from manyheads.config.figures import figures_of, measured_by
 from manyheads.config.required import RequirementError, bounds_of, check_reached
 from manyheads.evaluation.metrics import score_labels
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 from manyheads.runs.summary import Interval
 
 FAST = ["debug=fast", "hardware=cpu", "linear=false", "data.path=rows.csv"]

@@ -20,11 +20,11 @@ import torch
 from safetensors.torch import load_file
 
 from manyheads.cli.main import main
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.evaluation import results
 from manyheads.inference.folder import load
-from manyheads.runs.checkpoints import newest, valid
+from manyheads.runs.checkpoints import is_valid, newest_checkpoint
 from manyheads.training import checkpoint as saving
 from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
@@ -67,13 +67,13 @@ def train(tmp_path, monkeypatch):
         folder = tmp_path / name
         command = ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *words]
         for stop in stops:
-            signals.forget()
-            monkeypatch.setenv(signals.VARIABLE, f"{stop}:term")
+            faults.reset_counts()
+            monkeypatch.setenv(faults.VARIABLE, f"{stop}:term")
             with pytest.raises(Stopped) as stopped:
                 main(command)
             assert stopped.value.code == 143
-            assert newest(folder / "checkpoints")
-        monkeypatch.delenv(signals.VARIABLE, raising=False)
+            assert newest_checkpoint(folder / "checkpoints")
+        monkeypatch.delenv(faults.VARIABLE, raising=False)
         assert not finish or main(command) == 0
         return folder
 
@@ -82,7 +82,7 @@ def train(tmp_path, monkeypatch):
 
 def content(folder: Path) -> dict:
     """Everything a run leaves behind that does not tell the time, and the state it ended in."""
-    last = newest(folder / "checkpoints")
+    last = newest_checkpoint(folder / "checkpoints")
     assert last is not None
     state = {
         one.stem: read_nest(one) for one in sorted(last.glob("*.safetensors")) if one.stem[:5] in ("state", "rank-")
@@ -242,7 +242,7 @@ def test_limits_typed_beside_those_of_the_data_count_when_a_run_goes_on(train, c
 def test_a_run_that_is_ended_where_it_stands_keeps_the_mean_of_its_weights(train):
     words, n_steps = ["trainer.limit_val_batches=0", "batch.rows=1"], 64
     folder = train("run", *words, stops=(f"step:{n_steps + 1}",), finish=False)
-    last = newest(folder / "checkpoints")
+    last = newest_checkpoint(folder / "checkpoints")
     assert last is not None
     means = read_nest(last / "state.safetensors")["callbacks"]["Average"]["mean"]  # as of step 60
     ends = load_file(last / "weights.safetensors")
@@ -279,7 +279,7 @@ def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):
         train("run", "trainer.max_time=00:00:00:01", "trainer.max_epochs=100000", "trainer.max_steps=-1")
     assert stopped.value.code == 124
     assert "stopped by trainer.max_time at step " in (tmp_path / "run" / "run.log").read_text()
-    assert newest(tmp_path / "run" / "checkpoints")
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"the checkpoint of step 4 cannot be written to {tmp_path / 'run' / 'checkpoints'} ({why}")
     assert said.endswith("make room there or let it be written to, then go on by resume=auto")
-    assert newest(tmp_path / "run" / "checkpoints") == tmp_path / "run" / "checkpoints" / "step-00000002"
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints") == tmp_path / "run" / "checkpoints" / "step-00000002"
     assert_same(content(train("run", "trainer.max_epochs=1")), whole("trainer.max_epochs=1")[0])
 
 
@@ -310,7 +310,7 @@ def test_a_checkpoint_is_of_its_step_though_training_goes_on_while_it_is_written
     train, whole, seen, tmp_path, monkeypatch, capsys
 ):
     """Each save in the background waits for the step that follows it; the run fails, and goes on from such a one."""
-    save, steps = saving.save, []
+    save, steps = saving.write_checkpoint, []
 
     def late(folder: Path, step: int, *given, **named) -> Path:
         aside, until = threading.current_thread() is not threading.main_thread(), time.monotonic() + 30
@@ -320,17 +320,19 @@ def test_a_checkpoint_is_of_its_step_though_training_goes_on_while_it_is_written
         steps.append((step, aside))
         return save(folder, step, *given, **named)
 
-    monkeypatch.setattr(saving, "save", late)
+    monkeypatch.setattr(saving, "write_checkpoint", late)
     words = ["checkpoint.every=2", "checkpoint.background=always"]
     folder = train("run", *words, stops=("step:6",), finish=False)
     assert steps == [(2, True), (4, True), (5, False)], "whoever stops waits for it, and then saves"
-    whole_ones = {one.name for one in (folder / "checkpoints").glob("step-*") if valid(one)}
+    whole_ones = {one.name for one in (folder / "checkpoints").glob("step-*") if is_valid(one)}
     assert whole_ones == {"step-00000004", "step-00000005"}
-    monkeypatch.setenv(signals.VARIABLE, f"step:{PER_EPOCH}:fail")
-    signals.forget()
+    monkeypatch.setenv(faults.VARIABLE, f"step:{PER_EPOCH}:fail")
+    faults.reset_counts()
     assert main(["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *words]) == 1
     assert "failed on purpose" in capsys.readouterr().err
-    assert newest(folder / "checkpoints") == folder / "checkpoints" / "step-00000011", "that was written on the way out"
+    assert newest_checkpoint(folder / "checkpoints") == folder / "checkpoints" / "step-00000011", (
+        "that was written on the way out"
+    )
     assert steps[-1] == (11, True)
     assert not [*(folder / "checkpoints").glob(".*")]
     assert_same(content(train("run", *words)), whole()[0])
@@ -340,7 +342,7 @@ def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):
     folder = train("run", stops=("step:3",), finish=False)
     rows = tmp_path / "rows.csv"
     rows.write_text(rows.read_text().replace("number 7 ", "number 77 "))
-    before, last = sorted(folder.rglob("*")), newest(folder / "checkpoints")
+    before, last = sorted(folder.rglob("*")), newest_checkpoint(folder / "checkpoints")
     for word, sentence in {
         "resume=auto": f"the rows are not those that {last} was trained on: give the same data, "
         "or start a new run in another folder",
@@ -355,8 +357,8 @@ def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from manyheads.runs.folder import held
-with held(Path(sys.argv[1])):
+from manyheads.runs.lock import lock_run_folder
+with lock_run_folder(Path(sys.argv[1])):
     print("in it", flush=True)
     time.sleep(600)
 """
@@ -371,7 +373,7 @@ def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_go
         holder.stdout.readline()
         codes = [main([*command, *more]) for more in ([], ["hardware.devices=2"])]
         holder.kill()
-    sentence = f"output={folder} holds a run that still goes on: wait for its end, or name another folder"
+    sentence = f"output={folder} holds a run that is still in progress: wait for its end, or name another folder"
     assert codes == [2, 2]
     assert capsys.readouterr().err.splitlines()[-2:] == [sentence] * 2
     assert sorted(folder.rglob("*")) == before
@@ -415,7 +417,7 @@ def test_two_hundred_kills_at_random_moments_lose_nothing(whole, tmp_path):
                 code = int(server.stdout.readline())
                 assert code in (0, -signal.SIGKILL)
                 kills += code != 0
-                found = newest(folder / "checkpoints")
+                found = newest_checkpoint(folder / "checkpoints")
                 reached = int(found.name[5:]) if found else 0
                 assert reached >= step, "nothing that was saved is lost"
                 step = reached

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from manyheads.distributed.heartbeat import LOST
-from manyheads.runs.checkpoints import newest
+from manyheads.runs.checkpoints import newest_checkpoint
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "train.py")
@@ -124,7 +124,7 @@ def test_a_killed_process_is_started_again_and_the_end_is_the_same(start, home, 
     again = ["--max-restarts=2", "--nproc-per-node=2", "--standalone"]
     run = start(*TORCHRUN, *again, SCRIPT, *LONG, "output=killed", "resume=auto")
     until = time.monotonic() + WAIT
-    while newest(home / "killed" / "checkpoints") is None:
+    while newest_checkpoint(home / "killed" / "checkpoints") is None:
         assert time.monotonic() < until
         assert run.poll() is None, finished(run)
         time.sleep(0.1)
@@ -158,7 +158,7 @@ def test_one_of_two_torchrun_is_killed_and_both_go_on(start, home, launched):
     folder = home / "agents"
     both = two_agents(start, "output=agents", "resume=auto")
     until = time.monotonic() + WAIT
-    while newest(folder / "checkpoints") is None:
+    while newest_checkpoint(folder / "checkpoints") is None:
         assert time.monotonic() < until
         assert both[0].poll() is None, finished(both[0])
         time.sleep(0.1)
@@ -224,7 +224,7 @@ def test_a_machine_that_is_cut_off_ends_the_run_and_both_go_on(way, start, home,
     folder = home / f"cut-{way}"
     both = on_machines(start, machines, folder.name, sys.executable)
     until = time.monotonic() + WAIT
-    while newest(folder / "checkpoints") is None:
+    while newest_checkpoint(folder / "checkpoints") is None:
         assert time.monotonic() < until
         assert both[0].poll() is None, finished(both[0])
         time.sleep(0.1)

@@ -12,7 +12,7 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.runs.folder import HANDED_ON
+from manyheads.runs.folder import OUTPUT_VARIABLE
 from manyheads.training_run import train
 
 TINY = [
@@ -80,7 +80,7 @@ def test_nothing_is_left_open_or_handed_on(words, tmp_path):
     for name in ("one", "two"):
         train(compose("train", [*words[1:], f"output={tmp_path / name}"]))
         assert (log.handlers, log.level, log.propagate) == before
-        assert HANDED_ON not in os.environ
+        assert OUTPUT_VARIABLE not in os.environ
     log.removeHandler(mine)
     for name in ("one", "two"):
         assert (tmp_path / name / "run.log").read_text().count("epoch 1, step ") == 1
@@ -127,7 +127,7 @@ def test_training_that_diverges_ends_at_once_in_one_sentence(words, tmp_path, ca
     assert "epoch 1, step" not in said.err
     left = ["config.yaml", "metrics.csv", "nonfinite.json", "run.log"]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == left
-    assert HANDED_ON not in os.environ
+    assert OUTPUT_VARIABLE not in os.environ
 
 
 @pytest.mark.parametrize(("interval", "validated"), [(1000, []), (8, [7, 15])])

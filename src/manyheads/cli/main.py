@@ -28,7 +28,7 @@ from manyheads.config.fields import KIND_WORDS, choices_of, from_plain, one_of, 
 from manyheads.config.plugins import VARIABLE, as_words, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
-from manyheads.distributed.signals import leave_with
+from manyheads.distributed.signals import die_with_parent
 from manyheads.plugin import VERSION
 from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
 
@@ -385,7 +385,7 @@ def _launched(words: Sequence[str]) -> int:
         if not part:
             return 1
         config += part
-    leave_with(source, *map(float, words[3:]))
+    die_with_parent(source, *map(float, words[3:]))
 
     def work() -> int:
         use_of_parent()

@@ -35,7 +35,7 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import cache_folder, file_lock, fingerprint, remembered
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer
 from manyheads.data.tokens import Tokens, Windows, drop_pages, encode, load_tokenizer, multi_hot, reach
-from manyheads.runs.folder import replace_file
+from manyheads.runs.files import replace_file
 
 PATIENCE = 600.0  # seconds
 PART, PART_BYTES = 2**17, 2**26  # rows, and bytes of them, that a process tokenizes before they are written

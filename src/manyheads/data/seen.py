@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.table import Coded, Table, Unread, take
-from manyheads.runs.folder import replace_file
+from manyheads.runs.files import replace_file
 
 FORMAT = "1"
 PATIENCE = 86_400.0  # seconds, as a lock is left by who is killed

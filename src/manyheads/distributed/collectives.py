@@ -22,7 +22,7 @@ TOPICS: tuple[str, ...] = (
 )
 
 
-def leave() -> None:
+def destroy_groups() -> None:
     """Close the connections of all groups: at the end of a process their threads might abort it."""
     if dist.is_initialized():
         dist.destroy_process_group()

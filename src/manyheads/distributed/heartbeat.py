@@ -21,8 +21,8 @@ from pathlib import Path
 
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stopped
-from manyheads.runs.checkpoints import StartAgain
 from manyheads.runs.folder import RANKS
+from manyheads.runs.restart import RestartRequested
 
 LOST = 69  # EX_UNAVAILABLE of sysexits.h: another process is gone
 BEAT = 1.0  # seconds between two looks
@@ -67,7 +67,7 @@ _own: Record | None = None
 
 
 @contextmanager
-def watched(folder: Path, timeout: float) -> Iterator[None]:
+def monitor_peers(folder: Path, timeout: float) -> Iterator[None]:
     """This process is watched by the others, and watches them, while the block lasts; alone, nothing happens. Where the
     block failed because another process is gone, `Lost` is raised.
 
@@ -87,7 +87,7 @@ def watched(folder: Path, timeout: float) -> Iterator[None]:
     try:
         yield
         _own.ended = "done"
-    except (Stopped, StartAgain) as asked:
+    except (Stopped, RestartRequested) as asked:
         _own.ended, _own.why = "stopped", str(asked.code)
         raise
     except BaseException as error:
@@ -99,7 +99,7 @@ def watched(folder: Path, timeout: float) -> Iterator[None]:
         _own = None
 
 
-def mark(step: int | None = None, phase: str | None = None) -> None:
+def beat(step: int | None = None, phase: str | None = None) -> None:
     """Note that this process came by; all that a step costs where there are several."""
     if _own is not None:
         _own.marks += 1
@@ -111,9 +111,9 @@ def mark(step: int | None = None, phase: str | None = None) -> None:
 def phase(name: str) -> Iterator[None]:
     """What this process is at while the block lasts."""
     before = _own.phase if _own is not None else ""
-    mark(phase=name)
+    beat(phase=name)
     yield
-    mark(phase=before)
+    beat(phase=before)
 
 
 def last_seen(folder: Path, rank: int, n_ranks: int) -> str:

@@ -4,8 +4,8 @@ torchrun and srun start a process for each device themselves; otherwise the proc
 supervises them (`Processes`), whether it was typed or called from Python.
 
 Each is in a session of its own. The one resolved config goes to it through a pipe that stays open: when it closes the
-supervisor is gone, and the process leaves at once (`leave_with`), so nothing outlives it. A user's mistake comes back
-through a second pipe and is said once.
+supervisor is gone, and the process leaves at once (`die_with_parent`), so nothing outlives it. A user's mistake comes
+back through a second pipe and is said once.
 """
 
 import json
@@ -29,8 +29,8 @@ from manyheads.config.fields import to_plain
 from manyheads.distributed.heartbeat import LOST, last_seen
 from manyheads.distributed.ranks import n_cores, this_process
 from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS, handled_by
-from manyheads.runs.checkpoints import EXIT_CODE as AGAIN
-from manyheads.runs.folder import HANDED_ON
+from manyheads.runs.folder import OUTPUT_VARIABLE
+from manyheads.runs.restart import EXIT_CODE as AGAIN
 
 MOST_STARTS = 20
 PROGRAM = ("-m", "manyheads.cli.main")
@@ -51,7 +51,7 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
     where the first is, and another number than torchrun or srun started.
     """
     if this_process().started_by:
-        settled_hardware(hardware)
+        validate_world_size(hardware)
         return 0
     asked, n_usable, n_all = hardware.devices, n_cores(), os.cpu_count() or 1
     is_cpu = hardware.accelerator is Accelerator.cpu
@@ -83,7 +83,7 @@ def _n_gpus() -> int:
     return cuda.device_count()
 
 
-def settled_hardware(hardware: Hardware) -> Hardware:
+def validate_world_size(hardware: Hardware) -> Hardware:
     """`hardware` with as many devices and nodes as torchrun, srun or this module have started processes for; other
     numbers are refused."""
     ranks = this_process()
@@ -100,7 +100,7 @@ def settled_hardware(hardware: Hardware) -> Hardware:
     return replace(hardware, **{name: number for name, number in found.items() if hasattr(hardware, name)})
 
 
-def on_all(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path | None = None) -> None:
+def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path | None = None) -> None:
     """Run a verb in `n_local` processes of this machine, and again where they ask for it, until all have ended well.
 
     Args:
@@ -130,7 +130,7 @@ def _environments(n_local: int, nodes: int, folder: Path | None) -> Iterator[dic
     if nodes == 1:
         shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     shared |= {"WORLD_SIZE": str(n_local * nodes), "LOCAL_WORLD_SIZE": str(n_local), "NODE_RANK": str(node)}
-    shared |= {HANDED_ON: str(folder)} if folder else {}
+    shared |= {OUTPUT_VARIABLE: str(folder)} if folder else {}
     for local in range(n_local):
         yield {**shared, "LOCAL_RANK": str(local), "RANK": str(node * n_local + local)}
 

@@ -79,7 +79,7 @@ def job_name() -> str:
     return f"{began}-{os.getppid():04x}"
 
 
-def meeting_place() -> tuple[str, int]:
+def rendezvous() -> tuple[str, int]:
     """Address and port at which the processes find each other: of the first of them."""
     ranks, env = this_process(), os.environ
     address, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")

@@ -15,7 +15,7 @@ import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig
 from manyheads.config.required import check_reached
 from manyheads.data.seen import fingerprint
-from manyheads.distributed.launch import n_to_start, on_all
+from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.evaluation.judged_rows import EVALUATED, EvaluationData, find_data, results_name
@@ -28,7 +28,9 @@ from manyheads.inference.format import (
 )
 from manyheads.inference.predict import origin
 from manyheads.inference.rules import fit_rules
-from manyheads.runs.folder import refuse_kept, refuse_unwritable, within
+from manyheads.runs.files import refuse_unwritable
+from manyheads.runs.folder import within
+from manyheads.runs.verb_output import refuse_occupied
 from manyheads.terminal import progress_bar
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     if n_local := n_to_start(config.hardware):
         model, settings = open_folder(config.run, graph=True)
         _check_output(config, model)
-        on_all("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
+        run_on_all_ranks("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
         home = run_folder(model)
         folder = config.output or within(home_of(config.run, model), "evaluate", results_name(config, home, settings))
         found = json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
@@ -90,7 +92,7 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
         data.learnt = f"{said}: figures and lead flatter the model" if n else ""
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
     if config.overwrite:
-        refuse_kept(folder, EVALUATED, overwrite=True)
+        refuse_occupied(folder, EVALUATED, overwrite=True)
 
     from manyheads.evaluation.evaluation import Setup
     from manyheads.evaluation.results import baseline_of, evaluate_rows, write_evaluation
@@ -154,4 +156,4 @@ def _opened(config: EvaluateConfig, folder: ModelFolder | None = None) -> "AnyPr
 def _check_output(config: EvaluateConfig, model: Path) -> None:
     begun = Path(config.output or home_of(config.run, model), f".{PART}.part")  # by a command that was killed
     if config.output and (config.overwrite or not begun.exists() or (begun.parent / EVALUATED.mark).exists()):
-        refuse_kept(Path(config.output), EVALUATED, overwrite=config.overwrite)
+        refuse_occupied(Path(config.output), EVALUATED, overwrite=config.overwrite)

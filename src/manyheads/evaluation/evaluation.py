@@ -29,7 +29,7 @@ from manyheads.inference.parquet import as_text
 from manyheads.inference.reading import plain as plain_cell
 from manyheads.inference.rules import AnswerRule
 from manyheads.linear.model import LinearBaseline
-from manyheads.runs.folder import Curve
+from manyheads.runs.metrics_csv import MetricsRow
 from manyheads.runs.summary import BOTH, Figures, words_of
 
 FEW_ROWS, FEW_OF_CLASS = 100, 10
@@ -106,7 +106,7 @@ class Evaluation:
         title: str,
         subtitle: str,
         *,
-        curves: Sequence[Curve] = (),
+        curves: Sequence[MetricsRow] = (),
         facts: dict[str, str] | None = None,
         notes: Sequence[str] = (),
         config: dict[str, Any] | None = None,

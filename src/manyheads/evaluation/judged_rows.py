@@ -26,11 +26,12 @@ from manyheads.inference.format import (
     refuse_other_task,
 )
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import Results, read_json
+from manyheads.runs.files import read_json
 from manyheads.runs.summary import written_summary
+from manyheads.runs.verb_output import VerbOutput
 
 DEFAULTS = DataConfig()
-EVALUATED = Results(
+EVALUATED = VerbOutput(
     "evaluate",
     "metrics.json",
     ('"data":', '"split":', '"source":'),

@@ -26,7 +26,8 @@ from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.fields import show
 from manyheads.evaluation.metrics import Scores
-from manyheads.runs.folder import Curve, put
+from manyheads.runs.files import write_atomic
+from manyheads.runs.metrics_csv import MetricsRow
 from manyheads.runs.summary import Figures, words_of
 
 MOST_LETTERS = 600  # of a text on a page
@@ -142,7 +143,7 @@ class Page:
 
 def write_page(path: Path, page: Page) -> None:
     """Write the page, whole or not at all."""
-    put(path, render(page))
+    write_atomic(path, render(page))
 
 
 def render(page: Page) -> str:
@@ -238,7 +239,7 @@ def draw_reliability(scores: Scores) -> Figure:
     return figure
 
 
-def draw_curves(curves: Sequence[Curve]) -> dict[str, Figure]:
+def draw_curves(curves: Sequence[MetricsRow]) -> dict[str, Figure]:
     """Figures over steps, a picture for the losses and one for accuracy or micro F1, macro F1 in it, as far as `curves`
     hold them."""
     drawn = {}

@@ -18,7 +18,8 @@ from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor
 from manyheads.linear.model import LinearBaseline
-from manyheads.runs.folder import put, put_json, read_curves, results_folder
+from manyheads.runs.files import write_atomic, write_json
+from manyheads.runs.metrics_csv import read_metrics_csv
 from manyheads.runs.summary import (
     NETWORK,
     Interval,
@@ -29,6 +30,7 @@ from manyheads.runs.summary import (
     models_of,
     words_of,
 )
+from manyheads.runs.verb_output import output_folder
 from manyheads.terminal import as_text, console, say, show_files
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def evaluate_run(
     page = last.page(
         last.title,
         f"{rows.source}, {split} split, {last.size}",
-        curves=read_curves(folder / "metrics.csv"),
+        curves=read_metrics_csv(folder / "metrics.csv"),
         facts=facts(summary),
         notes=splits.notes,
         config=config,
@@ -125,7 +127,7 @@ def write_evaluation(
     page = evaluation.page(
         data.title,
         f"{data.rows.source}, {evaluation.size}",
-        curves=read_curves(home / "metrics.csv") if home else [],
+        curves=read_metrics_csv(home / "metrics.csv") if home else [],
         notes=data.notes,
         config={"evaluate": to_plain(config), **judged_as},
         warnings=warnings,
@@ -144,16 +146,16 @@ def write_evaluation(
         **({"warnings": warnings} if classes else {}),
         **({"calibration": fitted.name} if fitted else {}),
     }
-    with results_folder(folder, EVALUATED, overwrite=config.overwrite) as place:
+    with output_folder(folder, EVALUATED, overwrite=config.overwrite) as place:
         for picture in (one for section in page.sections for one in section.pictures):
-            put(place / f"{picture.name}.png", picture.png)
+            write_atomic(place / f"{picture.name}.png", picture.png)
         name, other = (
             f"predictions.{one.name}" for one in sorted(Predictions, key=lambda one: one != config.predictions)
         )
         evaluation.write(place / name)
         (place / other).unlink(missing_ok=True)
         write_page(place / "report.html", page)
-        put_json(place / "metrics.json", metrics)
+        write_json(place / "metrics.json", metrics)
     show_evaluation(evaluation, data, warnings, folder, name)
     return metrics
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from manyheads.config import Claim, ExplainConfig
 from manyheads.plugin import resolve
-from manyheads.runs.folder import put, put_json
+from manyheads.runs.files import write_atomic, write_json
 
 JSON = "attention.json"
 EXPERIMENTS = {
@@ -52,9 +52,9 @@ def explain(config: ExplainConfig) -> dict[str, Any]:
         found = json.dumps({"seed": config.seed, "seconds": seconds, **finding.numbers})
         figures[claim.name] = json.loads(found, parse_float=lambda one: float(f"{float(one):.6g}"))  # more is noise
         for name, png in finding.pictures.items():
-            put(folder / f"attention-{name}.png", png)
+            write_atomic(folder / f"attention-{name}.png", png)
         ordered = {name: figures[name] for name in Claim.__members__ if name in figures}
-        put_json(folder / JSON, ordered, indent=1)
+        write_json(folder / JSON, ordered, indent=1)
         print(f"{claim.name}: {finding.says} ({seconds:.0f} s)", flush=True)
     print(f"figures: {folder / JSON}")
     return figures

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO
 from manyheads.config.fields import listed
 from manyheads.data.files import OPENERS
 from manyheads.data.rows import join_names
-from manyheads.distributed.signals import fault
-from manyheads.runs.folder import flush, read_json, replace_file
+from manyheads.distributed.faults import inject_fault
+from manyheads.runs.files import fsync_path, read_json, replace_file
 from manyheads.terminal import one_line, writes_unicode
 
 Row = dict[str, Any]
@@ -89,7 +89,7 @@ class Answers:
     def add(self, data: bytes, n_rows: int) -> None:
         """Add a chunk of so many rows as it is to be on the disk."""
         self.put(data)
-        fault("chunk")
+        inject_fault("chunk")
         self.progress.chunks += 1
         self.progress.rows += n_rows
         self.progress.size += len(data)
@@ -198,7 +198,7 @@ def opened_answers(
             progress = Progress() if of is None else _resumed(name, file, record, of)
             if not progress.rows and record.exists():  # it would take what is written now for what it knows
                 record.unlink()
-                flush(place.parent)
+                fsync_path(place.parent)
             file.truncate(progress.size)
             answers = Answers(name, ranked, file.write, progress, part=file)
             answers.saved = _saver(file, record, passing, progress) if of is not None else file.flush
@@ -268,7 +268,7 @@ def _saver(file: BinaryIO, record: Path, passing: Path, progress: Progress) -> C
             file.flush()
             os.fsync(file.fileno())
             passing.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            flush(passing)
+            fsync_path(passing)
             os.replace(passing, record)
             last = time.monotonic()
 
@@ -283,11 +283,11 @@ def _finish(name: str, part: Path, passing: Path, place: Path) -> None:
 
         write_parquet(part, passing)
         whole = passing
-    flush(whole)
-    fault("rename")
+    fsync_path(whole)
+    inject_fault("rename")
     os.replace(whole, place)
-    fault("renamed")
-    flush(place.parent)
+    inject_fault("renamed")
+    fsync_path(place.parent)
     part.unlink(missing_ok=True)
 
 

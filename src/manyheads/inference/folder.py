@@ -40,7 +40,7 @@ from manyheads.linear.model import tensors_in, write_linear
 from manyheads.nn import Classifier
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.classifier import OwnNetwork
-from manyheads.runs.folder import replace_folder
+from manyheads.runs.files import replace_folder
 from manyheads.runs.summary import Interval, moved_by, words_of
 
 MOST_LABELS = 100  # that a card names

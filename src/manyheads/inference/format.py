@@ -32,7 +32,7 @@ from manyheads.config.facts import settings as all_settings
 from manyheads.config.fields import first_line, from_plain, plain_settings, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.config.plugins import changed_since, recorded, require_given
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 from manyheads.runs.summary import CALIBRATION
 
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"

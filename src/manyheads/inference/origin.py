@@ -17,7 +17,7 @@ from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
 from manyheads.config.fields import show, to_plain
 from manyheads.inference.format import check_size, hub_folder, read_settings
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 
 BYTES = 4  # of a number in weights of ours
 FILES = ("config.json", "tokenizer.json", "model.safetensors")

@@ -21,7 +21,7 @@ from manyheads.config import Member, PredictConfig
 from manyheads.config.facts import having
 from manyheads.config.fields import to_plain
 from manyheads.data.seen import fingerprint
-from manyheads.distributed.launch import n_to_start, on_all
+from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder, refuse_other_task
@@ -52,7 +52,7 @@ def predict(config: PredictConfig) -> int:
     """
     if n_local := n_to_start(config.hardware):
         check_predict(config)
-        on_all("predict", config, n_local=n_local, timeout=config.hardware.timeout)
+        run_on_all_ranks("predict", config, n_local=n_local, timeout=config.hardware.timeout)
         return n_written(config.output)  # 0 where the rows went to standard output
     ranks = this_process()
     if ranks.n_ranks == 1:

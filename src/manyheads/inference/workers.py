@@ -20,9 +20,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from manyheads.data.tokens import Tokens, Windows
-from manyheads.distributed.collectives import from_first, gathered, leave
+from manyheads.distributed.collectives import destroy_groups, from_first, gathered
 from manyheads.distributed.heartbeat import Lost
-from manyheads.distributed.ranks import Ranks, meeting_place
+from manyheads.distributed.ranks import Ranks, rendezvous
 from manyheads.inference.batching import Found, Part, joined
 
 FOREVER = timedelta(days=3650)  # how long the others wait for the first, whose input may be somebody who types
@@ -35,9 +35,9 @@ def work_together(ranks: Ranks, timeout: float) -> Iterator["Workers"]:
     seconds = timedelta(seconds=timeout)
     with _heard(timeout):
         if not dist.is_initialized():
-            place = "tcp://{}:{}".format(*meeting_place())
+            place = "tcp://{}:{}".format(*rendezvous())
             dist.init_process_group("gloo", place, seconds, world_size=ranks.n_ranks, rank=ranks.rank)
-            atexit.register(leave)
+            atexit.register(destroy_groups)
         asking, answering = (dist.new_group(timeout=one, backend="gloo") for one in (FOREVER, seconds))
     workers = Workers(ranks, timeout, asking, answering)
     try:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 
 LEAST_MAPPED = 1e-6  # of a calibrated probability, so that the loss of a mistake stays finite
 MOST_READ = 1e6  # of a number in calibration.json

@@ -34,7 +34,7 @@ from manyheads.config import Terms
 from manyheads.config.facts import check_ranges, setting
 from manyheads.config.fields import from_plain, to_plain
 from manyheads.data.rows import normalise_unicode
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 
 FILE = "linear.safetensors"
 BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ holds no linear model

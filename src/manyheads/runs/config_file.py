@@ -10,7 +10,7 @@ from manyheads.config import RunConfig
 from manyheads.config.facts import having, settings, with_plugins
 from manyheads.config.fields import check_flags, first_line, from_plain, refuse_code, show, to_plain
 from manyheads.config.plugins import require_given
-from manyheads.runs.folder import put
+from manyheads.runs.files import write_atomic
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 REMOVED = {  # settings of earlier versions, and the value at which a run is what it would be today
@@ -30,7 +30,7 @@ REMOVED = {  # settings of earlier versions, and the value at which a run is wha
 
 def save_run(run: Any, path: str | Path) -> None:
     """Write the settings as YAML that `read_run` reads back equal; the file appears whole or not at all."""
-    put(Path(path), as_yaml(to_plain(run)))
+    write_atomic(Path(path), as_yaml(to_plain(run)))
 
 
 def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:

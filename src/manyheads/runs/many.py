@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 from manyheads.config import RunConfig
 from manyheads.config.fields import to_plain
 from manyheads.runs.config_file import save_run
-from manyheads.runs.folder import HANDED_ON
+from manyheads.runs.folder import OUTPUT_VARIABLE
 
 Job = TypeVar("Job")
 COMMAND = (sys.executable, "-P", "-m", "manyheads.cli.main")
@@ -128,7 +128,7 @@ class TrainingProcess:
         folder = Path(run.output)
         folder.parent.mkdir(parents=True, exist_ok=True)
         save_run(run, settings_file(folder))
-        env = {name: value for name, value in os.environ.items() if name != HANDED_ON}  # it makes its own folder
+        env = {name: value for name, value in os.environ.items() if name != OUTPUT_VARIABLE}  # it makes its own folder
         if gpu:
             env["CUDA_VISIBLE_DEVICES"] = gpu
         command = [*COMMAND, "train", "0", "2", str(GRACE_ALONE)]  # settings by standard input, a mistake to its log

@@ -22,7 +22,7 @@ from manyheads.config.facts import nearest, require, settings
 from manyheads.config.fields import listed, plain_settings, show, show_list
 from manyheads.config.required import COMPARED, conditions_of
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import put, read_json
+from manyheads.runs.files import read_json, write_atomic
 from manyheads.runs.summary import (
     BOTH,
     CALIBRATION,
@@ -80,7 +80,7 @@ def report(config: ReportConfig) -> None:
         return
     require(not Path(config.output).is_dir(), f"output={config.output} is a folder: name a file in it")
     try:
-        put(Path(config.output), content)
+        write_atomic(Path(config.output), content)
     except OSError as error:
         raise ValueError(f"output={config.output} cannot be written ({error.strerror}): name another file") from error
 

@@ -8,9 +8,13 @@ from typing import Any
 from manyheads.config import Resume, RunConfig
 from manyheads.config.facts import settings
 from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, plain_settings, show
-from manyheads.runs.checkpoints import Again, clear_passing, json_or_none, newest, read_again, read_progress
+from manyheads.distributed.ranks import this_process
+from manyheads.runs.checkpoints import delete_leftovers, newest_checkpoint, read_progress
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import held, is_first_process, is_unbegun, named_folder, refuse_links, refuse_taken
+from manyheads.runs.files import read_json_or_none
+from manyheads.runs.folder import is_unbegun, named_folder, refuse_links, refuse_taken
+from manyheads.runs.lock import lock_run_folder
+from manyheads.runs.restart import RestartState, read_restart_state
 
 ENDS = (*END_FLAGS, "val_check_interval")  # what a budget is settled into
 
@@ -32,7 +36,7 @@ class Start:
     metric: str | None = None
     end: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
-    again: Again = Again()
+    again: RestartState = RestartState()
 
     @property
     def seconds(self) -> float:
@@ -67,7 +71,7 @@ def find_start(run: RunConfig) -> Start:
         _refuse_nothing(run, folder)
         return Start()
     if not (folder / "config.yaml").is_file():
-        if not is_first_process():
+        if not this_process().is_first:
             return Start()  # the first is about to write it, or refuses
         raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
     refuse_links(folder)
@@ -76,11 +80,11 @@ def find_start(run: RunConfig) -> Start:
         start = Start(finished=True, **_settled(before, run))
         _refuse_late(changes(before, start.but_for_limits(run), folder, 0), folder)
         return start
-    with held(folder):
-        for one in (folder, folder / "checkpoints") if is_first_process() else ():
-            clear_passing(one)
-        checkpoint = newest(folder / "checkpoints")
-    again = read_again(folder)
+    with lock_run_folder(folder):
+        for one in (folder, folder / "checkpoints") if this_process().is_first else ():
+            delete_leftovers(one)
+        checkpoint = newest_checkpoint(folder / "checkpoints")
+    again = read_restart_state(folder)
     if checkpoint is None:
         _refuse_nothing(run, folder)
         return _anew(run, folder, again)
@@ -129,7 +133,7 @@ def changed_limits(start: Start, *settled: RunConfig) -> list[str]:
 def refuse_other_input(digests: Mapping[str, str], files: Mapping[str, str], folder: Path) -> None:
     """Refuse rows, of which there are the `digests` of each split, and `files` of settings that a finished run did not
     read: its figures are of others."""
-    written = json_or_none(folder / "summary.json")
+    written = read_json_or_none(folder / "summary.json")
     rows, contents = (written.get(key) if isinstance(written, dict) else None for key in ("digests", "files"))
     other = "start a new run in another folder"
     if name := _differing(rows, digests):
@@ -148,7 +152,7 @@ def _differing(known: Any, now: Mapping[str, str]) -> str:
     return next((name for name, digest in now.items() if known.get(name, digest) != digest), "")
 
 
-def verdict(name: str) -> str:
+def resume_policy(name: str) -> str:
     """What another value of a setting means for a run that is resumed: "free", "warn" or "refuse"; a `KeyError`, where
     nobody has decided."""
     section, _, flag = name.partition(".")
@@ -160,9 +164,9 @@ def verdict(name: str) -> str:
     return decided
 
 
-def _anew(run: RunConfig, folder: Path, again: Again) -> Start:
+def _anew(run: RunConfig, folder: Path, again: RestartState) -> Start:
     """The start of a run without a checkpoint: what was written down for its next start counts for the same alone."""
-    if again == Again():
+    if again == RestartState():
         return Start()
     before = read_run(folder)
     start = Start(**_settled(before, run), again=again, notes=again.notes())
@@ -198,10 +202,10 @@ def changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Itera
     """What to say of settings that differ; one that may not is refused."""
     old, new = plain_settings(before), plain_settings(now)
     for name in dict.fromkeys([*old, *new]):
-        if old.get(name) == new.get(name) or verdict(name) == "free":
+        if old.get(name) == new.get(name) or resume_policy(name) == "free":
             continue
         was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
-        if verdict(name) == "refuse":
+        if resume_policy(name) == "refuse":
             raise ValueError(
                 f"{typed}, but the run in {folder} has {was}, which its checkpoints are made of: leave that as it was, "
                 "or start a new run in another folder"

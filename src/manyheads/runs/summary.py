@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from manyheads.config.facts import require
 from manyheads.config.fields import show
 from manyheads.config.figures import is_of_answers
-from manyheads.runs.folder import put_json, read_json
+from manyheads.runs.files import read_json, write_json
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds to model/
@@ -88,7 +88,7 @@ class Summary:
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
-        put_json(path, asdict(self))
+        write_json(path, asdict(self))
 
 
 def read_summary(path: Path) -> Summary | None:

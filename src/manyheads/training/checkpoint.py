@@ -38,12 +38,13 @@ from manyheads.config.figures import lower_is_better
 from manyheads.config.training import Background
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.collectives import Votes, from_first, gathered
+from manyheads.distributed.faults import inject_fault
 from manyheads.distributed.heartbeat import phase
 from manyheads.distributed.ranks import spare_memory
-from manyheads.distributed.signals import Stop, Stopped, ending, fault
+from manyheads.distributed.signals import Stop, Stopped, ending
 from manyheads.plugin import VERSION
-from manyheads.runs.checkpoints import Write, fitting, json_or_none, save, take_over
-from manyheads.runs.folder import replace_file
+from manyheads.runs.checkpoints import Write, refuse_unfit, write_checkpoint
+from manyheads.runs.files import hardlink_or_copy, read_json_or_none, replace_file
 from manyheads.runs.resume import Start
 from manyheads.training import state
 from manyheads.training.logs import Meter, MetricsFile
@@ -99,7 +100,7 @@ class KeepBest(Callback):
         """Load the kept weights, if a validation was ever made; returns `best`. Refused are a file, which may be
         anybody's, that does not fit, and weights that are of no use to anybody."""
         if self.best:
-            with fitting(self.path):
+            with refuse_unfit(self.path):
                 self.network.load_state_dict(load_file(self.path))
         if not all(bool(one.isfinite().all()) for one in self.network.state_dict().values()):
             raise ValueError(
@@ -224,7 +225,7 @@ class Checkpoint(Callback):
         if self._is_trained(trainer):
             module.trainer = trainer
             if trainer.is_global_zero and self.start.checkpoint is not None:
-                with fitting(self.start.checkpoint):
+                with refuse_unfit(self.start.checkpoint):
                     self.restore(trainer, module)
                 for one in () if self.start.progress.get("finished") else trainer.callbacks:  # type: ignore[attr-defined]
                     if isinstance(one, Average):  # the weights are not yet the mean that a run ends with
@@ -240,10 +241,10 @@ class Checkpoint(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.votes.join(trainer.world_size)
-        self.stop.quieten(trainer.fit_loop.epoch_loop)
+        self.stop.disable_broadcast(trainer.fit_loop.epoch_loop)
         self._agree(trainer)
         if self.start.checkpoint is not None:
-            with fitting(self.start.checkpoint):
+            with refuse_unfit(self.start.checkpoint):
                 self.restore(trainer, pl_module)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -266,7 +267,7 @@ class Checkpoint(Callback):
             self._random = None
         place, by_clock = state.place_of(trainer), not self.config.every  # by that of rank 0 alone
         if place["batch"] % place["per_step"] == 0:
-            fault("step")
+            inject_fault("step")
             self.votes.put(self.stop.votes())
             if (
                 trainer.is_global_zero
@@ -285,12 +286,12 @@ class Checkpoint(Callback):
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        fault("validation")
+        inject_fault("validation")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         place = state.place_of(trainer) | {"batch": 0, "finished": True}
         self._save(trainer, pl_module, place, last=True)
-        fault("trained")
+        inject_fault("trained")
         self.votes.put(self.stop.votes())
         if stopped := ending(self.votes.settle()):
             raise self._said(stopped, place)
@@ -334,7 +335,7 @@ class Checkpoint(Callback):
             )
         if firsts[0] != found:
             folder = self.best.path.parent / firsts[0] if firsts[0] else None
-            progress = json_or_none(folder / "progress.json") if folder else {}
+            progress = read_json_or_none(folder / "progress.json") if folder else {}
             self.start = replace(self.start, checkpoint=folder, progress=progress)
 
     def _own(self, trainer: pl.Trainer, folder: Path, n_before: int) -> dict[str, Any]:
@@ -426,7 +427,7 @@ class Checkpoint(Callback):
 
         def write() -> None:
             try:
-                made = save(best.parent, step, files, kept, keep=self.config.keep)
+                made = write_checkpoint(best.parent, step, files, kept, keep=self.config.keep)
             finally:
                 for held in (one for one in kept.values() if one != best):
                     held.unlink(missing_ok=True)
@@ -436,7 +437,7 @@ class Checkpoint(Callback):
         try:
             if aside and kept:  # the next best may take its name meanwhile
                 kept = {best.name: best.with_name(f".{best.name}.{secrets.token_hex(8)}.part")}
-                take_over(best, kept[best.name])
+                hardlink_or_copy(best, kept[best.name])
             if aside:
                 self._writing = self._thread.submit(write)
             else:

@@ -20,9 +20,9 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from manyheads.config import RunConfig
-from manyheads.runs.checkpoints import FILE as NEXT
-from manyheads.runs.checkpoints import Again, StartAgain, json_or_none, read_again, write_again
-from manyheads.runs.folder import put
+from manyheads.runs.files import read_json_or_none, write_atomic
+from manyheads.runs.restart import FILE as NEXT
+from manyheads.runs.restart import RestartRequested, RestartState, read_restart_state, write_restart_state
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 
@@ -60,7 +60,7 @@ class Guard(Callback):
         again: what the run does otherwise since it began again.
     """
 
-    def __init__(self, run: RunConfig, folder: Path | None = None, again: Again = Again()) -> None:  # noqa: B008 - frozen
+    def __init__(self, run: RunConfig, folder: Path | None = None, again: RestartState = RestartState()) -> None:  # noqa: B008 - frozen
         self.config = run.guard
         self.every = run.logger.every
         self.folder = folder
@@ -82,7 +82,7 @@ class Guard(Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LitModule)
         pl_module.left_out, pl_module.is_guarded = frozenset(self.again.left_out), True
-        if self.folder and trainer.is_global_zero and self.again == Again():
+        if self.folder and trainer.is_global_zero and self.again == RestartState():
             (self.folder / NEXT).unlink(missing_ok=True)  # of a run with other settings
         if trainer.strategy.root_device.type == "cpu":
             self.every = 1
@@ -134,13 +134,13 @@ class Guard(Callback):
         self.skipped, self._in_a_row = list(state_dict["skipped"]), state_dict["in_a_row"]
         self._read = [Step(**one) for one in state_dict["read"]]
 
-    def answered(self) -> StartAgain | None:
+    def answered(self) -> RestartRequested | None:
         """What to raise where torch has failed: after memory ran out here smaller batches, if there are any, are
         written down for the next start; where it did elsewhere, and this rank but lost the other, that is there
         already. None: it was neither."""
         if not self._out_of_memory:
-            written = read_again(self.folder) if self.folder else self.again
-            return StartAgain(written) if written != self.again else None
+            written = read_restart_state(self.folder) if self.folder else self.again
+            return RestartRequested(written) if written != self.again else None
         remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
         if not self.config.halve:
             raise ValueError(f"{self._out_of_memory}: set guard.halve=true, use a smaller batch.tokens, or {remedy}")
@@ -148,8 +148,8 @@ class Guard(Callback):
             raise ValueError(f"{self._out_of_memory} with one row at a time: {remedy}")
         again = replace(self.again, split=2 * self.again.split, why=self._out_of_memory)
         assert self.folder
-        write_again(self.folder, again)
-        return StartAgain(again)
+        write_restart_state(self.folder, again)
+        return RestartRequested(again)
 
     def _fetch(self) -> None:
         """Read what waits on the device, which waits for it in turn."""
@@ -178,11 +178,11 @@ class Guard(Callback):
         everyones = torch.as_tensor([step.loss for step in bad], device=module.device)
         losses = module.all_gather(everyones).reshape(-1, len(bad)).T.tolist()  # type: ignore[union-attr]
         if trainer.is_global_zero and self.folder:
-            found = json_or_none(self.folder / FILE)
+            found = read_json_or_none(self.folder / FILE)
             told = [described(*one, trainer, module) for one in zip(bad, losses, strict=True)]
             known = {one["step"]: one for one in [*(found if isinstance(found, list) else []), *told]}
             lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))
-            put(self.folder / FILE, f"[\n{lines}\n]\n")
+            write_atomic(self.folder / FILE, f"[\n{lines}\n]\n")
         first, rate = bad[0], rate_of(bad[0], module)
         loss = next((one for one in losses[0] if not math.isfinite(one)), sum(losses[0]) / len(losses[0]))
         what = f"the loss is {loss:g} and the norm of the gradient {first.norm:g}, at a learning rate of {rate:.3g}"
@@ -195,9 +195,9 @@ class Guard(Callback):
         if mode == "rollback":
             again = replace(self.again, left_out=tuple(left_out), why=said)
             if trainer.is_global_zero and self.folder:
-                write_again(self.folder, again)
+                write_restart_state(self.folder, again)
             trainer.strategy.barrier()
-            raise StartAgain(again)
+            raise RestartRequested(again)
         self.skipped += numbers
         log.warning("%s%s", said, f" (and {len(bad) - 1} more since)" if len(bad) > 1 else "")
 

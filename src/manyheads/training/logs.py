@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from manyheads.data.batches import Batch
-from manyheads.runs.folder import replace_file
+from manyheads.runs.files import replace_file
 
 if TYPE_CHECKING:
     from manyheads.training.module import LitModule  # which imports what this file is imported by

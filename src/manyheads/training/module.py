@@ -22,7 +22,7 @@ from manyheads.data.checks import check_rows
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
-from manyheads.distributed.signals import fault
+from manyheads.distributed.faults import inject_fault
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision
@@ -102,9 +102,9 @@ class LitModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         self.n_rows = len(batch.rows_B)
-        fault("memory", batch.layout.n_tokens)
+        inject_fault("memory", batch.layout.n_tokens)
         losses = self.task.learn(self.network, batch)
-        if fault("loss", self.global_step + 1):
+        if inject_fault("loss", self.global_step + 1):
             losses = losses * math.nan
         if len(losses):
             self.train_loss.update(losses.detach().nan_to_num(0.0, 0.0, 0.0), losses.isfinite())

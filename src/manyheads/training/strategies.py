@@ -31,8 +31,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from manyheads.distributed.heartbeat import mark
-from manyheads.distributed.ranks import Ranks, meeting_place, this_process
+from manyheads.distributed.heartbeat import beat
+from manyheads.distributed.ranks import Ranks, rendezvous, this_process
 from manyheads.nn.transformer import Decoder, Encoder
 
 LOOK = 0.05  # seconds between two looks into the store
@@ -92,11 +92,11 @@ class Started(ClusterEnvironment):
 
     @property
     def main_address(self) -> str:
-        return meeting_place()[0]
+        return rendezvous()[0]
 
     @property
     def main_port(self) -> int:
-        return meeting_place()[1]
+        return rendezvous()[1]
 
     @staticmethod
     def detect() -> bool:
@@ -127,18 +127,18 @@ class Marks(Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        mark(trainer.global_step, "training")
+        beat(trainer.global_step, "training")
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Any) -> None:
-        mark()
+        beat()
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        mark(trainer.global_step, "validation")
+        beat(trainer.global_step, "validation")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        mark(trainer.global_step, "training")
+        beat(trainer.global_step, "training")
 
 
 class Joined(DDPStrategy):
@@ -153,7 +153,7 @@ class Joined(DDPStrategy):
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not dist.is_initialized():
             timeout = self._timeout
             assert timeout is not None, "trainer.py gives one"
-            store = gathered(TCPStore(*meeting_place(), is_master=False, timeout=timeout), ranks, timeout)
+            store = gathered(TCPStore(*rendezvous(), is_master=False, timeout=timeout), ranks, timeout)
             where = {"store": store, "rank": ranks.rank, "world_size": ranks.n_ranks}
             dist.init_process_group(self.process_group_backend, timeout=timeout, **where)
         super().setup_distributed()

@@ -29,8 +29,9 @@ from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
+from manyheads.distributed.max_time import parse_max_time
 from manyheads.distributed.ranks import this_process
-from manyheads.distributed.signals import Stop, seconds_of
+from manyheads.distributed.signals import Stop
 from manyheads.inference.precision import (
     choose_device,
     choose_precision,
@@ -177,7 +178,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
                 f"{batches}, an interval in batches, which are counted over the whole run: remove one of them"
             )
         flags["check_val_every_n_epoch"] = None  # so that the interval may be longer than an epoch
-    seconds_of(flags.pop("max_time", None))  # kept by distributed/signals.py: Lightning ends as if the run were done
+    parse_max_time(flags.pop("max_time", None))  # `Stop` keeps it: Lightning would end as if the run were done
     shows, watched = shows_bar(), [Marks()] if this_process().n_ranks > 1 else []
     after: list[Callback] = [EpochLines(), *([Bar(run.checkpoint.metric)] if shows else [])]
     if run.checkpoint.patience:
@@ -251,7 +252,7 @@ def fit(
 
     Raises:
         ValueError: training diverged, or memory runs out whatever the size of a batch.
-        StartAgain: it is to go on from its newest checkpoint in another way, which is written down.
+        RestartRequested: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
     anew = start.checkpoint is None and this_process().is_first  # whose weights the others get
@@ -259,7 +260,7 @@ def fit(
         begin_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.again)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
-    stop = Stop(seconds_of(run.trainer.get("max_time")))
+    stop = Stop(parse_max_time(run.trainer.get("max_time")))
     votes = Votes(run.hardware.timeout)
     checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=started)
     metrics = MetricsFile(folder / "metrics.csv")

@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 from manyheads.distributed import heartbeat as alive
-from manyheads.distributed.heartbeat import LOST, Lost, Record, last_seen, mark, phase, watched
+from manyheads.distributed.heartbeat import LOST, Lost, Record, beat, last_seen, monitor_peers, phase
 from manyheads.distributed.signals import Stopped
 
 TIMEOUT = 6
@@ -72,16 +72,16 @@ def own_record(folder) -> Record:
 
 
 def test_alone_nothing_happens(tmp_path):
-    with watched(tmp_path / "nowhere", 1.0):
-        mark(3, "training")
+    with monitor_peers(tmp_path / "nowhere", 1.0):
+        beat(3, "training")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_process_says_what_it_is_at(two, tmp_path):
-    with watched(tmp_path / "ranks", 60.0):
-        mark(7, "training")
+    with monitor_peers(tmp_path / "ranks", 60.0):
+        beat(7, "training")
         with phase("saving"):
-            mark()
+            beat()
             time.sleep(0.5)
             written = own_record(tmp_path)
     assert (written.rank, written.step, written.phase, written.marks, written.ended) == (0, 7, "saving", 3, "")
@@ -92,8 +92,8 @@ def test_a_process_says_what_it_is_at(two, tmp_path):
 def broken(two, tmp_path, error: BaseException, **facts) -> BaseException:
     """What comes of an error here while the other writes `facts`."""
     try:
-        with watched(tmp_path / "ranks", 60.0):
-            mark(4, "training")
+        with monitor_peers(tmp_path / "ranks", 60.0):
+            beat(4, "training")
             two(**facts)
             raise error
     except BaseException as said:
@@ -143,7 +143,7 @@ def test_one_that_died_on_this_machine_is_known_at_once(two, tmp_path, monkeypat
 
 def test_what_an_earlier_start_left_says_nothing(two, tmp_path):
     two(ended="failed", why="long ago")
-    with pytest.raises(Lost), watched(tmp_path / "ranks", 60.0):
+    with pytest.raises(Lost), monitor_peers(tmp_path / "ranks", 60.0):
         raise CLOSED
     assert "has not begun" in own_record(tmp_path).why
 

@@ -10,9 +10,9 @@ import pytest
 
 from manyheads.config import Accelerator, HardwareConfig, Resume, RunConfig
 from manyheads.distributed import launch
-from manyheads.distributed.launch import n_to_start, settled_hardware
-from manyheads.runs.checkpoints import newest
-from manyheads.runs.folder import HANDED_ON
+from manyheads.distributed.launch import n_to_start, validate_world_size
+from manyheads.runs.checkpoints import newest_checkpoint
+from manyheads.runs.folder import OUTPUT_VARIABLE
 
 TWO = ["hardware.devices=2", "hardware=cpu"]
 STAND_IN = """
@@ -68,7 +68,7 @@ from manyheads.cli.main import answer, _say
 from manyheads.config import RunConfig
 launch.PROGRAM, launch.GRACE = ("stand_in.py",), 1.5
 def work():
-    launch.on_all("train", RunConfig(seed=7), n_local=2, timeout=3.0, folder=Path("given").absolute())
+    launch.run_on_all_ranks("train", RunConfig(seed=7), n_local=2, timeout=3.0, folder=Path("given").absolute())
     return 0
 sys.exit(answer(work, _say))
 """
@@ -170,7 +170,7 @@ def test_it_is_not_started_for_ever(monkeypatch):
 
     monkeypatch.setattr(launch, "Processes", Fake)
     with pytest.raises(SystemExit) as stopped:
-        launch.on_all("train", RunConfig(), n_local=2, timeout=1.0)
+        launch.run_on_all_ranks("train", RunConfig(), n_local=2, timeout=1.0)
     assert stopped.value.code == 75
     assert starts == [Resume.never] + [Resume.auto] * (launch.MOST_STARTS - 1)
 
@@ -209,7 +209,7 @@ def test_nobody_outlives_a_supervisor_that_was_killed(crew, ranks_run):
 
 @pytest.fixture
 def alone(monkeypatch, tmp_path):
-    for name in ("RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", HANDED_ON):
+    for name in ("RANK", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", OUTPUT_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return monkeypatch
@@ -264,13 +264,13 @@ def test_a_cpu_is_not_crowded_with_more_processes_than_cores(accelerator, alone,
 
 def test_what_was_started_is_what_the_config_says(alone):
     one = HardwareConfig(accelerator=Accelerator.cpu)
-    assert settled_hardware(one) == one
+    assert validate_world_size(one) == one
     for name, value in {"RANK": "0", "WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}.items():
         alone.setenv(name, value)
-    assert (settled_hardware(one).devices, settled_hardware(one).nodes) == (3, 2)
-    assert settled_hardware(HardwareConfig(devices=3, nodes=2)).devices == 3
+    assert (validate_world_size(one).devices, validate_world_size(one).nodes) == (3, 2)
+    assert validate_world_size(HardwareConfig(devices=3, nodes=2)).devices == 3
     with pytest.raises(ValueError, match=r"^hardware.devices=4, but torchrun started processes for 3: give the same"):
-        settled_hardware(HardwareConfig(devices=4))
+        validate_world_size(HardwareConfig(devices=4))
 
 
 def test_a_mistake_in_the_data_is_said_once_and_leaves_nothing(ranks_run):
@@ -331,7 +331,7 @@ def test_the_supervisor_of_a_run_is_told_to_stop_then_killed_and_the_run_goes_on
     assert not stopped.left(within=0)
     assert "stopped by SIGTERM at step" in stopped.err
     assert "stopped by SIGTERM at step" in (folder / "ranks" / "rank-1.log").read_text()
-    saved = newest(folder / "checkpoints")
+    saved = newest_checkpoint(folder / "checkpoints")
     assert saved is not None
 
     killed = ranks_run.manyheads(*words)

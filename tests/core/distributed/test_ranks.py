@@ -6,7 +6,7 @@ from manyheads.distributed.ranks import (
     Ranks,
     first_host,
     job_name,
-    meeting_place,
+    rendezvous,
     spare_memory,
     tasks_of_nodes,
     this_process,
@@ -67,13 +67,13 @@ def test_srun(given):
     given(SRUN)
     assert this_process() == Ranks(6, 7, 0, 1, 3, "srun")
     assert job_name() == "slurm-70-2"
-    place = meeting_place()
+    place = rendezvous()
     assert place[0] == "gpu07"
     assert 12000 <= place[1] < 32000
     given({"SLURM_STEP_ID": "3"})
-    assert meeting_place()[1] != place[1], "two steps of one job at once"
+    assert rendezvous()[1] != place[1], "two steps of one job at once"
     given({"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"})
-    assert meeting_place() == ("10.0.0.1", 4000)
+    assert rendezvous() == ("10.0.0.1", 4000)
 
 
 def test_one_task_of_a_batch_script_is_alone(given):

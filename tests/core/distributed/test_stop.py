@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from manyheads.distributed.signals import ASKS_IN_EACH_BATCH, SIGNALS, Stop, ending, seconds_of
+from manyheads.distributed.max_time import parse_max_time
+from manyheads.distributed.signals import LIGHTNING_BROADCAST, SIGNALS, Stop, ending
 
 
 @pytest.mark.parametrize(("one", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
@@ -60,7 +61,7 @@ def test_the_second_signal_ends_at_once():
     ],
 )
 def test_time_limits(limit, seconds):
-    assert seconds_of(limit) == seconds
+    assert parse_max_time(limit) == seconds
 
 
 @pytest.mark.parametrize("limit", ["", "90", "1:30", "a:b:c:d", "00:00:00:00", {}, {"weeks": 1}, {"hours": -1}, 5])
@@ -68,7 +69,7 @@ def test_what_is_no_time(limit):
     with pytest.raises(
         ValueError, match=r"^trainer.max_time=.* is not a time: write days:hours:minutes:seconds, such "
     ):
-        seconds_of(limit)
+        parse_max_time(limit)
 
 
 def test_a_signal_that_was_ignored_stays_ignored():
@@ -84,6 +85,6 @@ def test_lightning_waits_for_rank_0_in_each_batch_until_it_is_told_not_to():
     from lightning.pytorch import Trainer
 
     loop = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False).fit_loop.epoch_loop
-    assert hasattr(type(loop), ASKS_IN_EACH_BATCH), "if it does no more, delete Stop.quieten"
-    Stop().quieten(loop)
-    assert getattr(loop, ASKS_IN_EACH_BATCH)() is None
+    assert hasattr(type(loop), LIGHTNING_BROADCAST), "if it does no more, delete Stop.disable_broadcast"
+    Stop().disable_broadcast(loop)
+    assert getattr(loop, LIGHTNING_BROADCAST)() is None

@@ -27,7 +27,7 @@ from manyheads.config import (
 )
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.evaluation import classification
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference import answers, classifier
@@ -293,10 +293,10 @@ def test_a_killed_command_goes_on_and_asks_no_row_twice(
     again = config(run, output=str(tmp_path / "out"), predictions=kind)
     for point in ("chunk:3:fail", "chunk:4:fail"):  # among the rows; of the file of predictions
         with monkeypatch.context() as patch:
-            patch.setenv(signals.VARIABLE, point)
+            patch.setenv(faults.VARIABLE, point)
             with pytest.raises(RuntimeError):
                 evaluate(again)
-        signals.forget()
+        faults.reset_counts()
         assert {".answers.part", ".answers.part.json"} <= {one.name for one in (tmp_path / "out").iterdir()}
         assert not (tmp_path / "out" / "metrics.json").exists()
     found = evaluate(again)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from manyheads.runs.checkpoints import MANIFEST, newest, valid
+from manyheads.runs.checkpoints import MANIFEST, is_valid, newest_checkpoint
 from manyheads.training.state import read_nest, write_nest
 
 FILES = ("weights.safetensors", "state.safetensors", "rank-0.safetensors", "rows.json", "progress.json")
@@ -41,7 +41,7 @@ def with_header(header: Any) -> bytes:
 
 
 def last(run: Path) -> Path:
-    found = newest(run / "checkpoints")
+    found = newest_checkpoint(run / "checkpoints")
     assert found is not None
     return found
 
@@ -53,7 +53,7 @@ def sign(checkpoint: Path) -> None:
         content = (checkpoint / name).read_bytes()
         manifest["files"][name] = [len(content), hashlib.sha256(content).hexdigest()]
     (checkpoint / MANIFEST).write_text(json.dumps(manifest))
-    assert valid(checkpoint)
+    assert is_valid(checkpoint)
 
 
 def refused(victim: Any, run: Path, canary: Path, *parts: str) -> str:
@@ -209,16 +209,16 @@ def test_a_manifest_that_leads_elsewhere_is_none(victim, stopped, tmp_path):
     manifest = json.loads((checkpoint / MANIFEST).read_text())
     for name in ("../../../outside", str(tmp_path / "outside"), "..", ".", "", "a\0b", "x" * 300, "a/b"):
         (checkpoint / MANIFEST).write_text(json.dumps(manifest | {"files": manifest["files"] | {name: facts}}))
-        assert not valid(checkpoint), name
+        assert not is_valid(checkpoint), name
     os.mkfifo(checkpoint / "pipe")
     (checkpoint / MANIFEST).write_text(json.dumps(manifest | {"files": manifest["files"] | {"pipe": facts}}))
-    assert not valid(checkpoint)
+    assert not is_valid(checkpoint)
     (checkpoint / MANIFEST).unlink()
     os.mkfifo(checkpoint / MANIFEST)
-    assert not valid(checkpoint)
+    assert not is_valid(checkpoint)
     (checkpoint / MANIFEST).unlink()
     (checkpoint / MANIFEST).symlink_to("/dev/zero")
-    assert not valid(checkpoint)
+    assert not is_valid(checkpoint)
 
 
 @pytest.mark.parametrize("name", ["run.log", "checkpoints", "model", "metrics.csv", "report.html", "config.yaml",

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from manyheads.config import Accelerator, InferenceHardware, PredictConfig
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.inference import answers, reading
 from manyheads.inference.predict import predict
 
@@ -50,10 +50,10 @@ def answer(run: Path, file: Path, output: Path, **typed: Any) -> int:
 
 def interrupted(run: Path, file: Path, output: Path, point: str, monkeypatch: pytest.MonkeyPatch, **typed: Any) -> None:
     with monkeypatch.context() as patch:
-        patch.setenv(signals.VARIABLE, point)
+        patch.setenv(faults.VARIABLE, point)
         with pytest.raises((RuntimeError, OSError)):
             answer(run, file, output, **typed)
-    signals.forget()
+    faults.reset_counts()
 
 
 @pytest.mark.usefixtures("small")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manyheads.config import ModelConfig, Placement
 from manyheads.inference.format import Columns, Settings, read_labels, read_settings, write_settings
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 
 GOOD = Settings(
     vocab_size=15,

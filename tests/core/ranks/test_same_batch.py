@@ -45,7 +45,7 @@ def trained(case: str, cases: Cases) -> tuple[list[tuple[list[int], float]], dic
         Precision,
         RunConfig,
     )
-    from manyheads.distributed.launch import settled_hardware
+    from manyheads.distributed.launch import validate_world_size
     from manyheads.training import trainer as session
     from manyheads.training.module import LitModule
 
@@ -58,7 +58,7 @@ def trained(case: str, cases: Cases) -> tuple[list[tuple[list[int], float]], dic
         model=ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=8, d_v=8, d_ff=32, dropout=0.0, dropout_tokens=0.0),
         optim=OptimConfig(lr=3e-3, average=0),
         checkpoint=CheckpointConfig(metric="loss"),
-        hardware=settled_hardware(HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32)),
+        hardware=validate_world_size(HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32)),
         trainer={"max_epochs": -1, "max_steps": STEPS, "limit_val_batches": 0},
     )
     tokens = {"train": texts(70, 1, 80), "validation": texts(3, 2, 9)}

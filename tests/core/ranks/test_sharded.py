@@ -30,9 +30,10 @@ from manyheads.config import (
 )
 from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.runs.checkpoints import json_or_none, newest
+from manyheads.runs.checkpoints import newest_checkpoint
+from manyheads.runs.files import read_json_or_none
 from manyheads.runs.resume import Start
 from manyheads.training.module import LitModule, Network
 from manyheads.training.state import read_nest
@@ -112,10 +113,10 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
     Watched.losses.clear()
     rows = {"train": tokens(22, 0, targets=texts), "validation": tokens(9, 1, targets=texts)}
     for stop in (*stops, *([""] if finish else [])):
-        signals.forget()
-        os.environ[signals.VARIABLE] = stop
-        checkpoint = newest(folder / "checkpoints")
-        start = Start(checkpoint, json_or_none(checkpoint / "progress.json")) if checkpoint else Start()
+        faults.reset_counts()
+        os.environ[faults.VARIABLE] = stop
+        checkpoint = newest_checkpoint(folder / "checkpoints")
+        start = Start(checkpoint, read_json_or_none(checkpoint / "progress.json")) if checkpoint else Start()
         network = untrained(run)
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(Stopped):
@@ -139,7 +140,7 @@ def assert_same_run(one: Path, other: Path, tolerance: float = 1e-6) -> None:
     """The same losses, kept weights, checkpoints and files, up to `tolerance`."""
     torch.testing.assert_close(losses(one), losses(other), rtol=0, atol=10 * tolerance)
     torch.testing.assert_close(load_file(one / "best"), load_file(other / "best"), rtol=0, atol=tolerance)
-    mine, its = newest(one / "checkpoints"), newest(other / "checkpoints")
+    mine, its = newest_checkpoint(one / "checkpoints"), newest_checkpoint(other / "checkpoints")
     assert mine
     assert its
     assert sorted(file.name for file in mine.iterdir()) == sorted(file.name for file in its.iterdir())

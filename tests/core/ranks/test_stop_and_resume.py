@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.runs.checkpoints import newest
+from manyheads.runs.checkpoints import newest_checkpoint
 from manyheads.training.state import read_nest, write_nest
 from tests.core.ranks.conftest import starting
 
@@ -52,7 +52,7 @@ def whole(forks, home):
 
 def ended(folder: Path) -> dict[str, object]:
     """What a run leaves behind that does not tell the time, and the state of all ranks it ended in, as bytes."""
-    last = newest(folder / "checkpoints")
+    last = newest_checkpoint(folder / "checkpoints")
     assert last is not None
     found: dict[str, object] = {"name": last.name}
     for file in sorted(last.glob("*.safetensors")):
@@ -207,7 +207,7 @@ def test_a_signal_to_one_rank_stops_all_behind_the_same_step(one, code, words, s
     wait_for(crew, 20)
     crew.send(signal.Signals[one], 1)
     assert crew.codes() == [code, code], crew.said(0)
-    stopped = newest(tmp_path / "run" / "checkpoints")
+    stopped = newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert stopped is not None
     last = {rank: max(step for step, _, _ in rows_of(crew, rank)) for rank in (0, 1)}
     assert last[0] == last[1] == int(stopped.name[5:]) - 1
@@ -236,7 +236,7 @@ def test_time_that_is_up_and_a_signal_within_a_save(words, start, tmp_path):
     assert "stopped by trainer.max_time at step" in (tmp_path / "late" / "run.log").read_text()
     saving = start(words("saving", *endless, "checkpoint.every=3"), MANYHEADS_FAULT="within:2:term:0")
     assert saving.codes() == [143, 143], saving.said(0)
-    stopped = newest(tmp_path / "saving" / "checkpoints")
+    stopped = newest_checkpoint(tmp_path / "saving" / "checkpoints")
     assert stopped is not None
     assert int(stopped.name[5:]) in (4, 5), "the save is ended, and a step later another is made"
 

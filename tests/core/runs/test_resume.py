@@ -10,9 +10,9 @@ import pytest
 from manyheads.config import BatchConfig, CheckpointConfig, DataConfig, HardwareConfig, OptimConfig, Resume, RunConfig
 from manyheads.config.facts import settings
 from manyheads.config.fields import OUR_FLAGS, WARNED_FLAGS, default_trainer, trainer_flags
-from manyheads.runs.checkpoints import MANIFEST, save
+from manyheads.runs.checkpoints import MANIFEST, write_checkpoint
 from manyheads.runs.config_file import save_run
-from manyheads.runs.resume import check_limits, find_start, verdict
+from manyheads.runs.resume import check_limits, find_start, resume_policy
 
 
 def stopped(folder: Path, step: int = 12, **more: Any) -> None:
@@ -21,7 +21,7 @@ def stopped(folder: Path, step: int = 12, **more: Any) -> None:
     save_run(RunConfig(output=str(folder)), folder / "config.yaml")
     place = {"step": step, "epoch": 0, "batch": step, "batches": step, "seconds": 3.5, "data": "a hash"}
     progress = json.dumps(place | more).encode()
-    save(folder / "checkpoints", step, {"progress.json": lambda file: file.write(progress)}, {}, keep=2)
+    write_checkpoint(folder / "checkpoints", step, {"progress.json": lambda file: file.write(progress)}, {}, keep=2)
 
 
 def run(folder: Path, resume: str = "auto", **more: Any) -> RunConfig:
@@ -31,16 +31,16 @@ def run(folder: Path, resume: str = "auto", **more: Any) -> RunConfig:
 def test_somebody_has_decided_on_every_setting():
     flags = [flag for flag in trainer_flags() if flag not in OUR_FLAGS]
     for name in (*settings(RunConfig), *(f"trainer.{flag}" for flag in flags)):
-        assert verdict(name) in ("free", "warn", "refuse"), name
+        assert resume_policy(name) in ("free", "warn", "refuse"), name
     assert set(WARNED_FLAGS) <= set(flags), "there is no such flag"
     with pytest.raises(KeyError):
-        verdict("a.setting.that.nobody.thought.of")
+        resume_policy("a.setting.that.nobody.thought.of")
 
 
 def test_what_a_change_means_for_a_run_that_is_resumed():
     """By the word of its own field, or of the section around it."""
-    assert {verdict(name) for name in ("output", "data.path", "trainer.max_time")} == {"free"}
-    assert {verdict(name) for name in ("hardware.devices", "optim.few_epochs", "trainer.max_steps")} == {"warn"}
+    assert {resume_policy(name) for name in ("output", "data.path", "trainer.max_time")} == {"free"}
+    assert {resume_policy(name) for name in ("hardware.devices", "optim.few_epochs", "trainer.max_steps")} == {"warn"}
     refused = (
         "seed",
         "data.label",
@@ -49,7 +49,7 @@ def test_what_a_change_means_for_a_run_that_is_resumed():
         "trainer.anything",
         "checkpoint.metric",
     )
-    assert {verdict(name) for name in refused} == {"refuse"}
+    assert {resume_policy(name) for name in refused} == {"refuse"}
 
 
 @pytest.mark.parametrize("resume", ["auto", "must"])
@@ -88,7 +88,9 @@ def test_what_is_never_touched(tmp_path):
         find_start(run(tmp_path, "never"))
     with pytest.raises(ValueError, match="is a file"):
         find_start(run(tmp_path / "thesis.txt"))
-    with pytest.raises(ValueError, match=r"^output is empty, but resume=auto and resume=must go on in a folder"):
+    with pytest.raises(
+        ValueError, match=r"^output is empty, but resume=auto and resume=must resume a run by its folder"
+    ):
         find_start(RunConfig(resume=Resume.auto))
 
 
@@ -113,9 +115,7 @@ def test_a_finished_run_refuses_the_settings_that_an_unfinished_one_refuses(fini
 
 def test_an_interrupted_run_is_gone_on_with_rather_than_deleted(tmp_path):
     stopped(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"holds a run that is not finished: add resume=auto to go on with it, or name"
-    ):
+    with pytest.raises(ValueError, match=r"holds a run that is not finished: add resume=auto to resume it, or name"):
         find_start(run(tmp_path, "never"))
     with pytest.raises(ValueError, match=r"exists and is not empty: name a new folder$"):
         find_start(run(tmp_path, "never", dry=True))  # which goes on with nothing

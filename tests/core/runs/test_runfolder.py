@@ -8,11 +8,12 @@ from threading import Timer
 
 import pytest
 
-from manyheads.runs.folder import HANDED_ON, ranks_folder, read_curves, refuse_taken, reserved_folder, start_folder
+from manyheads.runs.folder import OUTPUT_VARIABLE, ranks_folder, refuse_taken, reserved_folder, start_folder
+from manyheads.runs.metrics_csv import read_metrics_csv
 
 RANKS = (
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_NTASKS", "SLURM_PROCID",
-    "SLURM_STEP_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", HANDED_ON,
+    "SLURM_STEP_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", OUTPUT_VARIABLE,
 )  # fmt: skip
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "20", "LOCAL_WORLD_SIZE": "20"}
 SRUN = {"SLURM_NTASKS": "20", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
@@ -20,7 +21,7 @@ STARTED = {  # by whom: what all are told, and what tells them apart
     "torchrun": (TORCHRUN, "RANK"),
     "torchrun with an id": (TORCHRUN | {"TORCHELASTIC_RUN_ID": "abc"}, "RANK"),
     "srun": (SRUN, "SLURM_PROCID"),
-    "launch": ({"WORLD_SIZE": "20", HANDED_ON: "{here}/outputs/one"}, "RANK"),
+    "launch": ({"WORLD_SIZE": "20", OUTPUT_VARIABLE: "{here}/outputs/one"}, "RANK"),
 }
 
 
@@ -77,7 +78,7 @@ def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_p
 
 
 def test_a_folder_that_was_handed_on_is_for_those_who_were_started(monkeypatch, tmp_path):
-    monkeypatch.setenv(HANDED_ON, str(tmp_path / "theirs"))
+    monkeypatch.setenv(OUTPUT_VARIABLE, str(tmp_path / "theirs"))
     assert start_folder("mine") == tmp_path / "mine"
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -150,11 +151,11 @@ def test_two_runs_of_torchrun_have_their_own(tmp_path):
 def test_rows_hold_what_was_logged(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("step,epoch,loss,validation_loss\n10,0,1.5,\n20,,oops,0.5,more\n,1,2,3\n")
-    assert read_curves(path) == [
+    assert read_metrics_csv(path) == [
         {"step": 10.0, "epoch": 0.0, "loss": 1.5},
         {"step": 20.0, "validation_loss": 0.5},
     ]
 
 
 def test_no_file_is_no_curve(tmp_path: Path) -> None:
-    assert read_curves(tmp_path / "metrics.csv") == []
+    assert read_metrics_csv(tmp_path / "metrics.csv") == []

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.distributed import signals
-from manyheads.runs.checkpoints import MANIFEST, clear_passing, newest, save, valid
+from manyheads.distributed import faults
+from manyheads.runs.checkpoints import MANIFEST, delete_leftovers, is_valid, newest_checkpoint, write_checkpoint
 
-POINTS = [one for one in signals.POINTS if one not in ("step", "loss", "memory", "validation", "chunk", "trained")]
+POINTS = [one for one in faults.POINTS if one not in ("step", "loss", "memory", "validation", "chunk", "trained")]
 
 
 @pytest.fixture(autouse=True)
 def _no_fault(monkeypatch):
-    monkeypatch.delenv(signals.VARIABLE, raising=False)
-    signals.forget()
+    monkeypatch.delenv(faults.VARIABLE, raising=False)
+    faults.reset_counts()
 
 
 def put(folder: Path, step: int, keep: int = 2) -> Path:
     text = f"state of {step} " * 100
     files = {"a.bin": lambda file: file.write(text.encode()), "b.json": lambda file: file.write(b"[]")}
     (folder.parent / "best").write_text("the best")
-    return save(folder, step, files, {"best": folder.parent / "best"}, keep=keep)
+    return write_checkpoint(folder, step, files, {"best": folder.parent / "best"}, keep=keep)
 
 
 def names(folder: Path) -> list[str]:
@@ -33,11 +33,11 @@ def names(folder: Path) -> list[str]:
 
 def test_a_checkpoint_reads_back_and_the_oldest_goes(tmp_path):
     folder = tmp_path / "checkpoints"
-    assert newest(folder) is None
+    assert newest_checkpoint(folder) is None
     for step in (5, 10, 100_000_000, 20):
-        assert valid(put(folder, step))
+        assert is_valid(put(folder, step))
     assert names(folder) == ["step-00000020", "step-100000000"]
-    found = newest(folder)
+    found = newest_checkpoint(folder)
     assert found == folder / "step-100000000"
     assert found is not None
     assert (found / "a.bin").read_bytes().startswith(b"state of 100000000 ")
@@ -50,9 +50,9 @@ def test_damaged_ones_of_later_steps_do_not_push_out_the_new(tmp_path):
     for step in (100, 110):
         (put(folder, step) / "a.bin").write_text("damaged")
     for step in (10, 20, 30):
-        assert newest(folder) == (folder / f"step-{step - 10:08d}" if step > 10 else None)
+        assert newest_checkpoint(folder) == (folder / f"step-{step - 10:08d}" if step > 10 else None)
         put(folder, step)
-    assert [name for name in names(folder) if valid(folder / name)] == ["step-00000020", "step-00000030"]
+    assert [name for name in names(folder) if is_valid(folder / name)] == ["step-00000020", "step-00000030"]
 
 
 def test_what_it_took_over_stays_when_a_new_one_takes_its_place(tmp_path):
@@ -60,7 +60,7 @@ def test_what_it_took_over_stays_when_a_new_one_takes_its_place(tmp_path):
     (tmp_path / "new").write_text("better")
     os.replace(tmp_path / "new", tmp_path / "best")
     assert (one / "best").read_text() == "the best"
-    assert valid(one)
+    assert is_valid(one)
 
 
 DAMAGES = {
@@ -86,16 +86,16 @@ def test_a_damaged_one_is_passed_over_and_can_be_written_again(damage, tmp_path)
     folder = tmp_path / "checkpoints"
     put(folder, 1)
     DAMAGES[damage](put(folder, 2))
-    assert newest(folder) == folder / "step-00000001"
+    assert newest_checkpoint(folder) == folder / "step-00000001"
     put(folder, 2)
-    assert newest(folder) == folder / "step-00000002"
+    assert newest_checkpoint(folder) == folder / "step-00000002"
 
 
 def killed(folder: Path, step: int, fault: str) -> None:
     """Save in a process of its own, which is to be killed on the way."""
     child = os.fork()
     if child == 0:
-        os.environ[signals.VARIABLE] = fault
+        os.environ[faults.VARIABLE] = fault
         put(folder, step)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -108,14 +108,14 @@ def test_killed_at_any_point_nothing_is_lost_or_half_written(point, nth, tmp_pat
     put(folder, 2)
     killed(folder, 3, f"{point}:{nth}")
     done = POINTS.index(point) >= POINTS.index("renamed")
-    assert newest(folder) == folder / ("step-00000003" if done else "step-00000002")
+    assert newest_checkpoint(folder) == folder / ("step-00000003" if done else "step-00000002")
     whole = [one for one in folder.iterdir() if one.name.startswith("step-")]
     assert len(whole) >= 2
-    assert all(valid(one) for one in whole), "a final name is that of a whole checkpoint"
-    clear_passing(folder)
+    assert all(is_valid(one) for one in whole), "a final name is that of a whole checkpoint"
+    delete_leftovers(folder)
     assert not [name for name in names(folder) if name.startswith(".")]
     put(folder, 4)
-    assert newest(folder) == folder / "step-00000004"
+    assert newest_checkpoint(folder) == folder / "step-00000004"
 
 
 @pytest.mark.parametrize("point", ["begin", "within", "between", "manifest", "rename"])
@@ -124,12 +124,12 @@ def test_a_full_disk_leaves_what_there_was(point, tmp_path, monkeypatch):
     put(folder, 1)
     put(folder, 2)
     before = names(folder)
-    monkeypatch.setenv(signals.VARIABLE, f"{point}:1:full")
+    monkeypatch.setenv(faults.VARIABLE, f"{point}:1:full")
     with pytest.raises(OSError, match="No space left") as full:
         put(folder, 3)
     assert full.value.errno == errno.ENOSPC
     assert names(folder) == before
-    assert newest(folder) == folder / "step-00000002"
+    assert newest_checkpoint(folder) == folder / "step-00000002"
 
 
 def test_a_name_that_is_no_checkpoint_is_left_alone(tmp_path):
@@ -140,21 +140,21 @@ def test_a_name_that_is_no_checkpoint_is_left_alone(tmp_path):
     (folder / "best.safetensors").touch()
     (folder / ".best.safetensors.77-0123456789abcdef.part").touch()
     (folder / ".step-00000009.0123456789abcdef.part").mkdir()
-    clear_passing(folder)
-    assert newest(folder) == folder / "step-00000001"
+    delete_leftovers(folder)
+    assert newest_checkpoint(folder) == folder / "step-00000001"
     assert len(names(folder)) == 6
 
 
 def test_faults_are_off_unless_asked_for(monkeypatch):
-    for point in signals.POINTS:
-        signals.fault(point)
-    monkeypatch.setenv(signals.VARIABLE, "nowhere")
+    for point in faults.POINTS:
+        faults.inject_fault(point)
+    monkeypatch.setenv(faults.VARIABLE, "nowhere")
     with pytest.raises(AssertionError, match="no such point"):
-        signals.fault("step")
-    source = Path(signals.__file__).parents[1]
-    used = [line for file in source.rglob("*.py") for line in file.read_text().splitlines() if " fault(" in line]
-    for point in signals.POINTS:
-        assert any(f'fault("{point}"' in line for line in used), f"{point} is nowhere in the code"
+        faults.inject_fault("step")
+    source = Path(faults.__file__).parents[1]
+    used = [line for file in source.rglob("*.py") for line in file.read_text().splitlines() if " inject_fault(" in line]
+    for point in faults.POINTS:
+        assert any(f'inject_fault("{point}"' in line for line in used), f"{point} is nowhere in the code"
 
 
 def test_a_manifest_lists_every_file(tmp_path):

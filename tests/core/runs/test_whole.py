@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from manyheads.runs.folder import replace_file, replace_folder
+from manyheads.runs.files import replace_file, replace_folder
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o002])

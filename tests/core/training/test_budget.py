@@ -10,7 +10,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import BatchConfig, OptimConfig, RunConfig
 from manyheads.config.facts import replace_settings
 from manyheads.config.training import Compile
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.training.sizing import even, limited_by_data, of_time, settled_notes
 
@@ -58,7 +58,7 @@ def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
 
     run, network, tokens, labels = small_run("train")
     run = replace_settings(run, {"budget": "10min"})
-    monkeypatch.setenv(signals.VARIABLE, "loss:5:term")
+    monkeypatch.setenv(faults.VARIABLE, "loss:5:term")
     with pytest.raises(Stopped) as ended:
         settle_budget(run, network, tokens, labels)
     assert (ended.value.code, ended.value.why) == (143, "SIGTERM")
@@ -69,7 +69,7 @@ def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypat
 
     run, network, tokens, labels = small_run("train", "guard.nonfinite=rollback")
     run = replace_settings(run, {"budget": "5s"})
-    monkeypatch.setenv(signals.VARIABLE, "loss:2:nan")
+    monkeypatch.setenv(faults.VARIABLE, "loss:2:nan")
     assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
 
 

@@ -27,7 +27,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
 from manyheads.distributed.signals import Stop
 from manyheads.nn import assemble
-from manyheads.runs.checkpoints import fitting, read_progress
+from manyheads.runs.checkpoints import read_progress, refuse_unfit
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
 from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience
@@ -138,11 +138,11 @@ def test_python_has_no_word_in_what_is_said_of_a_strangers_state(tmp_path, progr
 
 
 def test_weights_of_another_shape_are_said_in_our_words(tmp_path):
-    with pytest.raises(ValueError, match="does not fit this run") as caught, fitting(tmp_path):
+    with pytest.raises(ValueError, match="does not fit this run") as caught, refuse_unfit(tmp_path):
         nn.Linear(2, 3).load_state_dict(nn.Linear(3, 3).state_dict())
     assert str(caught.value) == (
         f"{tmp_path} does not fit this run, as something in it has another name, type or shape than here: delete it to "
-        "go on from another checkpoint, or start a new run in another folder"
+        "resume from another checkpoint, or start a new run in another folder"
     )
 
 

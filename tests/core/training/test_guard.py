@@ -24,9 +24,9 @@ from manyheads.config import (
 from manyheads.config.facts import replace_settings
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.nn import assemble
-from manyheads.runs.checkpoints import Again, StartAgain, read_again, write_again
+from manyheads.runs.restart import RestartRequested, RestartState, read_restart_state, write_restart_state
 from manyheads.training import optim
 from manyheads.training.guard import FILE, SCALINGS, DivergedError, Guard
 from manyheads.training.module import LitModule
@@ -88,8 +88,8 @@ def assert_same(one: dict, other: dict) -> None:
 @pytest.fixture
 def nan(monkeypatch):
     """`nan(3)`: the loss of step 3 is not finite."""
-    signals.forget()
-    return lambda step: monkeypatch.setenv(signals.VARIABLE, f"loss:{step}:nan")
+    faults.reset_counts()
+    return lambda step: monkeypatch.setenv(faults.VARIABLE, f"loss:{step}:nan")
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_skipped_step_is_as_if_its_update_had_never_happened(kind, nan, withou
     guard = Guard(run)
     skipped = train(run, guard)
     assert guard.left_out == [3]
-    monkeypatch.delenv(signals.VARIABLE)
+    monkeypatch.delenv(faults.VARIABLE)
     without(3)
     never = train(run, Guard(run))
     assert_same(state_of(skipped), state_of(never))
@@ -168,7 +168,7 @@ def test_what_waits_to_be_read_travels_with_a_checkpoint(tmp_path):
 
 
 def test_raise_leaves_weights_and_optimiser_as_they_were(nan, tmp_path, monkeypatch):
-    monkeypatch.delenv(signals.VARIABLE, raising=False)
+    monkeypatch.delenv(faults.VARIABLE, raising=False)
     run, seen, step = run_of("raise", accumulate=2), [], LitModule.training_step
     monkeypatch.setattr(
         LitModule,
@@ -216,13 +216,13 @@ def test_no_more_steps_are_left_out_than_allowed(mode, tmp_path, monkeypatch):
     run = run_of(mode, at_most=2)
     learn = Classify.learn
     monkeypatch.setattr(Classify, "learn", lambda *given: learn(*given) * math.inf)
-    again = Again()
+    again = RestartState()
     if mode == "rollback":
         for step in (1, 2):
-            with pytest.raises(StartAgain) as ended:
+            with pytest.raises(RestartRequested) as ended:
                 train(run, Guard(run, tmp_path, again))
-            again = ended.value.again
-            assert read_again(tmp_path) == again
+            again = ended.value.state
+            assert read_restart_state(tmp_path) == again
             assert again.left_out == tuple(range(1, step + 1))
     with pytest.raises(DivergedError, match=r"diverged at step 3: .*, after 2 steps that were left out \(") as last:
         train(run, Guard(run, tmp_path, again))
@@ -234,9 +234,9 @@ def test_a_step_left_out_after_a_rollback_is_the_step_that_was_skipped(nan, tmp_
     nan(3)
     skipped = state_of(train(run_of("skip")))
     run = run_of("rollback")
-    with pytest.raises(StartAgain) as ended:
+    with pytest.raises(RestartRequested) as ended:
         train(run, Guard(run, tmp_path))
-    guard = Guard(run, tmp_path, ended.value.again)
+    guard = Guard(run, tmp_path, ended.value.state)
     assert_same(state_of(train(run, guard)), skipped)
     assert (guard.left_out, ended.value.code) == ([3], 75)
 
@@ -291,9 +291,9 @@ class Out(Guard):
 
 
 def test_halves_are_written_down_and_what_cannot_be_halved_is_one_sentence(tmp_path: Path):
-    ended = Out(run_of(), tmp_path, Again(2, (7,), "as before")).ran_out(5).answered()
+    ended = Out(run_of(), tmp_path, RestartState(2, (7,), "as before")).ran_out(5).answered()
     assert ended
-    assert read_again(tmp_path) == ended.again == Again(4, (7,), "step 3 ran out of memory in process 1")
+    assert read_restart_state(tmp_path) == ended.state == RestartState(4, (7,), "step 3 ran out of memory in process 1")
     remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
     with pytest.raises(ValueError, match=f"^step 3 ran out of memory in process 1 with one row at a time: {remedy}$"):
         Out(run_of(), tmp_path).ran_out(1).answered()
@@ -313,24 +313,24 @@ def test_memory_is_out_in_whatever_words_torch_says_so(tmp_path: Path):
     for error in (torch.AcceleratorError("CUDA error: out of memory"), *of_libraries, of_cpu.value):
         ended = Out(run_of(), tmp_path).ran_out(5, error).answered()
         assert ended
-        assert ended.again.split == 2
+        assert ended.state.split == 2
         (tmp_path / "again.json").unlink()
     for error in (RuntimeError("CUDA error: an illegal memory access was encountered"), OSError("out of memory")):
         assert Out(run_of(), tmp_path).ran_out(5, error).answered() is None
 
 
 def test_a_rank_that_lost_one_whose_memory_ran_out_starts_again_as_well(tmp_path):
-    guard = Guard(run_of(), tmp_path, Again(left_out=(7,)))
-    write_again(tmp_path, Again(left_out=(7,)))
+    guard = Guard(run_of(), tmp_path, RestartState(left_out=(7,)))
+    write_restart_state(tmp_path, RestartState(left_out=(7,)))
     assert guard.answered() is None
-    write_again(tmp_path, Again(2, (7,)))
+    write_restart_state(tmp_path, RestartState(2, (7,)))
     found = guard.answered()
     assert found
-    assert found.again == Again(2, (7,))
+    assert found.state == RestartState(2, (7,))
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"split": 3}', '{"split": "2", "left_out": 7, "why": []}'])
 def test_what_is_not_understood_changes_nothing(content, tmp_path):
     (tmp_path / "again.json").write_text(content)
-    assert read_again(tmp_path) == Again()
-    assert read_again(tmp_path).notes() == []
+    assert read_restart_state(tmp_path) == RestartState()
+    assert read_restart_state(tmp_path).notes() == []

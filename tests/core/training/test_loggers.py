@@ -7,6 +7,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 from manyheads import compose, plugin, train, training_run
 from manyheads.config.facts import section, setting
+from manyheads.distributed.ranks import Ranks
 from manyheads.plugin import Plugin, Section
 
 
@@ -43,7 +44,7 @@ def test_a_plugin_adds_a_logger_and_its_setting(registered, tmp_path):
 
 
 def test_other_processes_have_none(registered, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_run, "is_first_process", lambda: False)
+    monkeypatch.setattr(training_run, "this_process", lambda: Ranks(rank=1, n_ranks=2))
     with training_run.loggers_of(compose("train", ["logger.diary=notes"]), tmp_path) as none:
         assert none == []
 

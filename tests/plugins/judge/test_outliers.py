@@ -25,7 +25,7 @@ from manyheads.config import (
 )
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.sources import read_rows
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference import answers, classifier
 from manyheads.inference.classifier import TextClassifier
@@ -203,10 +203,10 @@ def test_marks_of_an_evaluation_that_was_killed_are_those_of_a_whole_one(
     monkeypatch.setattr(answers, "EVERY", 0.0)
     again = EvaluateConfig(**judged, output=str(tmp_path / "out"))
     with monkeypatch.context() as patch:
-        patch.setenv(signals.VARIABLE, "chunk:3:fail")
+        patch.setenv(faults.VARIABLE, "chunk:3:fail")
         with pytest.raises(RuntimeError):
             evaluate(again)
-    signals.forget()
+    faults.reset_counts()
     assert evaluate(again)["outliers"] == whole["outliers"]
     assert "answers: goes on after 8 rows that are answered" in capsys.readouterr().err
 

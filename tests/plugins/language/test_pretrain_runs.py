@@ -13,7 +13,7 @@ import manyheads
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS
-from manyheads.distributed import signals
+from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.plugins.language.pieces import held_out
 from manyheads.plugins.language.predictors import MaskedLMPredictor
@@ -162,12 +162,12 @@ def test_a_pretraining_goes_on_exactly_where_it_stopped(texts, tmp_path, monkeyp
     words = [*texts, "trainer.max_steps=8", "trainer.val_check_interval=4", "checkpoint.every=3"]
     whole = train(compose("pretrain", [*words, f"output={tmp_path / 'whole'}"]))
     words.append(f"output={tmp_path / 'parts'}")
-    signals.forget()
-    monkeypatch.setenv(signals.VARIABLE, "step:5:term")
+    faults.reset_counts()
+    monkeypatch.setenv(faults.VARIABLE, "step:5:term")
     with pytest.raises(Stopped):
         train(compose("pretrain", words))
-    monkeypatch.delenv(signals.VARIABLE)
-    signals.forget()
+    monkeypatch.delenv(faults.VARIABLE)
+    faults.reset_counts()
     parts = train(compose("pretrain", [*words, "resume=must"]))
     assert parts is not None
     assert whole is not None

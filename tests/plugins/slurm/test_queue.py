@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from manyheads.distributed.ranks import first_host
-from manyheads.runs.checkpoints import newest
+from manyheads.runs.checkpoints import newest_checkpoint
 
 pytestmark = pytest.mark.slurm
 PROGRAM = (sys.executable, "-m", "manyheads")
@@ -70,7 +70,7 @@ def result(folder: Path) -> dict:
 
 def a_newer_checkpoint(cluster, number: str, folder: Path, than: Path | None) -> Path:
     until = time.monotonic() + 600
-    while (found := newest(folder / "checkpoints")) == than or found is None:
+    while (found := newest_checkpoint(folder / "checkpoints")) == than or found is None:
         assert time.monotonic() < until, f"{cluster.job(number)}\n{said(folder)}"
         time.sleep(0.2)
     return found
@@ -83,7 +83,7 @@ def test_a_job_that_is_preempted_twice_ends_as_if_nothing_had_been(undisturbed, 
     a_newer_checkpoint(cluster, number, folder, None)
     cluster.run("scancel", "--signal=USR1", number)
     cluster.wait(number, "PENDING", *ENDED)
-    saved = newest(folder / "checkpoints")
+    saved = newest_checkpoint(folder / "checkpoints")
     job = cluster.wait(number, "RUNNING", *ENDED)
     assert (job["JobState"], job["Restarts"]) == ("RUNNING", "1"), said(folder)
     a_newer_checkpoint(cluster, number, folder, saved)

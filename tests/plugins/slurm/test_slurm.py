@@ -19,7 +19,7 @@ from manyheads.config import Resume, RunConfig
 from manyheads.config.facts import settings
 from manyheads.plugins.slurm.config import ArrayConfig, SlurmConfig
 from manyheads.plugins.slurm.script import is_for_the_queue
-from manyheads.runs.resume import find_start, verdict
+from manyheads.runs.resume import find_start, resume_policy
 from manyheads.training_run import train
 
 FAKE_SRUN = """#!/bin/bash
@@ -193,7 +193,7 @@ def test_a_section_that_widens_another_has_its_rules():
 
 
 def test_another_job_is_free_for_a_run_that_is_resumed():
-    assert {verdict(name) for name in settings(RunConfig) if name.startswith("slurm.")} == {"free"}
+    assert {resume_policy(name) for name in settings(RunConfig) if name.startswith("slurm.")} == {"free"}
 
 
 def test_under_multirun_nothing_is_written(tmp_path, capsys):

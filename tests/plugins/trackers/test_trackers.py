@@ -26,6 +26,7 @@ from manyheads.cli.hydra import composed, values_of
 from manyheads.cli.main import main
 from manyheads.config import DataConfig, LoggerConfig, ModelConfig, RunConfig
 from manyheads.config.fields import plain_settings
+from manyheads.distributed.ranks import Ranks
 from manyheads.distributed.signals import Stopped
 from manyheads.plugins.trackers import config as settings
 from manyheads.plugins.trackers import trackers
@@ -184,7 +185,7 @@ def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, record):
 
 
 def test_other_processes_have_no_tracker(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_run, "is_first_process", lambda: False)
+    monkeypatch.setattr(training_run, "this_process", lambda: Ranks(rank=1, n_ranks=2))
     with training_run.loggers_of(ask(*settings.TRACKERS), tmp_path) as none:
         assert none == []
 

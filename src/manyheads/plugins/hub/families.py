@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from manyheads.config import ModelConfig
 from manyheads.config.fields import from_plain, one_of, show
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 
 MOST_BYTES = 2**22  # of a config.json
 MOST_LAYERS = 1000

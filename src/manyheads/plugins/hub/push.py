@@ -23,7 +23,7 @@ from manyheads.inference.format import (
     run_folder,
 )
 from manyheads.plugins.hub.config import PushConfig
-from manyheads.runs.folder import read_json
+from manyheads.runs.files import read_json
 from manyheads.runs.summary import moved_by
 from manyheads.terminal import one_line
 

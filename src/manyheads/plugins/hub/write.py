@@ -34,7 +34,8 @@ from manyheads.plugins.hub.graph import READERS, carries_linear, check_packages,
 from manyheads.plugins.hub.parity import Answer, hold_to_run, rows_to_compare
 from manyheads.plugins.hub.shapes import Described, describe
 from manyheads.plugins.hub.weights import KEYS, NEW, theirs
-from manyheads.runs.folder import Results, refuse_kept, refuse_unwritable, replace_folder
+from manyheads.runs.files import refuse_unwritable, replace_folder
+from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 from manyheads.training.weights import POSITIONS, SEGMENTS, WORDS
 
 MODULES = "sentence_transformers.models"
@@ -48,7 +49,7 @@ ACTIVATIONS = {
 }
 OWN = "ManyheadsForSequenceClassification"
 """The class of `manyheads.transformers` for shapes of no family."""
-EXPORTED = Results(
+EXPORTED = VerbOutput(
     "export",
     "README.md",
     ("Compared with the run on",),
@@ -87,7 +88,7 @@ def export(config: ExportConfig) -> Path:
     model = opened.path
     typed = Path(config.output).expanduser().resolve() if config.output else None  # what a link leads to is filled
     folder = typed or home_of(config.run, model) / config.format.name
-    refuse_kept(folder, EXPORTED, overwrite=config.overwrite)
+    refuse_occupied(folder, EXPORTED, overwrite=config.overwrite)
     predictor = load(opened, TextClassifier)
     if predictor.calibration is not None:
         print(f"{CALIBRATION} of {model} is left out: the export answers as the run did before `manyheads calibrate`")
@@ -106,7 +107,7 @@ def export(config: ExportConfig) -> Path:
             said = fill(part)
         except ValueError as error:
             raise ValueError(f"run={config.run} {error}") from error
-        refuse_kept(folder, EXPORTED, overwrite=config.overwrite)  # something may have come in between
+        refuse_occupied(folder, EXPORTED, overwrite=config.overwrite)  # something may have come in between
     print(f"{folder}: {opens}; compared with the run on {said}")
     return folder
 

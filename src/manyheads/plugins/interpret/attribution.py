@@ -28,7 +28,7 @@ from manyheads.nn import Classifier
 from manyheads.plugins.interpret.maps import look_at_batch, only_batch, places, read_words
 from manyheads.plugins.interpret.shown import NO_CAPTUM, short
 from manyheads.plugins.interpret.statistics import received
-from manyheads.runs.folder import put_json
+from manyheads.runs.files import write_json
 from manyheads.terminal import say
 
 STEPS = (32, 64, 128, 256, 512)  # each is tried until the sum is as near as NEAR
@@ -176,7 +176,7 @@ def integrated_gradients(
 def write_attribution(page: Path, found: Attribution) -> Path:
     """Write `<page>-attribution.json` beside the page, whole or not at all."""
     record = page.with_name(f"{page.stem}-attribution.json")
-    put_json(record, asdict(found))
+    write_json(record, asdict(found))
     return record
 
 

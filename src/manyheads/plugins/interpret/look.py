@@ -15,11 +15,12 @@ from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.shown import NO_CAPTUM, choose
-from manyheads.runs.folder import Results, refuse_kept, within
+from manyheads.runs.folder import within
+from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 from manyheads.terminal import progress_bar, say, show_files
 
 WAYS = 'text="...", input=FILE or split=validation'
-STUDIED = Results("look split=", "study.json", ('"heads":', '"split":'), ("study.html",))
+STUDIED = VerbOutput("look split=", "study.json", ('"heads":', '"split":'), ("study.html",))
 
 
 def look(config: LookConfig) -> Any:
@@ -151,7 +152,7 @@ def study(config: LookConfig) -> dict[str, Any]:
         )
     labels = opened.labels()
     folder = Path(config.output, config.split) if config.output else within(home, "look", config.split)
-    refuse_kept(folder, STUDIED, overwrite=True)
+    refuse_occupied(folder, STUDIED, overwrite=True)
     task = find_data(EvaluateConfig(run=config.run, split=config.split), home, settings, labels)
 
     from manyheads.inference.classifier import TextClassifier

@@ -37,7 +37,7 @@ from manyheads.plugins.interpret.maps import (
     read_words,
 )
 from manyheads.plugins.interpret.shown import Chosen, digests, viewer
-from manyheads.runs.folder import refuse_unwritable, replace_file
+from manyheads.runs.files import refuse_unwritable, replace_file
 
 if TYPE_CHECKING:
     from manyheads.plugins.interpret.attribution import Attribution

@@ -27,7 +27,7 @@ from manyheads.plugins.interpret.statistics import (
     faithfulness,
     head_statistics,
 )
-from manyheads.runs.folder import refuse_unwritable, replace_folder
+from manyheads.runs.files import refuse_unwritable, replace_folder
 from manyheads.runs.summary import Interval
 from manyheads.terminal import Sheet, print_sheet
 

@@ -45,8 +45,10 @@ from manyheads.plugins.judge.facts import (
     scripts,
     without_rare,
 )
-from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder, start_folder
+from manyheads.runs.files import write_json
+from manyheads.runs.folder import start_folder
 from manyheads.runs.summary import Interval
+from manyheads.runs.verb_output import VerbOutput, output_folder, refuse_occupied
 from manyheads.terminal import say, show_files
 
 MISSING = f"not looked for: {install_extra('audit')}"
@@ -79,7 +81,7 @@ class Suspects:
         return float(probability_C[given_C].min()) if given_C.any() else 1 - float(probability_C.max())
 
 
-AUDITED = Results("audit", "audit.json", ('"sampled":', '"source":'), ("audit.html", "suspects.csv"))
+AUDITED = VerbOutput("audit", "audit.json", ('"sampled":', '"source":'), ("audit.html", "suspects.csv"))
 
 
 def audit(config: AuditConfig) -> dict[str, Any]:
@@ -89,14 +91,14 @@ def audit(config: AuditConfig) -> dict[str, Any]:
         ValueError: the data, as in training; or the output is not an empty folder.
     """
     if config.output:
-        refuse_kept(Path(config.output), AUDITED, overwrite=config.overwrite)
+        refuse_occupied(Path(config.output), AUDITED, overwrite=config.overwrite)
     splits = read_splits(config.data, config.seed, with_unread=True)
     folder = Path(config.output).absolute() if config.overwrite else start_folder(config.output)
     found, page, suspects = looked_at(splits, config)
     names = ["audit.html", "audit.json"]
-    with results_folder(folder, AUDITED, overwrite=config.overwrite) as place:
+    with output_folder(folder, AUDITED, overwrite=config.overwrite) as place:
         write_page(place / "audit.html", page)
-        put_json(place / "audit.json", found)
+        write_json(place / "audit.json", found)
         if suspects is not None:
             write_suspects(place / "suspects.csv", *suspects, splits.labels)
             names.append("suspects.csv")

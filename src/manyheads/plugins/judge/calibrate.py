@@ -17,8 +17,9 @@ from manyheads.evaluation.held_out import require_new
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import CALIBRATION, CARD, MORE, OF_HUB, open_folder, read_thresholds, run_folder
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
-from manyheads.runs.folder import Results, put, refuse_kept, refuse_unwritable, replace_folder
+from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
 from manyheads.runs.summary import Interval, read_summary, words_of
+from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 from manyheads.terminal import progress_bar, say
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from manyheads.linear.calibration import Calibration
 
-CALIBRATED = Results("calibrate", CALIBRATION, ('"method":', '"copy": true'), (CARD, *OF_HUB, *MORE))
+CALIBRATED = VerbOutput("calibrate", CALIBRATION, ('"method":', '"copy": true'), (CARD, *OF_HUB, *MORE))
 FOLDS = 5
 FEWEST = 50  # rows
 MOST, MOST_LOGITS = 100_000, 2**24  # rows that are drawn, and logits of them, of more
@@ -54,7 +55,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
             )
         if Path(config.output).resolve() == folder.path.resolve():
             raise ValueError(f"output={config.output} is the model of run: remove output to calibrate it where it is")
-        refuse_kept(Path(config.output), CALIBRATED, overwrite=True)
+        refuse_occupied(Path(config.output), CALIBRATED, overwrite=True)
     if data.role == "train" or (data.role == "validation" and data.run and data.run.data.validates_on_train):
         raise ValueError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
@@ -97,11 +98,11 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
                 (part / CALIBRATION).write_text(copy, encoding="utf-8")
                 if judged:
                     (part / CARD).write_text(judged, encoding="utf-8")
-                refuse_kept(target, CALIBRATED, overwrite=config.overwrite)  # something may have come in between
+                refuse_occupied(target, CALIBRATED, overwrite=config.overwrite)  # something may have come in between
         else:
-            put(target / CALIBRATION, text)
+            write_atomic(target / CALIBRATION, text)
             if judged:
-                put(card, judged)
+                write_atomic(card, judged)
     _show(found, target)
     say(*(f"warning: {one}" for one in seen))
     return found

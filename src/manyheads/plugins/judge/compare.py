@@ -26,8 +26,9 @@ from manyheads.evaluation.held_out import learnt_texts
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
 from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig, compared_figures
-from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder
+from manyheads.runs.files import write_json
 from manyheads.runs.summary import names_of
+from manyheads.runs.verb_output import VerbOutput, output_folder, refuse_occupied
 from manyheads.terminal import progress_bar, say, show_files
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ PREDICTION = "prediction"  # the column of them
 POWER = 0.8416  # standard deviations below which 80 % of a normal distribution lie
 
 
-COMPARED = Results("compare", "compare.json", ('"models":', '"pairs":', '"n_rows":'), ("changed.csv", "report.html"))
+COMPARED = VerbOutput("compare", "compare.json", ('"models":', '"pairs":', '"n_rows":'), ("changed.csv", "report.html"))
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         data = find_data(asked, home, first.settings, labels)
     folder = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
     if config.output or config.overwrite:
-        refuse_kept(folder, COMPARED, overwrite=config.overwrite)
+        refuse_occupied(folder, COMPARED, overwrite=config.overwrite)
     seen = [note for name, folder in folders.items() for note in _learnt_from(name, folder, data, labels)]
     merged = {config.data.merge_labels, first.settings.columns.merge_labels}
     known = Known(labels, any_case=MergeLabels.case in merged)
@@ -349,12 +350,12 @@ def _write(
         verdict=f"{said[0]}.",
         warnings=found["warnings"],
     )
-    with results_folder(folder, COMPARED, overwrite=config.overwrite) as place:
+    with output_folder(folder, COMPARED, overwrite=config.overwrite) as place:
         answers = ([words(one[at]) for one in (truth, *(one.answers for one in judged))] for at in changed.tolist())
         names = ["label", *(f"{PREDICTION} of {one.name}" for one in judged)]
         write_answers(place / "changed.csv", data.rows.pick(changed), names, answers)
         write_page(place / "report.html", page)
-        put_json(place / "compare.json", found)
+        write_json(place / "compare.json", found)
     for name, figures in found["models"].items():
         of = figures["accuracy"]
         say(f"{name}: accuracy {of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})")

@@ -34,7 +34,7 @@ from manyheads.inference.format import OUTLIERS, WEIGHTS, ModelFolder, run_folde
 from manyheads.inference.rules import AnswerRule
 from manyheads.plugins.judge.checks import Asked
 from manyheads.runs.config_file import read_run
-from manyheads.runs.folder import replace_file
+from manyheads.runs.files import replace_file
 from manyheads.terminal import one_line
 
 ROWS, HELD_OUT = 5_000, 20_000  # most rows of train and of validation, evenly spread

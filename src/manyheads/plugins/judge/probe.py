@@ -21,7 +21,9 @@ from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.plugins.judge.config import ProbeConfig
 from manyheads.runs.config_file import read_yaml
-from manyheads.runs.folder import Results, put_json, refuse_kept, results_folder, within
+from manyheads.runs.files import write_json
+from manyheads.runs.folder import within
+from manyheads.runs.verb_output import VerbOutput, output_folder, refuse_occupied
 from manyheads.terminal import progress_bar, say, show_files
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class Check:
         return f"the answer is {self.label}" if self.label else "the answer stays"
 
 
-PROBED = Results("probe", "probe.json", ('"tests":', '"run":'), ("report.html",))
+PROBED = VerbOutput("probe", "probe.json", ('"tests":', '"run":'), ("report.html",))
 
 
 @dataclass(slots=True)
@@ -92,7 +94,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     name = data.folder if data else "templates"
     output = Path(config.output or within(home_of(config.run, folder.path), "probe", name))
     if config.output or config.overwrite:
-        refuse_kept(output, PROBED, overwrite=config.overwrite)
+        refuse_occupied(output, PROBED, overwrite=config.overwrite)
     cases = [cases_of(one, data.rows if data else None, config) for one in tests]
     for test, some in zip(tests, cases, strict=True):
         if any((len(one.texts) == 2) != folder.settings.pairs for one in some):
@@ -326,9 +328,9 @@ def _write(
             for one in found
         ],
     }
-    with results_folder(folder, PROBED, overwrite=config.overwrite) as place:
+    with output_folder(folder, PROBED, overwrite=config.overwrite) as place:
         write_page(place / "report.html", _page(config, data, found))
-        put_json(place / "probe.json", told)
+        write_json(place / "probe.json", told)
     say(*_lines(found))
     show_files(folder, ["probe.json", "report.html"])
     return told

@@ -18,7 +18,8 @@ import manyheads.plugin as plugin
 from manyheads.config import Accelerator, Resume
 from manyheads.config.fields import show
 from manyheads.plugin import Shared
-from manyheads.runs.folder import refuse_unwritable, replace_file, start_folder
+from manyheads.runs.files import refuse_unwritable, replace_file
+from manyheads.runs.folder import start_folder
 
 SCRIPT, LOG = "job.sbatch", "slurm-{}.out"
 Config = Any  # the settings of a verb, with a section `slurm`
@@ -97,7 +98,7 @@ def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | No
         target.parent.mkdir(parents=True, exist_ok=True)
         log = f"{target}-{log}"
     else:
-        target = start_folder(config.output, again=shared is not None or config.resume is not Resume.never)
+        target = start_folder(config.output, resume=shared is not None or config.resume is not Resume.never)
         script, log = target / SCRIPT, f"{target}/{log}"
     lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in _options(config, shared, target.name, log))]
     if shared:

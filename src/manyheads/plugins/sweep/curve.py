@@ -87,7 +87,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
 def told(config: CurveConfig, metric: str, sizes: "list[list[Summary]]", folder: Path) -> dict[str, Any]:
     """Write curve.json and report.html of the runs of each size, and print the table."""
     from manyheads.evaluation.report import Page, Section, Table, dotted, installed_versions, value_sections, write_page
-    from manyheads.runs.folder import put
+    from manyheads.runs.files import write_atomic
     from manyheads.runs.summary import BOTH, LINEAR, NETWORK, words_of
 
     name, falls, split = metric, lower_is_better(metric), sizes[0][0].judged_on
@@ -118,7 +118,7 @@ def told(config: CurveConfig, metric: str, sizes: "list[list[Summary]]", folder:
     )
     write_page(folder / "report.html", page)
     for file, content in (("curve.png", picture.png), ("curve.json", json.dumps(found, indent=2).encode() + b"\n")):
-        put(folder / file, content)
+        write_atomic(folder / file, content)
     print_sheet(Sheet(title, columns, table, notes))
     show_files(folder, ["curve.json", "report.html"])
     return found

@@ -22,9 +22,9 @@ from manyheads.config.fields import plain_settings, show
 from manyheads.config.figures import lower_is_better
 from manyheads.distributed.signals import OUT_OF_TIME
 from manyheads.plugins.sweep.config import named_texts
-from manyheads.runs.checkpoints import newest, read_progress
+from manyheads.runs.checkpoints import newest_checkpoint, read_progress
 from manyheads.runs.config_file import REMOVED
-from manyheads.runs.folder import read_curves
+from manyheads.runs.metrics_csv import read_metrics_csv
 from manyheads.runs.summary import NETWORK, Interval
 
 NAME, LOCK = "journal.jsonl", ".journal.lock"
@@ -282,7 +282,7 @@ def folder_of(output: Path, number: int, seed: int) -> Path:
 def progress_of(folder: Path) -> dict[str, int]:
     """The epochs and steps that a run has gone through to their end: by its newest checkpoint, or metrics.csv,
     whose rows count both from 0 and may end earlier, or later."""
-    checkpoint, curves = newest(folder / "checkpoints"), read_curves(folder / "metrics.csv")
+    checkpoint, curves = newest_checkpoint(folder / "checkpoints"), read_metrics_csv(folder / "metrics.csv")
     saved = read_progress(checkpoint) if checkpoint else {"epoch": 0, "step": 0}
     ended = [int(row["epoch"]) + 1 for row in curves if "train_loss" in row and "epoch" in row]
     steps = [int(row["step"]) + 1 for row in curves]
@@ -292,7 +292,7 @@ def progress_of(folder: Path) -> dict[str, int]:
 def validations(folder: Path, metric: str) -> list[float]:
     """The figure after each validation so far, in order; empty where there is none yet."""
     name = f"validation_{metric}"
-    return [row[name] for row in read_curves(folder / "metrics.csv") if name in row]
+    return [row[name] for row in read_metrics_csv(folder / "metrics.csv") if name in row]
 
 
 def _finished(known: Outcome, folder: Path, metric: str) -> Outcome:

@@ -23,7 +23,7 @@ from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import processor
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.runs.config_file import REMOVED
-from manyheads.runs.folder import put_json
+from manyheads.runs.files import write_json
 
 if TYPE_CHECKING:
     from manyheads.data.tokens import Tokens
@@ -199,7 +199,7 @@ class Record:
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
-        put_json(path, asdict(self), indent=1)
+        write_json(path, asdict(self), indent=1)
 
 
 def start_record(config: AblateConfig, rows: list[Row], data: dict[str, Prepared]) -> Record:

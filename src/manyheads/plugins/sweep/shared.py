@@ -33,7 +33,7 @@ from manyheads.plugins.sweep.optuna import (
     outcome_of,
     parameters,
 )
-from manyheads.runs.folder import put
+from manyheads.runs.files import write_atomic
 
 BEAT = 15.0  # seconds between two signs of life of a trial
 LOST = 120.0  # seconds without one after which it is given back; a run that is told to end saves within half of them
@@ -104,7 +104,7 @@ def _mark_folder(folder: Path, own: str) -> None:
     held = mark.read_text(encoding="utf-8") if mark.is_file() else ""
     if held != own and any((folder / name).exists() for name in OURS):
         raise ValueError(f"output={folder} holds something else than this search: name another by output=FOLDER")
-    put(mark, own)
+    write_atomic(mark, own)
 
 
 class SharedQueue(StudyQueue):

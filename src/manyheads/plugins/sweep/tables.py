@@ -23,7 +23,7 @@ from manyheads.evaluation.report import Page, Section, Table, installed_versions
 from manyheads.plugins.sweep.config import TuneConfig
 from manyheads.plugins.sweep.journal import Outcome, State
 from manyheads.plugins.sweep.record import Figures, Measured, Record, machine_words
-from manyheads.runs.folder import replace_file
+from manyheads.runs.files import replace_file
 from manyheads.runs.summary import NETWORK, Interval, words_of
 from manyheads.terminal import Sheet
 

@@ -34,7 +34,7 @@ from manyheads.inference.origin import file_digests
 from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig, named_texts
 from manyheads.plugins.sweep.journal import Journal, State, Trial, open_journal
 from manyheads.plugins.sweep.scheduler import Search
-from manyheads.runs.resume import verdict
+from manyheads.runs.resume import resume_policy
 from manyheads.terminal import print_sheet, say, show_files, shown
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def shared_question(config: TuneConfig | CurveConfig, splits: Splits) -> dict[st
     decisive = {
         name: value
         for name, value in plain_settings(run).items()
-        if name not in ("hardware.threads", "seed") and verdict(name) != "free"
+        if name not in ("hardware.threads", "seed") and resume_policy(name) != "free"
     }
     asked: dict[str, Any] = {name: version(name) for name in ("manyheads", "torch")}
     asked |= {"seed": config.seed, "data": splits.digests(), "files": file_digests(run), "test": run.test}

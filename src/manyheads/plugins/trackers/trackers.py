@@ -23,7 +23,7 @@ from manyheads.config import RunConfig
 from manyheads.config.fields import plain_settings
 from manyheads.distributed.signals import Stopped
 from manyheads.plugins.trackers.config import chosen
-from manyheads.runs.checkpoints import json_or_none
+from manyheads.runs.files import read_json_or_none
 from manyheads.terminal import one_line
 
 log = logging.getLogger("manyheads")
@@ -129,7 +129,7 @@ class Guarded(Logger):
         self.kind, self.folder, self.failed = kind, folder, False
         self.logger: Any = None
         self.file = folder / "trackers" / f"{kind}.json"
-        found = json_or_none(self.file)
+        found = read_json_or_none(self.file)
         known = found if isinstance(found, dict) and ID.fullmatch(str(found.get("record"))) else {}
         self.run_id = str(known.get("record", ""))
         self.steps: dict[str, int] = {}  # the last step at which each figure was logged

@@ -11,9 +11,9 @@ from manyheads.runs.many import COMMAND
 
 CHILD = """
 import os, signal, sys, time
-from manyheads.distributed.signals import leave_with
+from manyheads.distributed.signals import die_with_parent
 signal.signal(signal.SIGTERM, {handler})
-leave_with(sys.stdin.fileno(), grace=0.5)
+die_with_parent(sys.stdin.fileno(), grace=0.5)
 print("ready", flush=True)
 time.sleep(100)
 """

@@ -1,0 +1,40 @@
+"""The lock of a run folder: at most one run writes to it at a time. Standard library only."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from manyheads.distributed.ranks import this_process
+
+_locked: set[Path] = set()  # by this process, which may enter a folder again
+
+
+@contextmanager
+def lock_run_folder(folder: Path) -> Iterator[None]:
+    """Keep other runs out of `folder` while the block lasts. Only the first process locks; the others follow it.
+
+    The kernel holds the lock, on the folder itself, so a process that is killed leaves none. A disk without locks has
+    none to give, and there the block runs unlocked.
+
+    Raises:
+        ValueError: another run is in the folder.
+    """
+    if folder in _locked or not this_process().is_first:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a disk without locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(
+                    f"output={folder} holds a run that is still in progress: wait for its end, or name another folder"
+                ) from None
+        _locked.add(folder)
+        yield
+    finally:
+        _locked.discard(folder)
+        os.close(descriptor)
