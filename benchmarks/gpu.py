@@ -41,7 +41,7 @@ LENGTHS = {  # tokens of a text, every twentieth of the way from the shortest to
     "short": (9, 24, 27, 29, 31, 33, 34, 36, 37, 38, 40, 41, 42, 44, 45, 47, 49, 51, 55, 68, 110),  # ag_news_10k
     "long": (21, 82, 120, 144, 155, 163, 173, 184, 196, 211, 226, 245, 267, 293, 326, 365, 418, 484, 582, 761, 1563),
 }  # long: imdb, which is cut at 512
-BARS = {  # what is asked for first, and the goal
+BARS = {  # the first target, and the goal
     "short tokens/s": (600_000, 780_000),
     "long tokens/s": (600_000, 780_000),
     "batch of 32, times the steps/s of Hugging Face": (3.0, None),
@@ -84,7 +84,7 @@ class Size:
 
 
 class Clock(Callback):
-    """Times the steps behind the first `warm` ones, and notes when the first was done."""
+    """Times the steps after the first `warm` ones, and notes when the first was done."""
 
     def __init__(self, warm: int) -> None:
         self.warm, self.steps, self.tokens = warm, 0, 0

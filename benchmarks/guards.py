@@ -1,10 +1,10 @@
-"""What the guards against a loss or gradient that is no number cost: a step with and without them, in turns.
+"""What the guards against a non-finite loss or gradient cost: a step with and without them, in turns.
 
     python benchmarks/guards.py
 
 Takes half a minute with nothing else running. One run of a classifier of 4 layers of 256, on batches that are all of
 one size; in every second step the guards are away: the loss is not multiplied, rows without a finite loss are not
-looked for, the optimiser is told of no flag, and nothing is read. The norm of the gradient is computed in both, for
+looked for, the optimiser is given no flag, and nothing is read. The norm of the gradient is computed in both, for
 clipping. Figures go to guards.json.
 """
 

@@ -3,7 +3,7 @@
     python benchmarks/judging.py [--rows 100000 1000000] [--verbs predict evaluate ...] [--folder FOLDER]
 
 Rows are those of scale.py, of four classes, in a csv; `predict` reads them from a parquet file, is killed once, at
-about half of the rows, and goes on. The network is a tiny one that reads 16 tokens, trained for a moment, so that
+about half of the rows, and resumes. The network is a tiny one that reads 16 tokens, trained for a moment, so that
 figures are those of the rows, not of the network. `compare` has a csv of answers next to the run, of which a tenth is
 drawn; `folds` trains three folds for 50 steps each and judges all rows. Each verb is a process of its own; `most_mib`
 is its most resident memory.
@@ -84,7 +84,7 @@ def measured(verb: str, n_rows: int, data: Path, folder: Path) -> dict[str, Any]
     if verb == "predict":
         to_parquet(data, folder / f"rows-{n_rows}.parquet")
     output = folder / f"{verb}-{n_rows}{'.parquet' if verb == 'predict' else ''}"
-    left = folder.glob(f".{output.name}.part*")  # by a predict that was stopped, which this one would go on after
+    left = folder.glob(f".{output.name}.part*")  # by a predict that was stopped, which this one would resume
     subprocess.run(["rm", "-rf", str(output), *map(str, left)], check=True)
     words = [one.format(run=folder / "run", folder=folder, n=n_rows, data=data) for one in VERBS[verb]]
     begun = perf_counter()

@@ -2,7 +2,7 @@
 
     python benchmarks/long_range.py [SETTING=VALUE ...]
 
-Texts are generated: `box red cup blue` at the start, so many words of filler, `cup ?` at the end; the answer is a
+Texts are generated: `box red cup blue` at the start, a number of filler words, `cup ?` at the end; the answer is a
 colour, blue. Words alone leave two of four colours, so the question has to meet its clue. All models have as many
 parameters as the first and take the same steps and batches (conf/experiment/ablate_long_range.yaml). Figures go to
 long_range.json as they come; a second start measures only what is missing; the picture is long_range.png.

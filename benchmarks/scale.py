@@ -7,7 +7,7 @@ Rows are generated, as one csv or as 64 shards of parquet. `read` is reading, au
 tokenizer, `tokenise` all texts to ids on disk, `plan` the steps of an epoch, `batches` 2,000 of them, `linear` the
 linear model. `ours` is all of it; `read`, `tokenise` and `linear` are its parts, one after another, and `again` the
 second start, which finds what these left. `ranks` are two processes that start together, `ranks read` and
-`ranks again` the same in parts. What takes longer than `--limit` is killed, and goes on when it is asked for again; the
+`ranks again` the same in parts. What takes longer than `--limit` is killed, and resumes when it is requested again; the
 seconds are added. `datasets` is what a script of that library does with the same tokenizer.
 Peaks are of the whole tree of processes: resident memory as `ps` counts it, in which pages of mapped files that two
 processes share count twice, and the proportional set, in which they count once.
@@ -150,7 +150,7 @@ def a_row(draw: random.Random, phrases: list[str], at: int) -> tuple[str, str]:
 def measured(
     who: str, data: Path, scratch: Path, megabytes: float, limit: float, before: dict[str, Any]
 ) -> dict[str, Any]:
-    """Seconds by stage, and the peaks of memory, in MB; `before`: the same of what was killed and now goes on."""
+    """Seconds by stage, and the peaks of memory, in MB; `before`: those of an earlier start that was killed and is resumed."""
     if who in (*FRESH, "datasets"):
         subprocess.run(["rm", "-rf", str(scratch if who != "datasets" else scratch / "hf")], check=True)
     scratch.mkdir(parents=True, exist_ok=True)

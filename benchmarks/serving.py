@@ -1,4 +1,4 @@
-"""`manyheads serve` compared with the transformers pipeline behind the same FastAPI, and a soak: serving.json.
+"""`manyheads serve` compared with the transformers pipeline in the same FastAPI server, and a soak: serving.json.
 
     pip install -e '.[serve,bench]'
     MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/serving.py [speed] [soak=SECONDS]

@@ -1,4 +1,4 @@
-"""How long a command takes until it has said or done what was asked: startup.json.
+"""How long a command takes until it has answered or is done: startup.json.
 
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/startup.py [ROUNDS]
 

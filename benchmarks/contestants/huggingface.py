@@ -1,7 +1,7 @@
 """Hugging Face `Trainer` with a `BertForSequenceClassification` from a config, as its users run it.
 
-BERT differs from our defaults in norms behind the blocks, learned positions, segment vectors and a pooler on [CLS]:
-the same matrix products but for the pooler's one a text.
+BERT differs from our defaults in norms after the blocks, learned positions, segment vectors and a pooler on [CLS]:
+the same matrix products but for the pooler's one per text.
 """
 
 import logging

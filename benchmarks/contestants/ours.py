@@ -58,7 +58,7 @@ def by_fit(run: RunConfig, folder: Path, tokens: Tokens, turns: Turns) -> None:
 
 
 def fit_by_the_clock(folder: Path, run: RunConfig, network: Classifier, tokens: Tokens, turns: Turns) -> None:
-    """Train; each step is told to the clock where the next one begins."""
+    """Train; each step is reported to the clock when the next one begins."""
     of_last_step: list[tuple[int, int, int]] = []
 
     def between_steps(_: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -13,7 +13,7 @@ class Turns:
     """Told of every training step, it ends the turn when its seconds are over, says what was done in it, and waits.
 
     So all that belongs to a step counts: loader, loss, clip, optimiser, logging. While it waits the process blocks in
-    the middle of its loop, whoever owns that loop, and its threads sleep. The first turn begins behind the first step.
+    the middle of its loop, whoever owns that loop, and its threads sleep. The first turn begins after the first step.
     """
 
     def __init__(self, driver: Connection) -> None:

@@ -63,7 +63,7 @@ def climb(score: Callable[[Point], float], ladders: tuple[list[float], ...], mid
     """The best point of a grid, and how many were tried.
 
     The grid holds the middle of each ladder and its neighbours. While the best point lies on an edge of the grid and
-    the ladder goes on, the grid grows by that step. Of points that are level the nearest to the middle wins.
+    the ladder continues, the grid grows by that step. Of points that are level the nearest to the middle wins.
     """
     start = [
         min(ladder.index(at) if at in ladder else len(ladder) - 1, len(ladder) - 1)

@@ -19,7 +19,7 @@ class RunError(Exception):
 
 
 def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
-    """Train in `home`, or go on there where an earlier start was stopped; the figures and what was answered.
+    """Train in `home`, or resume a training there that was stopped; the figures and the answers.
 
     Raises:
         RunError: a command failed.

@@ -68,7 +68,7 @@ def all_tables(everything: store.Measured) -> dict[str, str]:
 
 
 def grouped(measured: store.Measured, size: str) -> dict[str, Runs]:
-    """What was measured on each set with so many rows."""
+    """The measurements on each set with rows of this `size`."""
     found: dict[str, Runs] = {}
     for name in SETS:
         for way in WAYS:
@@ -158,7 +158,7 @@ def verdict(gain: Figure) -> str:
 
 
 def by_rows(by_size: dict[str, dict[str, Runs]]) -> str:
-    """What trained weights and what training from scratch are worth, few rows to all, short texts to long."""
+    """The gain from trained weights and from training from scratch, few rows to all, short texts to long."""
     found = {size: leads(sets, size) for size, sets in by_size.items()}
     places = [(way, size) for way in ("minilm", "scratch") for size in ("10", "100", "full")]
     headings = [f"{OURS[way]}, {ROWS[size]}" for way, size in places]
@@ -194,7 +194,7 @@ def listed(names: list[str]) -> str:
 
 
 def aims(sets: dict[str, Runs]) -> str:
-    """What was asked for and what was reached."""
+    """The targets and what was reached."""
     lines = []
     for name, aimed in AIMS.items():
         of_set = sets.get(name, {})

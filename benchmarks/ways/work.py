@@ -136,7 +136,7 @@ def child(words: list[str]) -> None:
     task = Task(name, size, way, int(seed))
     try:
         found = measure(task, Path(home))
-    except Exception as error:  # whatever it is, the other tasks go on
+    except Exception as error:  # whatever it is, the other tasks continue
         traceback.print_exc()
         found = {"failed": f"{type(error).__name__}: {error}"}
     part = Path(home) / "result.part"
