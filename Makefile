@@ -23,7 +23,7 @@ train: $(INSTALLED)  ## train, judge and report on the built-in demo sentences
 	$(BIN)/manyheads train
 
 test: $(INSTALLED)  ## all fast tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/pytest -m slow

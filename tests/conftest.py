@@ -22,6 +22,7 @@ from manyheads.config import DataConfig, ModelConfig
 from manyheads.config import plugins as in_plugins
 from tests.browser import chromium  # noqa: F401  a fixture
 from tests.forks import forks  # noqa: F401  a fixture
+from tests.scheduling import SHARED, pytest_xdist_make_scheduler  # noqa: F401  a hook
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `make test &` starts us with it ignored
 
@@ -344,16 +345,9 @@ def pytest_configure() -> None:
     gc.disable()
 
 
-SERVERS = ("forks", "victim")  # fixtures that take long to start
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What the tests of a file share is made once in each process of xdist that runs one of them: so that each file
-    runs in one, and all files that need the same server, which take longest, first."""
-    of_file = {item.path: server for server in SERVERS for item in items if server in getattr(item, "fixturenames", ())}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(of_file.get(item.path, str(item.path))))
-    items.sort(key=lambda item: item.path not in of_file)
+    """What takes longest is first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SHARED))
 
 
 def pytest_collection_finish() -> None:

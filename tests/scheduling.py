@@ -1,0 +1,25 @@
+"""Which tests run in the same process of xdist: what the tests of a file share is made once in each process that runs
+one of them, so that each file runs in one process, and so do all files of the folders in `SHARED`."""
+
+from typing import Any
+
+import pytest
+
+SHARED = ("tests/core/ranks/", "tests/core/hostile/")  # their tests share a process that takes long to start
+
+
+def scope_of(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    return next((folder for folder in SHARED if file.startswith(folder)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For --dist loadfile. With pytest 9.2, --dist loadgroup of xdist 3.8 does nothing: it renames tests in vain."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid)
+
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
