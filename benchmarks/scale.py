@@ -150,7 +150,7 @@ def a_row(draw: random.Random, phrases: list[str], at: int) -> tuple[str, str]:
 def measured(
     who: str, data: Path, scratch: Path, megabytes: float, limit: float, before: dict[str, Any]
 ) -> dict[str, Any]:
-    """Seconds by stage, and the peaks of memory, in MB; `before`: those of an earlier start that was killed and is resumed."""
+    """Seconds by stage, and the peaks of memory, in MB; `before`: those of a start that was killed and is resumed."""
     if who in (*FRESH, "datasets"):
         subprocess.run(["rm", "-rf", str(scratch if who != "datasets" else scratch / "hf")], check=True)
     scratch.mkdir(parents=True, exist_ok=True)
