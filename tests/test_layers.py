@@ -25,7 +25,6 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("training",),
     ("evaluation",),
     ("training_run",),
-    ("explain",),
     ("builtin", "api"),  # names of code, and what plugins of users import
 )
 TOGETHER = {"runs", "distributed", "terminal"}  # of one layer, and may import each other

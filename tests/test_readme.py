@@ -214,7 +214,7 @@ def export_first(typed, capsys):
 
 NEEDS_DATA = pytest.mark.skipif("MANYHEADS_DATA" not in os.environ, reason="needs $MANYHEADS_DATA, for sst2 and trec6")
 DONE = {TRAINING}  # on data of real size, by the fixture or by a test before
-REAL = [one for one in COMMANDS + OF_GUIDE if not one.startswith(("make ", "manyheads explain"))]
+REAL = [one for one in COMMANDS + OF_GUIDE if not one.startswith("make ")]
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def real(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", REAL)
 def test_command_on_data_of_real_size(command, real, monkeypatch, capsys):
-    """As it is typed; of what would take minutes a few steps. `explain` reads nothing of the reader's."""
+    """As it is typed; of what would take minutes a few steps."""
     monkeypatch.chdir(real)
     monkeypatch.setenv("MANYHEADS_CACHE", str(real / "cache"))
     _, *words = words_of(command)

@@ -90,14 +90,6 @@ VERBS = (
             "manyheads report run=outputs/reviews format=json output=reviews.json",
         ),
     ),
-    Verb(
-        "explain",
-        "manyheads.config.run:ExplainConfig",
-        "manyheads.explain.explain:explain",
-        "measure what is said of attention, with pictures",
-        {},
-        ("manyheads explain", "manyheads explain only=length longest=8192", "manyheads explain only=relations seed=1"),
-    ),
 )
 
 

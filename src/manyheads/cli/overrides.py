@@ -355,10 +355,6 @@ def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -
         return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
     if why := why_unread(verb, key):
         return f"{typed} does nothing in {verb}, where {why}: remove it"
-    if verb == "explain" and "look" in VERBS and key in settings(schema_of("look")):
-        run = "" if key == "run" else "run=RUN "
-        look = f"manyheads look {run}{shlex.quote(f'{key}={value}')}"
-        return f"{typed}: explain measures attention on made-up texts: for a trained model write {look}"
     for other, its in VERBS.items():
         if other != verb and (key in settings(schema_of(other)) or key in its.groups or key.startswith("trainer.")):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"

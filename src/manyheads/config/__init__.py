@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from manyheads.config.model import Pooler as Pooler
     from manyheads.config.model import Segments as Segments
     from manyheads.config.model import Terms as Terms
-    from manyheads.config.run import Claim as Claim
-    from manyheads.config.run import ExplainConfig as ExplainConfig
     from manyheads.config.run import Resume as Resume
     from manyheads.config.run import RunConfig as RunConfig
     from manyheads.config.training import Accelerator as Accelerator

@@ -1,6 +1,6 @@
-"""All settings of train, explain, export and push, a dataclass each; config/inference.py has other verbs."""
+"""All settings of train; config/inference.py has those of other verbs."""
 
-from enum import Enum, StrEnum
+from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
@@ -148,28 +148,3 @@ def check_classes(run: RunConfig) -> None:
         bool(run.data.path) or name == "classify",
         f"data={source} has {task.column} {task.answers} and no classes: add task={name}, or choose other data",
     )
-
-
-class Claim(Enum):
-    all = "all"
-    formula = "formula"  # the steps from X to the output, with their shapes
-    scale = "scale"  # q · k has variance d_k, and the softmax's gradients with and without 1 / √d_k
-    order = "order"  # without positions the encoder is blind to order
-    heads = "heads"  # h heads of d / h cost what one head of d costs
-    length = "length"  # time and memory grow with T², with a window they do not
-    retrieval = "retrieval"  # a low temperature turns attention into a look-up
-    senses = "senses"  # the vector of "check" and "station" takes up its context
-    relations = "relations"  # the weights of a sentence from a trained model
-
-
-@section()
-class ExplainConfig:
-    """All settings of `manyheads explain`. The defaults take less than five minutes on two cores."""
-
-    output: str = setting("", "folder of attention.json and the pictures; empty: outputs/explain-<seed>", path=True)
-    only: Claim = setting(Claim.all, "one experiment; other figures stay")
-    seed: int = setting(0, "seed of samples, sentences and weights", ge=0, lt=2**32)
-    samples: int = setting(20_000, "random pairs of q and k for each moment", ge=500, le=10_000_000)
-    repeats: int = setting(9, "timings for each median, taken in turn", ge=1, le=1000)
-    longest: int = setting(4096, "longest text that is timed, in tokens", ge=128, le=65_536)
-    steps: int = setting(800, "training steps of each of the two small models", ge=1, le=100_000)

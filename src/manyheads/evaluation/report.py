@@ -287,29 +287,3 @@ def draw(n_rows: int, n_columns: int, *, width: float, height: float, **grid: An
         panel.xaxis.label.set(fontsize=9, color=INK)
         panel.yaxis.label.set(fontsize=9, color=INK)
     return figure, panels
-
-
-def name(axes: Axes, title: str) -> None:
-    """What a panel shows, above it on the left."""
-    axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
-
-
-def heatmap(
-    axes: Axes,
-    values: np.ndarray,
-    *,
-    rows: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    numbers: bool = False,
-) -> None:
-    """A matrix of shares as coloured cells, named where names are given; with `numbers` they are written into them."""
-    axes.imshow(values, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
-    axes.grid(False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelsize=8)
-    axes.set_xticks(range(len(columns)), columns, rotation=50, ha="right", rotation_mode="anchor", parse_math=False)
-    axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    if numbers:
-        for (row, column), value in np.ndenumerate(values):
-            colour = "white" if value > 0.55 else INK
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=7)

@@ -138,7 +138,6 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
         ("train trainer.max_time", "trainer.max_time", "write trainer.max_time=VALUE"),
         ("train debug", "debug", "write debug=NAME, and choose fast or overfit"),
         ("train epochs", "epochs", "write trainer.max_epochs=VALUE; `manyheads train --help` lists every setting"),
-        ("explain outputs/a", "outputs/a", "write KEY=VALUE; `manyheads explain --help` lists every setting"),
     ],
 )
 def test_a_word_alone_is_answered_with_what_to_type(line, word, remedy):
@@ -164,11 +163,3 @@ def test_paths_of_jobs_that_hold_a_sign_of_equality_are_told_as_paths(tmp_path, 
         read("evaluate", "sweep/model.n_heads=2,seed=0")
     with pytest.raises(ValueError, match=r"^model/n_heads=2 is not a setting: did you mean model.n_heads\?$"):
         read("train", "model/n_heads=2")
-
-
-@pytest.mark.verb("look")
-def test_a_setting_of_look_in_explain_names_look():
-    with pytest.raises(ValueError, match=r"for a trained model write manyheads look run=outputs/a$"):
-        read("explain", "run=outputs/a")
-    with pytest.raises(ValueError, match=r"write manyheads look run=RUN 'text=my card'$"):
-        read("explain", "text=my card")

@@ -6,6 +6,9 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from manyheads.config import (
@@ -23,7 +26,6 @@ from manyheads.config.facts import replace_settings
 from manyheads.data.batches import Batch, Batches, padding_share, plan_epoch
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens, Windows
-from manyheads.explain.cost import _Allocations
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.training import sizing as dry
@@ -53,6 +55,23 @@ def given(batch):
 
 def make_classifier(**model):
     return assemble(ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, **model), vocab_size=9, n_classes=2, max_length=16)
+
+
+class Storages(TorchDispatchMode):
+    """Every storage that an operation makes, with its bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        returned = func(*args, **(kwargs or {}))
+        there = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)}
+        for one in tree_leaves(returned):
+            if isinstance(one, torch.Tensor) and one.untyped_storage()._cdata not in there:
+                storage = one.untyped_storage()
+                self.made[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        return returned
 
 
 def test_the_largest_batch_has_the_most_tokens_and_cells():
@@ -146,10 +165,10 @@ def test_what_is_computed_again_is_kept_of_one_layer_alone(layers):
     alive = {}
     for again in told:
         set_walks(network, HardwareConfig(recompute=again))
-        with _Allocations() as seen:
+        with Storages() as seen:
             logits = network(batch.ids_N, batch.layout, batch.segments_N)
             gc.collect()
-            alive[again] = sum(size for held, size in seen.live.values() if not held.expired()) - logits.nbytes
+            alive[again] = sum(size for held, size in seen.made.values() if not held.expired()) - logits.nbytes
     assert told[False] == pytest.approx(alive[False], rel=0.01), "the layout holds a few bytes, too"
     assert told[True] - alive[True] == pytest.approx((alive[False] - alive[True]) / layers["n_layers"], rel=0.02)
 
