@@ -1,6 +1,6 @@
-"""Bring the figures of docs/attention.md up to date with docs/pictures/attention.json, which `explain` writes:
+"""Bring the figures of docs/attention.md up to date with docs/pictures/attention.json:
 
-    manyheads explain output=docs/pictures
+    python examples/attention_explained.py docs/pictures
     python benchmarks/attention_page.py
 
 A figure in the page says where it comes from in a comment, `0.97<!--relations/train/weight-->`, so that a reader sees

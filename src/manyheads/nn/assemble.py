@@ -62,8 +62,8 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
             width = module.widen.out_features
             _draw(module.widen, blocks=(width // 2, width // 2) if module.is_gated else (width,))
             _draw(module.narrow, gain=shrink.get(module, 1.0))
-        elif draw := getattr(module, "draw", None):  # of a score, or recurrent cells
-            draw()
+        elif init_weights := getattr(module, "init_weights", None):  # a score, or recurrent cells
+            init_weights()
         if isinstance(module, MultiHeadAttention | FeedForward):
             drawn.update(module.children())
     for module in reversed(list(model.modules())):  # the head first

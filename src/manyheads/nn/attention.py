@@ -1,12 +1,11 @@
-"""Attention as the papers write it (Vaswani et al., 2017, "Attention Is All You Need", section 3.2.1), the normalisers
-that make weights of scores, and the scores: how well a query matches a key, g(q, k) of every form, one contract.
+"""Attention as the papers write it: normalise(g(q, k)) v.
 
-A normaliser's weights are zero where `keep` is false, also where nothing is kept. A score's `project` maps each token's
-queries and keys by itself (`(..., H, K)`, before any turning by position); calling the score then compares all pairs.
-`dot_scale` is set where that is a plain product with this factor, so that the fast kernels can serve it; None where it
-is not.
+`attend` is the textbook formula (Vaswani et al., 2017, "Attention Is All You Need", section 3.2.1). Its two choices are
+the normaliser, which turns scores into weights (`softmax`, `sigmoid`, `sparsemax`, `entmax15`), and the score g, which
+says how well a query matches a key (`ScaledDot`, `Dot`, `Cosine`, `General`, `Distance`, `Additive`, `Concat`).
+kernels.py has faster forms of the same function.
 
-B batch . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
+B documents . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
 """
 
 import math
@@ -23,23 +22,26 @@ import manyheads.plugin as plugin
 from manyheads.nn.dropout import dropout as drop
 from manyheads.nn.parts import make_block
 
-Normaliser = Callable[[Tensor, Tensor | None], Tensor]  # scores (..., M) and what is kept, to weights (..., M)
-Compare = Callable[[Tensor, Tensor], Tensor]  # q_BHLK, k_BHMK to scores_BHLM
+Normaliser = Callable[[Tensor, Tensor | None], Tensor]  # (scores (..., M), mask or None) -> weights (..., M)
+Compare = Callable[[Tensor, Tensor], Tensor]  # (q_BHLK, k_BHMK) -> scores_BHLM
+
+# Normalisers. `keep` is a boolean mask that broadcasts to the scores. A weight is zero where it is false, and a query
+# that may attend to no key at all has zeros for weights, not NaN.
 
 
 def softmax(scores: Tensor, keep: Tensor | None = None) -> Tensor:
-    """exp(s) over their sum."""
+    """exp(s_j) / Σ exp(s) over the keys that are kept."""
     if keep is None:
         return scores.softmax(-1)
-    lowest = torch.finfo(scores.dtype).min  # finite: a row without keys then has a gradient of zero, not NaN
+    lowest = torch.finfo(scores.dtype).min  # not -inf: a row without keys would have a gradient of NaN
     return scores.masked_fill(~keep, lowest).softmax(-1).masked_fill(~keep, 0.0)
 
 
 def sigmoid(scores: Tensor, keep: Tensor | None = None) -> Tensor:
-    """1 / (1 + exp(log n - s)) for a query with n keys: each weight by itself, so a row need not sum to one.
+    """sigmoid(s - log n) for a query with n keys. Each weight depends on its own score alone: a row need not sum to 1.
 
-    The shift by log n lets a row of equal scores start near a sum of one, whatever its length: Ramapuram et al.
-    (2025), "Theory, Analysis, and Best Practices for Sigmoid Self-Attention", section 3.
+    With the shift by log n a row of zeros sums to about one, whatever its length: Ramapuram et al. (2025), "Theory,
+    Analysis, and Best Practices for Sigmoid Self-Attention", section 3.
     """
     if keep is None:
         return (scores - math.log(max(1, scores.size(-1)))).sigmoid()
@@ -49,28 +51,34 @@ def sigmoid(scores: Tensor, keep: Tensor | None = None) -> Tensor:
 
 
 def sparsemax(scores: Tensor, keep: Tensor | None = None) -> Tensor:
-    """The point of the simplex nearest to the scores: Martins and Astudillo (2016), algorithm 1."""
+    """The point of the probability simplex nearest to the scores; low scores get a weight of exactly zero.
+
+    Martins and Astudillo (2016), "From Softmax to Sparsemax", algorithm 1.
+    """
     return _sparse(scores, keep, alpha=2.0)
 
 
 def entmax15(scores: Tensor, keep: Tensor | None = None) -> Tensor:
-    """Half way between softmax and sparsemax: Peters et al. (2019), "Sparse Sequence-to-Sequence Models"."""
+    """α-entmax with α = 1.5, between softmax (α = 1) and sparsemax (α = 2): Peters et al. (2019), "Sparse
+    Sequence-to-Sequence Models"."""
     return _sparse(scores, keep, alpha=1.5)
 
 
 def _sparse(scores: Tensor, keep: Tensor | None, *, alpha: float) -> Tensor:
     if scores.size(-1) == 0:
         return scores
+    # The threshold is a difference of sums: in half precision it would be noise.
     full = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
     if keep is None:
         return cast(Tensor, _Entmax.apply(full, alpha)).to(scores.dtype)
     top = full.detach().masked_fill(~keep, torch.finfo(full.dtype).min).amax(-1, keepdim=True)
-    pushed_down = torch.where(keep, full - top, -4.0)  # far below the highest that is kept: a weight of exactly zero
-    return cast(Tensor, _Entmax.apply(pushed_down, alpha)).masked_fill(~keep, 0.0).to(scores.dtype)
+    # 4 below the largest score a weight is exactly zero, for both values of alpha.
+    masked = torch.where(keep, full - top, -4.0)
+    return cast(Tensor, _Entmax.apply(masked, alpha)).masked_fill(~keep, 0.0).to(scores.dtype)
 
 
 class _Entmax(torch.autograd.Function):
-    """[(α - 1) s - τ]₊ to the power of 1 / (α - 1), with τ such that a row sums to one."""
+    """[(α - 1) s - τ]₊^(1 / (α - 1)), where τ makes a row sum to one."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
@@ -85,13 +93,17 @@ class _Entmax(torch.autograd.Function):
         """The Jacobian is diag(r) - r rᵀ / Σ r with r = w^(2 - α) on the support."""
         (weights,) = ctx.saved_tensors
         rates = torch.where(weights > 0, weights ** (2 - ctx.alpha), 0.0)
-        pulled = grads[0] * rates
-        return pulled - rates * pulled.sum(-1, keepdim=True) / rates.sum(-1, keepdim=True), None
+        scaled = grads[0] * rates
+        return scaled - rates * scaled.sum(-1, keepdim=True) / rates.sum(-1, keepdim=True), None
 
 
 def _threshold(scores: Tensor, alpha: float) -> Tensor:
-    """τ of sparsemax (α 2) or entmax (α 1.5), `(..., 1)`, from the scores in falling order."""
-    bounded = scores if alpha == 2 else scores.clamp(min=-2.0)  # below -1 a weight is zero: -2 changes nothing
+    """τ of sparsemax (α = 2) or entmax (α = 1.5), `(..., 1)`, from the sorted scores.
+
+    The support, the keys with a weight above zero, are the highest scores; for each possible size of it the sums give
+    a candidate for τ, and the largest size whose lowest score is above its candidate is the right one.
+    """
+    bounded = scores if alpha == 2 else scores.clamp(min=-2.0)  # squares of -1e9 would drown the others
     highest = bounded.sort(-1, descending=True).values
     counts = torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)
     sums = highest.cumsum(-1)
@@ -116,16 +128,16 @@ def attend(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """normalise(g(q, k) + bias) v: the textbook formula and the oracle of every faster kernel.
+    """normalise(g(q, k) + bias) v: the textbook formula, and the reference that every faster kernel is tested against.
 
     Args:
-        q_BHLK, k_BGMK, v_BGMV: queries, keys and values; G divides H, each key/value head
-            serves H / G neighbouring query heads (Ainslie et al., 2023, "GQA", section 2.2).
-        keep, score, normalise, bias: as of `attention_weights`.
-        dropout: probability with which a weight is dropped (the others are scaled up).
+        q_BHLK, k_BGMK, v_BGMV: queries, keys and values. G divides H: each key/value head serves H / G neighbouring
+            query heads (Ainslie et al., 2023, "GQA", section 2.2).
+        keep, score, normalise, bias: see `attention_weights`.
+        dropout: probability of dropping a weight; the others are divided by 1 - dropout.
 
     Returns:
-        The contexts `(B, H, L, V)`, zero where a query may attend to nothing.
+        Contexts `(B, H, L, V)`, zero for a query that may attend to no key.
     """
     weights_BHLM = attention_weights(q_BHLK, k_BGMK, keep, score=score, normalise=normalise, bias=bias)
     return drop(weights_BHLM, dropout) @ share_heads(v_BGMV, q_BHLK.size(1))
@@ -143,13 +155,14 @@ def attention_weights(
     """normalise(g(q, k) + bias): how much each query attends to each key.
 
     Args:
-        keep: boolean, broadcastable to `(B, H, L, M)`; a query attends only where it is true.
+        q_BHLK, k_BGMK: see `attend`.
+        keep: boolean mask that broadcasts to `(B, H, L, M)`; a query attends to a key only where it is true.
         score: g, from queries and keys of H heads to scores `(B, H, L, M)`; default: q kᵀ / √d_k.
-        bias: added to the scores, broadcastable to `(B, H, L, M)`.
+        normalise: from scores and mask to weights.
+        bias: added to the scores, broadcasts to `(B, H, L, M)`.
 
     Returns:
-        The weights `(B, H, L, M)`, each row of which sums to one (with the sigmoid it need not), or is zero where a
-        query may attend to nothing.
+        Weights `(B, H, L, M)`. A row sums to one (except for `sigmoid`), or is zero where `keep` has no key for it.
     """
     scores_BHLM = (score or scaled_dot)(q_BHLK, share_heads(k_BGMK, q_BHLK.size(1)))
     return normalise(scores_BHLM if bias is None else scores_BHLM + bias, keep)
@@ -166,19 +179,30 @@ def share_heads(x_BGMK: Tensor, n_heads: int) -> Tensor:
     return x_BGMK if n_kv_heads == n_heads else x_BGMK.repeat_interleave(n_heads // n_kv_heads, dim=1)
 
 
-CHUNK = 2**22  # numbers of a (B, H, l, M, K) chunk of pairs that are held at a time
-FIRST_TEMPERATURE = 10.0  # of the cosine: from -10 to 10 the softmax can choose, and it learns from there
+CHUNK = 2**22  # elements of a (B, H, l, M, K) tensor of pairs that are in memory at once
+FIRST_TEMPERATURE = 10.0  # of the cosine, which is learned: scores from -10 to 10 can already single out a key
 
 
 class Score(nn.Module):
+    """g(q, k), how well a query matches a key: the base class of the scores.
+
+    A score works in two steps. `project` maps queries and keys token by token, before rotary positions turn them;
+    `forward` then compares every query with every key. What can move into `project` is computed L + M times in place of
+    L · M times.
+
+    Attributes:
+        scale: factor of the score.
+        dot_scale: set where `forward` is q kᵀ times this number, which torch's fused kernels can compute; else None.
+    """
+
     dot_scale: float | None = None
 
     def __init__(self, *, scale: float = 1.0) -> None:
         super().__init__()
         self.scale = scale
 
-    def draw(self) -> None:
-        """Matrices `(heads, K, K)` and vectors `(heads, K)` anew."""
+    def init_weights(self) -> None:
+        """Draw matrices `(H, K, K)` and vectors `(H, K)` from Xavier's uniform distribution, each head's by itself."""
         for parameter in self.parameters():
             if parameter.ndim == 3:
                 for weight_KK in parameter:
@@ -188,6 +212,7 @@ class Score(nn.Module):
                 nn.init.uniform_(parameter, -bound, bound)
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries `(..., H, K)` and keys `(..., G, K)`, mapped; a score may return keys of H heads."""
         return q, k
 
 
@@ -217,10 +242,11 @@ class Cosine(Dot):
         self.first = scale or FIRST_TEMPERATURE
         self.log_scale_H = nn.Parameter(torch.full((n_heads,), math.log(self.first)))
 
-    def draw(self) -> None:
+    def init_weights(self) -> None:
         self.log_scale_H.fill_(math.log(self.first))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        # In the logarithm τ stays positive. With τ in the queries, comparing is a plain product that kernels know.
         scaled = F.normalize(q, dim=-1) * self.log_scale_H.exp()[:, None]
         return scaled.to(q.dtype), F.normalize(k, dim=-1).to(k.dtype)
 
@@ -237,20 +263,23 @@ class General(Dot):
 
 
 class Distance(Score):
-    """-scale · ‖q - k‖²: the nearer the key, the better. Kim et al. (2021), "The Lipschitz Constant of Attention"."""
+    """-scale · ‖q - k‖²: the nearer the key, the better. Kim et al. (2021), "The Lipschitz Constant of
+    Self-Attention"."""
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
-        """In single precision: the difference of numbers as large as d_k is what counts."""
-        kept = torch.is_autocast_enabled(q_BHLK.device.type)  # so does autocast with the softmax that follows
+        """Computed in single precision: ‖q‖² + ‖k‖² - 2 q·k is a small difference of numbers as large as d_k."""
+        stays_single = torch.is_autocast_enabled(q_BHLK.device.type)  # the softmax that follows would cast it back
         with torch.autocast(q_BHLK.device.type, enabled=False):
             q, k = (x if x.dtype == torch.float64 else x.float() for x in (q_BHLK, k_BHMK))
             squares_BHL1, squares_BHM1 = (x.square().sum(-1, keepdim=True) for x in (q, k))
             scores_BHLM = 2 * (q @ k.transpose(-2, -1)) - squares_BHL1 - squares_BHM1.transpose(-2, -1)
-            return scores_BHLM * self.scale if kept else (scores_BHLM * self.scale).to(q_BHLK.dtype)
+            scores_BHLM = scores_BHLM * self.scale
+            return scores_BHLM if stays_single else scores_BHLM.to(q_BHLK.dtype)
 
 
 class Additive(Score):
-    """scale · v tanh(W q + U k), with W, U and v for each head: Bahdanau et al. (2015), appendix A.1.2."""
+    """scale · v tanh(W q + U k), with W, U and v for each head: Bahdanau et al. (2015), "Neural Machine Translation by
+    Jointly Learning to Align and Translate", appendix A.1.2."""
 
     def __init__(self, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float = 1.0) -> None:
         super().__init__(scale=scale)
@@ -278,7 +307,7 @@ class Concat(Score):
         self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """W [q; k] is a sum of two products, one of the query alone and one of the key alone."""
+        """W [q; k] = W₁ q + W₂ k, so either half is computed for each token and not for each pair."""
         of_query_HKK, of_key_HKK = self.weight_H2KK.chunk(2, dim=1)
         k = k.repeat_interleave(self.n_heads // k.size(-2), dim=-2)
         return torch.einsum("...hi,hij->...hj", q, of_query_HKK), torch.einsum("...hi,hij->...hj", k, of_key_HKK)
@@ -287,15 +316,15 @@ class Concat(Score):
         return scores_of_sums(q_BHLK, k_BHMK, self.v_HK) * self.scale
 
 
-class Own(Score):
-    """A score of a user's, a function or a module that compares all pairs, and may have a `project` of its own."""
+class UserScore(Score):
+    """A user's function or module that compares all pairs; it may have a `project` method of its own."""
 
     def __init__(self, compare: Compare) -> None:
         super().__init__()
         self.compare = compare
 
-    def draw(self) -> None:
-        """It begins as its own constructor made it."""
+    def init_weights(self) -> None:
+        """Its constructor has initialised it."""
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         project = getattr(self.compare, "project", None)
@@ -314,28 +343,30 @@ def make_score(
     scale: float | None = None,
     options: Mapping[str, Any] = plugin.NOTHING,
 ) -> Score:
-    """The score `kind` names; `scale` None is its own: 1/√d_k for scaled_dot, learned for cosine, 1 for the others."""
+    """The score that `kind` names. Without a `scale` it has its own: 1/√d_k for scaled_dot, a learned one for cosine, 1
+    for the others."""
     score = make_block("score", kind, options, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=scale)
-    return score if isinstance(score, Score) else Own(score)
+    return score if isinstance(score, Score) else UserScore(score)
 
 
 def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
     """v tanh(q + k) of all pairs: `(B, H, L, M)`.
 
-    The sums, `(B, H, L, M, K)`, are made for a few queries at a time and again in the backward pass, so memory
-    grows with the pairs alone and not with their width.
+    The sums `(B, H, L, M, K)` are made for a few queries at a time, and once more in the backward pass: so memory grows
+    with L · M and not with L · M · K.
     """
-    if torch.compiler.is_exporting():  # a graph has no loop over as many chunks as a batch needs
+    if torch.compiler.is_exporting():  # the number of chunks depends on the batch, which a graph cannot loop over
         return _scores_of_chunk(q_BHLK, k_BHMK, v_HK)
     n_documents, n_heads, _, width = q_BHLK.shape
     per_query = max(1, n_documents * n_heads * k_BHMK.size(2) * width)
     chunks = q_BHLK.split(max(1, CHUNK // per_query), dim=2)
-    again = len(chunks) > 1 and torch.is_grad_enabled()
-    score = partial(checkpoint, _scores_of_chunk, use_reentrant=False) if again else _scores_of_chunk
+    score: Callable[..., Any] = _scores_of_chunk
+    if len(chunks) > 1 and torch.is_grad_enabled():
+        score = partial(checkpoint, _scores_of_chunk, use_reentrant=False)
     return torch.cat([cast(Tensor, score(chunk, k_BHMK, v_HK)) for chunk in chunks], dim=2)
 
 
 def _scores_of_chunk(q_BHlK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
     angles_BHlMK = (q_BHlK[:, :, :, None] + k_BHMK[:, :, None]).tanh_()
-    scores_BHP1 = angles_BHlMK.flatten(2, 3) @ v_HK[:, :, None].to(angles_BHlMK.dtype)  # P all pairs
+    scores_BHP1 = angles_BHlMK.flatten(2, 3) @ v_HK[:, :, None].to(angles_BHlMK.dtype)  # P pairs: one matrix product
     return scores_BHP1.squeeze(-1).unflatten(2, angles_BHlMK.shape[2:4])

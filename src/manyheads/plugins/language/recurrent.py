@@ -46,7 +46,7 @@ class Recurrent(nn.Module):
         )
         self.dropout = Dropout(dropout)
 
-    def draw(self) -> None:
+    def init_weights(self) -> None:
         """Each gate's matrices by themselves; torch keeps an LSTM's gates in the order input, forget, cell, output."""
         for name, parameter in self.cells.named_parameters():
             if name.startswith("weight_ih"):
