@@ -252,7 +252,7 @@ def train_here(
     from manyheads.config.data import data_name
     from manyheads.data.cache import prepare_tokens
     from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
-    from manyheads.inference.folder import judged_card
+    from manyheads.inference.card import add_results
     from manyheads.training.module import assemble_network
     from manyheads.training.own_parts import check_part
     from manyheads.training.sizing import plan_figures, settle_batch, settle_budget, settled_notes, show_plan
@@ -281,7 +281,7 @@ def train_here(
         summary = evaluate_run(splits, deliverable, known, to_plain(run), folder)
         card = folder / "model" / "README.md"  # which had what is known of the training, and gets what judging found
         said = card_figures(summary), card_notes(summary, data_name(run.data))
-        judged = judged_card(card.read_text(encoding="utf-8"), *said)
+        judged = add_results(card.read_text(encoding="utf-8"), *said)
         write_atomic(card, judged)
         for one in loggers:
             one.log_metrics(flat_figures(summary), summary.steps)

@@ -13,7 +13,7 @@ from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show, to_plain
-from manyheads.inference.format import is_hub_name
+from manyheads.inference.download import is_hub_name
 from manyheads.inference.origin import Origin, find_origin, folder_of
 
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)

@@ -1,13 +1,11 @@
-"""The folder of a finished model, here or on the Hugging Face hub (`name/model`, or at a branch, tag or commit
-`name/model@v1`), and what of it can be read without torch: config.json, labels, thresholds.
+"""The folder of a finished model, and what of it can be read without torch: config.json, labels, thresholds.
 
 Every file is read as a stranger's: nothing runs, nothing large is allocated before the sizes agree, and whatever is
-wrong is one sentence. The hub's own client fetches models into its cache.
+wrong is one sentence.
 """
 
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,31 +24,20 @@ from manyheads.config import (
     Pooler,
     Terms,
 )
-from manyheads.config.data import HUB_MODEL, MOST_WINDOWS
+from manyheads.config.data import MOST_WINDOWS
 from manyheads.config.facts import check_ranges, require, setting
 from manyheads.config.facts import settings as all_settings
-from manyheads.config.fields import first_line, from_plain, plain_settings, show, to_plain
+from manyheads.config.fields import from_plain, plain_settings, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.config.plugins import changed_since, recorded, require_given
+from manyheads.inference.download import download, is_hub_name
 from manyheads.runs.files import read_json
 from manyheads.runs.summary import CALIBRATION
 
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
 FILES = ("config.json", "labels.json", "tokenizer.json", WEIGHTS)
 CARD = "README.md"
-OUTLIERS = "outliers.safetensors"  # that outliers.false_alarms adds
 MORE = ("thresholds.json", "linear.safetensors", CALIBRATION, GRAPH)  # of some; the last in place of the weights
-OF_HUB = (  # files that are fetched and pushed, none of which can run code
-    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "1_Pooling/config.json"),
-    *("labels.json", "thresholds.json", "linear.safetensors", CALIBRATION, OUTLIERS),
-    *("model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json"),
-)
-SECONDS = 5.0  # that the hub may take to say what it has
-STATUS = {
-    401: "it does not accept the token in $HF_TOKEN: make another one in the settings of your account",
-    403: "the token in $HF_TOKEN may not do that: make one with that permission in the settings of your account",
-    429: "too many requests came from here: wait some minutes, or set $HF_TOKEN",
-}
 REMEDY = "name the folder that training wrote, or its model/ folder"
 TYPED = {  # what the cards of a model say, by whether its tokenizer takes marks in texts as text
     True: "A mark such as [SEP] or </s> that is typed in a text is text.",
@@ -317,7 +304,7 @@ def open_folder(folder: str | Path, needed: str | None = None, *, graph: bool = 
     """Find the model, as `find_model` does, and read its config.json. A ValueError where there is none, it is not of
     the task `needed`, or a file cannot be read."""
     is_of_hub = isinstance(folder, str) and is_hub_name(folder)
-    path = find_model(hub_folder(str(folder), "run") if is_of_hub else Path(folder), graph=graph)
+    path = find_model(download(str(folder), "run") if is_of_hub else Path(folder), graph=graph)
     with readable(path):
         settings = read_settings(path / "config.json")
     if needed not in (None, settings.task):
@@ -335,85 +322,3 @@ def refuse_other_task(config: Any, settings: Settings) -> None:
                 f"{name}={show(plain[name])} does nothing here, as the model of run answers by "
                 f"{plugin.task(settings.task).answers}: remove it"
             )
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether `run=name` is a model of the hub: not where there is such a path, or a folder that would hold it."""
-    found = HUB_MODEL.fullmatch(name)
-    if found is None or "/" not in found["id"] or os.path.lexists(name):
-        return False
-    return found["revision"] is not None or not os.path.isdir(name.partition("/")[0])
-
-
-def hub_folder(name: str, setting: str) -> Path:
-    """The folder where the copy of the model `name` lies; without network, or with HF_HUB_OFFLINE=1, the one that was
-    fetched before.
-
-    Raises:
-        ValueError: one sentence that begins with `setting`; there is no such model or revision, it is not open to this
-            user, or the hub cannot be reached and there is no copy.
-    """
-    from manyheads.data.arrow import can_connect  # the one that asks the network
-
-    offline = not can_connect()
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
-
-    disable_progress_bars()
-    repo, _, revision = name.partition("@")
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    with in_one_sentence(f"{setting}={name}", "or name a local folder", offline=offline):
-        found = snapshot_download(
-            repo,
-            revision=revision or None,
-            cache_dir=os.environ.get("HF_HUB_CACHE") or home / "hub",
-            allow_patterns=list(OF_HUB),
-            etag_timeout=SECONDS,
-            local_files_only=offline,
-            token=os.environ.get("HF_TOKEN") or None,
-            endpoint=os.environ.get("HF_ENDPOINT") or None,
-        )
-    return Path(found)
-
-
-@contextmanager
-def in_one_sentence(what: str, otherwise: str, *, offline: bool = False) -> Iterator[None]:
-    """Turn what the hub's client raises into a ValueError that begins with `what`; none of them holds the token.
-
-    Args:
-        otherwise: what else can be done.
-        offline: the network is off or down.
-    """
-    from huggingface_hub import errors
-
-    try:
-        yield
-    except errors.GatedRepoError as problem:
-        why = "its owner lets in whom he chose: ask on its page, and set $HF_TOKEN"
-        raise ValueError(f"{what} is closed ({why}), {otherwise}") from problem
-    except errors.RepositoryNotFoundError as problem:
-        why = "it is no folder here and the Hugging Face hub has no such model, or it is private"
-        raise ValueError(f"{what} is not found, as {why}: check the name, set $HF_TOKEN, {otherwise}") from problem
-    except errors.RevisionNotFoundError as problem:
-        why = "the Hugging Face hub has the model, but no such revision"
-        raise ValueError(f"{what} is not found, as {why}: name a branch, tag or commit after @") from problem
-    except errors.LocalEntryNotFoundError as problem:
-        inner = problem.__cause__
-        if isinstance(inner, errors.HfHubHTTPError):
-            raise ValueError(f"{what} {_refused(inner)}") from problem
-        reached = "as the network is off or down" if offline or inner is None else f"({first_line(inner)})"
-        raise ValueError(
-            f"{what} is no folder here, and the Hugging Face hub cannot be reached, {reached}: connect, {otherwise}"
-        ) from problem
-    except errors.HfHubHTTPError as problem:
-        raise ValueError(f"{what} {_refused(problem)}") from problem
-    except Exception as problem:  # of the network and the disk: they have no narrower class
-        raise ValueError(
-            f"{what} cannot be exchanged with the Hugging Face hub ({first_line(problem)}): try again, {otherwise}"
-        ) from problem
-
-
-def _refused(problem: Exception) -> str:
-    status = getattr(getattr(problem, "response", None), "status_code", 0)
-    why = STATUS.get(status) or f"it says {first_line(problem)}: try again later"
-    return f"is refused by the Hugging Face hub with status {status}, as {why}"

@@ -16,7 +16,8 @@ from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
 from manyheads.config.fields import show, to_plain
-from manyheads.inference.format import check_size, hub_folder, read_settings
+from manyheads.inference.download import download
+from manyheads.inference.format import check_size, read_settings
 from manyheads.runs.files import read_json
 
 BYTES = 4  # of a number in weights of ours
@@ -135,7 +136,7 @@ def folder_of(name: str) -> Path:
     if os.path.exists(path) or found is None:
         what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
         raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
-    folder = hub_folder(name, "init_from")
+    folder = download(name, "init_from")
     if (folder / "config.json").is_file() and not any(folder.glob("model*.safetensors")):
         raise ValueError(
             f"init_from={name} has no weights as safetensors, and others, which could run code, are not fetched: name "

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manyheads.config import ModelConfig, PairKind, Terms
-from manyheads.inference.folder import judged_card, write_card
+from manyheads.inference.card import add_results, write_card
 from manyheads.inference.format import Settings
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -102,10 +102,10 @@ def test_what_judging_found_takes_the_place_of_what_was_known_before() -> None:
     before = {"validation accuracy": "0.9"}
     for figures in (before, None):
         card = card_of(labels=["a", "b"], figures=figures)
-        judged = judged_card(card, {"test accuracy": "0.8 (0.7 to 0.9)"}, ["Trained on <x>.", "Few rows."])
+        judged = add_results(card, {"test accuracy": "0.8 (0.7 to 0.9)"}, ["Trained on <x>.", "Few rows."])
         assert "\nTrained on \\<x\\>.\n\nFew rows.\n\n## Figures\n" in judged
         assert "| test accuracy | 0.8 (0.7 to 0.9) |\n\n## Use\n" in judged
         assert "validation accuracy" not in judged
         assert judged.startswith(card[:80])
         assert judged.endswith(card[-200:])
-    assert judged_card(judged, {"test accuracy": "0.8 (0.7 to 0.9)"}, []).count("## Figures") == 1
+    assert add_results(judged, {"test accuracy": "0.8 (0.7 to 0.9)"}, []).count("## Figures") == 1

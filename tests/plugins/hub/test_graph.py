@@ -1,5 +1,6 @@
 """What `manyheads export format=onnx` and `format=torch` write: the same logits without us; else nothing."""
 
+import csv
 import json
 import re
 import runpy
@@ -105,13 +106,52 @@ def test_it_answers_as_we_do_whatever_the_batch(model, exported):
 
 
 def test_the_script_runs_without_torch_and_without_us(model, exported):
-    assert len((exported / "predict.py").read_text().splitlines()) <= 40
+    assert len((exported / "predict.py").read_text().splitlines()) <= 120
     barred = "import sys; sys.modules.update(dict.fromkeys(['torch', 'manyheads', 'transformers']));"
     run = f"{barred} import runpy; sys.argv[1:] = {FILLED[:3]}; runpy.run_path('predict.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", run], cwd=exported, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     expected = [one.label for one in load(model, TextClassifier).predict(FILLED[:3])]  # type: ignore[union-attr]
     assert done.stdout.split() == expected
+
+
+@pytest.mark.parametrize(("thresholds", "pairs"), [(None, False), ([0.5, 0.35, 0.6], True)])
+def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model, tmp_path):
+    shape = ModelConfig(**ONE_LAYER)
+    model = ship_model(
+        tmp_path / "model", data=DataConfig(max_length=12), shape=shape, thresholds=thresholds, pairs=pairs
+    )
+    folder = write(model, tmp_path / "out")
+    rows = [
+        {"id": at, "text": text, "text_pair": "a film"} for at, text in enumerate([*TEXTS * 14, 'so "good",\nso bad'])
+    ]
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if pairs else ["id", "text"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    files = [f"input={tmp_path / 'rows.csv'}", f"output={tmp_path / 'ours.csv'}"]
+    assert main(["predict", f"run={model}", "hardware.precision=fp32", *files]) == 0
+    run = ["predict.py", "--file", str(tmp_path / "rows.csv"), str(tmp_path / "theirs.csv")]
+    done = subprocess.run([sys.executable, *run], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ours, theirs = ([*csv.DictReader((tmp_path / f"{one}.csv").open(encoding="utf-8"))] for one in ("ours", "theirs"))
+    assert len(ours) == len(theirs) == len(rows)
+    answer = "label" if thresholds is None else "labels"
+    for one, other in zip(ours, theirs, strict=True):
+        assert [one["id"], one["text"]] == [other["id"], other["text"]]
+        assert sorted(one[answer].split("|")) == sorted(other["prediction"].split("|"))
+        for label in ("bad", "good", "so-so"):
+            assert float(one[f"p_{label}"] or -1) == pytest.approx(float(other[f"p_{label}"] or -1), abs=1e-5)
+    made, asked = opened(folder), (FILLED, ["a film"] * len(FILLED) if pairs else None)
+    for best, every in zip(made.top_k(*asked, k=2), made.probabilities(*asked), strict=True):
+        assert [value for _, value in best] == sorted(every, reverse=True)[:2]
+        assert [made.labels.index(label) for label, _ in best] == (-every).argsort()[:2].tolist()
+    (tmp_path / "lines.txt").write_text("".join(f"{text}\ta film\n" if pairs else f"{text}\n" for text in FILLED))
+    run[2:] = [str(tmp_path / "lines.txt"), str(tmp_path / "lines.tsv")]
+    subprocess.run([sys.executable, *run], cwd=folder, check=True)
+    with (tmp_path / "lines.tsv").open(encoding="utf-8") as file:
+        found = [row["prediction"] for row in csv.DictReader(file, delimiter="\t")]
+    assert found == [one if thresholds is None else "|".join(one) for one in made.predict(*asked)]
 
 
 def test_the_script_answers_in_a_process_of_its_own_and_its_end_is_no_readers(exported, tmp_path):
@@ -338,7 +378,7 @@ def test_a_tokenizer_whose_type_ids_tell_nothing_is_read_like_the_run_does(ship_
     (model / "tokenizer.json").write_text(held)
     folder, ours = write(model, tmp_path / "out"), load(model, TextClassifier).logits(TEXTS, SECONDS)
     torch.testing.assert_close(answered(folder, TEXTS, SECONDS), ours, rtol=0, atol=1e-5)
-    assert len((folder / "predict.py").read_text().splitlines()) <= 40
+    assert len((folder / "predict.py").read_text().splitlines()) <= 120
 
 
 LETTERS = ["Straße ǅ e\u0301\u00ad x", "น้ำ ผ\u200bค किताब", "", "好的 電影", "a\ufe0fb \ud800", "so  good\nfilm "]
@@ -356,7 +396,7 @@ def test_the_linear_member_is_inside(terms, multi, ship_model, tmp_path):
     model = ship_both(tmp_path, ship_model, terms, multi=multi)
     folder, run = tmp_path / "out", load(model, TextClassifier)
     export(ExportConfig(run=str(model), output=str(folder), format=Format.onnx, members=Members.all))
-    assert len((folder / "predict.py").read_text().splitlines()) <= 40
+    assert len((folder / "predict.py").read_text().splitlines()) <= 120
     texts, graph = [*TEXTS, *LETTERS[:4], LETTERS[5]], manyheads.load(folder)
     for name, ours in run.member_logits(texts).items():
         torch.testing.assert_close(graph.member_logits(texts)[name], ours, rtol=0, atol=1e-5)
@@ -374,7 +414,7 @@ def test_the_linear_member_is_inside(terms, multi, ship_model, tmp_path):
     for text in LETTERS:  # what no tokenizer reads, too
         expected = counted([text], None, terms)
         numbers = dict(zip(expected.terms_E, expected.counts_E, strict=True))
-        assert {term: n for _, term, n in made.counted(0, text)} == numbers
+        assert made.count_terms(text) == numbers
 
 
 @pytest.mark.slow

@@ -22,9 +22,10 @@ from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS
 from manyheads.config import RunConfig
 from manyheads.config.fields import to_plain
-from manyheads.inference.folder import judged_card
+from manyheads.inference.card import add_results
+from manyheads.inference.download import is_hub_name
 from manyheads.inference.folder import load as load_model
-from manyheads.inference.format import is_hub_name, open_folder
+from manyheads.inference.format import open_folder
 from manyheads.inference.origin import find_origin
 from manyheads.plugins.hub.push import card_of
 
@@ -304,7 +305,7 @@ def test_a_calibration_goes_with_its_model_and_with_no_other(hub, run):
     plain, texts, file = load_model(run), ["good film", "so bad"], run / "model" / "calibration.json"
     file.write_text(json.dumps({"method": "vector", "scale": [0.5, 1, 2], "shift": [1, 0, 0]}))
     readme = run / "model" / "README.md"
-    readme.write_text(judged_card(readme.read_text(), {"test loss": "0.3"}, []))
+    readme.write_text(add_results(readme.read_text(), {"test loss": "0.3"}, []))
     hub.add("me/reviews", {"model.onnx": b"of its owner"})
     hub.repos["me/reviews"]["private"] = True
     assert main(["push", f"run={run}", "repo=me/reviews"]) == 0

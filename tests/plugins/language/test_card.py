@@ -1,7 +1,7 @@
 """The cards of models whose answers are tokens."""
 
 from manyheads.config import ModelConfig
-from manyheads.inference.folder import write_card
+from manyheads.inference.card import write_card
 from manyheads.inference.format import Settings
 
 

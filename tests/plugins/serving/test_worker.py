@@ -1,18 +1,23 @@
 """What a process with a model answers, beside `manyheads.load(...).predict`."""
 
 import json
+from itertools import product
 
 import pytest
+import torch
 
 import manyheads
 import manyheads.plugin as plugin
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
 from manyheads.config import Accelerator, InferenceHardware, Member, OnBadRow, Precision
 from manyheads.inference.classifier import Prediction, TextClassifier
 from manyheads.inference.folder import load
+from manyheads.inference.rules import AnswerRule
 from manyheads.plugin import Part, Plugin, register, unregister
 from manyheads.plugins.serving.config import ServeConfig, ServedTexts
 from manyheads.plugins.serving.worker import about, answered, opened
-from tests.conftest import CALIBRATED_TEXTS
+from tests.conftest import CALIBRATED_TEXTS, WORDS
 
 TEXTS = ["good film", "a bad film", "not so good", "ß", "very very awful film a film", "zebra"]
 PAIRS = [*TEXTS[1:], TEXTS[0]]
@@ -22,7 +27,7 @@ PLAIN = {"kind": "predict", "pairs": None, "top_k": 0, "thresholds": None, "memb
 def ask(folder, *questions, **settings):
     """The answers to questions that come together, as status and what the JSON holds."""
     config = ServeConfig(run=str(folder), **settings)
-    found = list(answered(opened(config), [PLAIN | one for one in questions], config))
+    found = list(answered(opened(config), [PLAIN | one for one in questions]))
     return [(status, json.loads(body) if status == 200 and body.startswith("{") else body) for status, body in found]
 
 
@@ -137,7 +142,7 @@ def test_a_page_is_the_one_of_a_view_that_is_registered(model_folder):
         ((status, page),) = ask(model_folder, asked)
         (one,) = manyheads.load(model_folder).predict(["good film"])
         assert (status, page) == (200, f"{model_folder.name}: GOOD FILM None {one.label}")
-        found = about(opened(ServeConfig(run=str(model_folder))), ServeConfig(run=str(model_folder)))
+        found = about(opened(ServeConfig(run=str(model_folder))))
         assert found["views"]["mine"] == {"options": {"loud": False}, "labels": {}, "why_not": ""}
         facts = {"why_not": lambda predictor: "not this one"}
         register(Plugin("own", parts=[Part("view", "mine", view, {"loud": False}, facts)]))
@@ -177,3 +182,67 @@ def test_a_member_that_answers_alone_has_its_own_name(calibrated, member):
     for row in said["predictions"]:
         assert row["members"].keys() == {member.name}
         assert row["members"][member.name] == pytest.approx(row["probabilities"], abs=1e-6)
+
+
+def answers_of_predict(folder, tmp_path, *words):
+    """The rows that `manyheads predict` writes for TEXTS, each text of which is a command of its own."""
+    rows = []
+    for at, text in enumerate(TEXTS):
+        output = tmp_path / f"{at}.jsonl"
+        assert main(["predict", f"run={folder}", f"text={text}", f"output={output}", *words]) == 0
+        rows += [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    return rows
+
+
+def same_answers(said, expected, columns):
+    for row, one in zip(said["predictions"], expected, strict=True):
+        assert {name: row[name] for name in columns} == {name: one[name] for name in columns}
+        assert row["probabilities"] == pytest.approx(one["probabilities"], abs=1e-6)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_rules_change_answers_as_in_predict(model_folder, tmp_path, exact):
+    def make(config, folder, classifier):
+        def mark(classifier, texts, pairs, *, tokens):
+            lengths_n = torch.tensor([len(text) for text in texts])
+            return classifier.network_logits(texts, pairs, tokens=tokens), lengths_n
+
+        def apply(answers, predictions, marks_n):
+            for answer, one, length in zip(answers, predictions, marks_n.tolist(), strict=True):
+                answer["length"] = length
+                if length > 10:
+                    answer["label"] = f"not {one.label}"
+
+        return AnswerRule(apply=apply, columns=("length",), lines=["long texts are not what they seem"], mark=mark)
+
+    register(Plugin("own", parts=[Part("answer_rule", "mine", make)]))
+    try:
+        fp32 = InferenceHardware(precision=Precision.fp32)
+        expected = answers_of_predict(model_folder, tmp_path, "hardware.precision=fp32")
+        assert any(row["label"].startswith("not ") for row in expected)
+        halves = [{"texts": TEXTS[:3]}, {"texts": TEXTS[3:]}]
+        found = ask(model_folder, {"texts": TEXTS}, *halves, exact=exact, hardware=fp32)
+        same_answers(found[0][1], expected, ["label", "length"])
+        for (status, said), some in zip(found[1:], (expected[:3], expected[3:]), strict=True):
+            assert status == 200
+            same_answers(said, some, ["label", "length"])
+        drop = ServedTexts(on_bad_row=OnBadRow.drop)
+        ((_, said),) = ask(model_folder, {"texts": ["", TEXTS[0]]}, exact=exact, data=drop)
+        assert said["predictions"][0] == {"label": None, "probabilities": {}, "length": None}
+        assert about(opened(ServeConfig(run=str(model_folder))))["rules"] == ["long texts are not what they seem"]
+    finally:
+        unregister("own")
+
+
+@pytest.mark.skipif("promises" not in plugin.names("answer_rule"), reason="no plugin adds the rule")
+def test_texts_are_left_unanswered_and_have_sets_as_in_predict(model_folder, tmp_path):
+    rows = [f"{' '.join(text)},{label}\n" for text in product(WORDS, repeat=2) for label in ("good", "bad", "so-so")]
+    (tmp_path / "labelled.csv").write_text("text,label\n" + "".join(rows))
+    rules = [f"labelled={tmp_path / 'labelled.csv'}", "abstain.risk=0.6", "sets.coverage=0.8"]
+    expected = answers_of_predict(model_folder, tmp_path, "hardware.precision=fp32", *rules)
+    config = compose("serve", [f"run={model_folder}", "hardware.precision=fp32", *rules])
+    served = opened(config)
+    assert len(about(served)["rules"]) == 2
+    ((_, body),) = answered(served, [PLAIN | {"texts": TEXTS}])
+    same_answers(json.loads(body), expected, ["label", "set"])
+    assert any(row["label"] is None for row in expected)

@@ -41,6 +41,8 @@ made = Classifier(".")
 for line in sys.stdin:
     print(json.dumps(made.logits(*json.loads(line)).tolist()), flush=True)
 """
+MARKER = re.compile(r" *# (?:if (\w+)|end)")
+BETWEEN_IMPORTS = re.compile(r"(?m)(^(?:import|from) .*)\n\n+(?=import |from )")
 PACKAGES = {Format.onnx: ("onnx", "onnxscript", "onnxruntime"), Format.torch: ()}
 OPSET = 23  # the first with attention as one operation: one text of 50 tokens in less time than by its parts
 FILES = {Format.onnx: GRAPH, Format.torch: "model.pt2"}
@@ -59,8 +61,10 @@ INPUTS = {
 TO_SET = "\nThe tokenizer reads it so once its `encode_special_tokens` is set, as predict.py does."
 README = """# A text classifier for {reader}
 
-`python predict.py {example}` prints its label; in a program, `Classifier(folder).predict({asked})` and
-`.logits({asked})`. It needs {reader}, tokenizers and numpy.
+`python predict.py {example}` prints its label, and `python predict.py --file rows.csv labels.csv` adds labels and
+probabilities to the rows of a .csv or .tsv, or to the lines of any other file. In a program there are
+`Classifier(folder).predict({asked})`, `.top_k`, `.probabilities` and `.logits`, which all answer in batches.
+It needs {reader}, tokenizers and numpy.
 `{file}` takes {inputs}; those of tokens have the shape (texts, tokens).
 It gives `logits` (texts, {n_classes}){outputs}.{opened}
 
@@ -204,25 +208,30 @@ def plain_tokenizer(tokenizer: Tokenizer) -> tuple[Tokenizer, bool]:
 
 
 def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None, *, is_plain: bool = True) -> str:
-    """predict.py: the lines of the script that this folder needs, which stand between `# if` one of these words and the
-    next such line."""
+    """predict.py of a folder: the lines of predict_script.py but for those that it does not need. They are between a
+    line `# if WORD`, of a word that is not in `wanted`, and the next line of that kind, or `# end`."""
     wanted = {kind.name, "any" if predictor.multi else "one", "pairs" if predictor.pairs else "single"}
     if not is_plain:
         wanted.add("special")
     if predictor.pairs and untold(predictor.tokenizer):
         wanted.add("untold")
     if terms is not None:
-        wanted |= {"terms", *({"words"} if terms is not Terms.characters else ())}
-        wanted |= {"runs"} if terms is not Terms.words else set()
+        wanted.add("terms")
+        if terms is not Terms.characters:
+            wanted.add("words")
+        if terms is not Terms.words:
+            wanted.add("runs")
     lines: list[str] = []
-    kept = True
-    for line in SCRIPT.read_text(encoding="utf-8").splitlines():
-        if found := re.fullmatch(r" *# (?:if (\w+)|end)", line):
-            kept = found[1] is None or found[1] in wanted
-            lines = lines if lines[-1] else lines[:-1]
-        elif kept and (line or lines[-1]):  # no two empty lines
+    is_kept = True
+    _, *source = SCRIPT.read_text(encoding="utf-8").splitlines()  # the first is for our linter
+    for line in source:
+        marker = MARKER.fullmatch(line)
+        if marker:
+            is_kept = marker[1] is None or marker[1] in wanted
+        elif is_kept:
             lines.append(line)
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    return BETWEEN_IMPORTS.sub(r"\1\n", text)
 
 
 def untold(tokenizer: Tokenizer) -> bool:

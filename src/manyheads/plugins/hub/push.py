@@ -9,19 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.inference.format import (
-    CALIBRATION,
-    CARD,
-    GRAPH,
-    MORE,
-    OF_HUB,
-    OUTLIERS,
-    ModelFolder,
-    in_one_sentence,
-    is_hub_name,
-    open_folder,
-    run_folder,
-)
+from manyheads.inference.download import OF_HUB, OUTLIERS, hub_errors, is_hub_name
+from manyheads.inference.format import CALIBRATION, CARD, GRAPH, MORE, ModelFolder, open_folder, run_folder
 from manyheads.plugins.hub.config import PushConfig
 from manyheads.runs.files import read_json
 from manyheads.runs.summary import moved_by
@@ -69,7 +58,7 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
     disable_progress_bars()
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None, token=token)
     what, otherwise = f"repo={config.repo}", "or name another repository"
-    with in_one_sentence(what, otherwise):
+    with hub_errors(what, otherwise):
         try:
             is_public = api.model_info(config.repo).private is False
         except RepositoryNotFoundError:
@@ -80,14 +69,14 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
             f"repo={config.repo} is public, but private=true: add private=false if the model may be seen by anyone, or "
             "name another repository"
         )
-    with in_one_sentence(what, otherwise):
+    with hub_errors(what, otherwise):
         tags = {one.name for one in api.list_repo_refs(config.repo).tags} if config.tag else set()
     if config.tag in tags:
         raise ValueError(
             f"tag={config.tag} is a tag of {config.repo} already, so nothing is uploaded: name another, or remove that "
             "one first"
         )
-    with in_one_sentence(what, otherwise):
+    with hub_errors(what, otherwise):
         if config.revision != "main":
             api.create_branch(config.repo, branch=config.revision, exist_ok=True)
         there = {*api.list_repo_files(config.repo, revision=config.revision)}
@@ -100,7 +89,7 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
         )
     if config.tag:
         made = f"tag={config.tag} is not made, but the model is uploaded as {config.repo}@{done.oid[:12]}: the tag"
-        with in_one_sentence(made, "or make it on the page of the repository"):
+        with hub_errors(made, "or make it on the page of the repository"):
             api.create_tag(config.repo, tag=config.tag, revision=done.oid)
     return f"{config.repo}@{config.tag or done.oid[:12]} ({'public' if is_public else 'private'}), {done.repo_url}"
 

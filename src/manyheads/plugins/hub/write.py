@@ -23,8 +23,9 @@ from manyheads.config import Long, Pooler
 from manyheads.config.fields import install_extra, show, to_plain
 from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.download import OUTLIERS
 from manyheads.inference.folder import load
-from manyheads.inference.format import CALIBRATION, OUTLIERS, TYPED, home_of, open_folder, read_thresholds
+from manyheads.inference.format import CALIBRATION, TYPED, home_of, open_folder, read_thresholds
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions

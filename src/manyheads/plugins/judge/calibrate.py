@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import EvaluateConfig
 from manyheads.evaluation.held_out import require_new
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
-from manyheads.inference.format import CALIBRATION, CARD, MORE, OF_HUB, open_folder, read_thresholds, run_folder
+from manyheads.inference.download import OF_HUB
+from manyheads.inference.format import CALIBRATION, CARD, MORE, open_folder, read_thresholds, run_folder
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
 from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
 from manyheads.runs.summary import Interval, read_summary, words_of
@@ -70,8 +71,9 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
 
     from manyheads.data.tokens import multi_hot
     from manyheads.evaluation.results import card_figures
+    from manyheads.inference.card import calibrated_card
     from manyheads.inference.classifier import TextClassifier, in_chunks
-    from manyheads.inference.folder import calibrated_card, load, place
+    from manyheads.inference.folder import load, place
 
     rows = data.rows.drawn(max(FEWEST, min(MOST, MOST_LOGITS // len(labels))), config.seed)
     classifier = replace(place(load(folder, TextClassifier), config.hardware), calibration=None)

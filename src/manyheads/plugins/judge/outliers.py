@@ -30,7 +30,8 @@ from manyheads.data.sources import read_rows
 from manyheads.data.tokens import Tokens, encode
 from manyheads.evaluation.held_out import require_held_out, require_same
 from manyheads.inference.classifier import TextClassifier, in_chunks
-from manyheads.inference.format import OUTLIERS, WEIGHTS, ModelFolder, run_folder
+from manyheads.inference.download import OUTLIERS
+from manyheads.inference.format import WEIGHTS, ModelFolder, run_folder
 from manyheads.inference.rules import AnswerRule
 from manyheads.plugins.judge.checks import Asked
 from manyheads.runs.config_file import read_run

@@ -92,8 +92,10 @@ def looked_at(views: Mapping[str, Part]) -> type[BaseModel]:
 
 
 class Prediction(BaseModel):
-    """`label`, or `labels` where a text has any number of them."""
+    """`label`, or `labels` where a text has any number of them; null where the text is not answered. Answer rules add
+    fields of their own, such as `set`."""
 
+    model_config = ConfigDict(extra="allow")
     label: str | None = None
     labels: list[str] | None = None
     probabilities: dict[str, float]

@@ -16,9 +16,9 @@ class ServedTexts:
     )
 
 
-@section()
+@section(opening="answer")
 class ServeConfig:
-    """All settings of `manyheads serve`."""
+    """All settings of `manyheads serve`; those of answer rules are as in predict."""
 
     run: str = finished_run("to serve")
     host: str = setting(

@@ -16,8 +16,10 @@ from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config.fields import install_extra
-from manyheads.inference.format import is_hub_name, open_folder
+from manyheads.inference.download import is_hub_name
+from manyheads.inference.format import open_folder, refuse_other_task
 from manyheads.inference.predict import check_members
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import one_line
@@ -42,6 +44,8 @@ def serve(config: ServeConfig) -> None:
     opened = open_folder(config.run, "classify", graph=True)
     opened.labels()
     check_members(config.members, opened)
+    refuse_other_task(config, opened.settings)
+    plugin.asked("answer_rule", config, opened)
     if is_hub_name(config.run):  # at the commit that is there now: a process that is started later opens the same
         config = replace(config, run=f"{config.run.partition('@')[0]}@{opened.path.name}")
     token = _token(config.host)
@@ -107,6 +111,8 @@ async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> in
         gate = make_app(config, crew, token)
         server = _server(gate)
         serving = asyncio.create_task(server.serve([listener]))
+        for line in crew.about["rules"]:
+            print(one_line(line), file=sys.stderr)
         name, port = listener.getsockname()[:2]
         shown = f"[{name}]" if ":" in name else name
         print(f"{one_line(crew.about['name'])}: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)

@@ -1,8 +1,8 @@
-"""A process that holds the model: questions come in by its standard input, answers leave by its standard output.
+"""A worker process, which holds the model: requests come in by standard input, answers leave by standard output.
 
 A message is four bytes that say how long it is, then JSON. The first is the settings, answered by what is known of the
-model or by a user's mistake; each further one is a list of questions, answered one by one, in order: a status of HTTP,
-then the body. Where the input ends, as with the server itself, the process leaves.
+model or by a user's mistake; each further one is a list of requests, answered one by one, in order: an HTTP status,
+then the body. The process exits where its input ends, as it does when the server does.
 """
 
 import json
@@ -10,8 +10,9 @@ import os
 import signal
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from safetensors.torch import load_file
 
@@ -20,35 +21,74 @@ from manyheads.config import Member, OnBadRow, Precision
 from manyheads.config.fields import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
-from manyheads.inference.classifier import GraphNetwork, Prediction, TextClassifier
+from manyheads.inference.classifier import GraphNetwork, Labelled, Prediction, TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
+from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
 from manyheads.nn.assemble import count_parameters
 from manyheads.plugin import VERSION, Part
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import escape_unwritable
 
-Question = dict[str, Any]
+Request = dict[str, Any]
 Answer = tuple[int, str]  # a status, and JSON or, of a page, HTML
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The classifier that a worker asks, the rules that mark or change its answers, and the settings of the server."""
+
+    predictor: TextClassifier
+    rules: list[AnswerRule]
+    config: ServeConfig
+
+    def answers(self, texts: list[str], pairs: list[str] | None) -> list["ServedText"]:
+        """What is answered to each of some texts, which are read together."""
+        network_nC, marks = None, list[Any]()
+        tokens = self.config.batch.tokens
+        if self.rules:
+            self.predictor.check(texts, pairs, filled=True)
+            network_nC, marks = mark_texts(self.rules, self.predictor, texts, pairs, tokens=tokens)
+        predictions = self.predictor.predict(texts, pairs, tokens=tokens, network_nC=network_nC)
+        found = []
+        for at, prediction in enumerate(predictions):
+            found.append(ServedText(prediction, [None if one is None else one[at : at + 1] for one in marks]))
+        return found
+
+    def answers_alone(self, texts: list[str], pairs: list[str] | None) -> list["ServedText"]:
+        """The same, but with `exact` each text is read by itself, as predict of one text reads it."""
+        if not self.config.exact:
+            return self.answers(texts, pairs)
+        found: list[ServedText] = []
+        for at, text in enumerate(texts):
+            found += self.answers([text], None if pairs is None else [pairs[at]])
+        return found
+
+
+class ServedText(NamedTuple):
+    """The prediction for one text, and what each rule marks it with, `(1,)`."""
+
+    prediction: Prediction | Labelled
+    marks: list[Any]
 
 
 def main() -> None:
     """Answer until the input ends. What libraries print goes to standard error."""
-    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     escape_unwritable()
-    for one in (signal.SIGINT, signal.SIGTERM):  # the server says when it is over: what is under way is finished
+    for one in (signal.SIGINT, signal.SIGTERM):  # the server decides when to stop: requests in progress are finished
         signal.signal(one, signal.SIG_IGN)
-    config = from_plain(ServeConfig, read(questions))
+    config = from_plain(ServeConfig, read(requests))
     try:
         use_of_parent()
-        predictor = opened(config)
+        served = opened(config)
     except ValueError as mistake:
         write(answers, (422, str(mistake)))
         return
-    write(answers, (200, json.dumps(about(predictor, config))))
-    while batch := read(questions):
-        for answer in answered(predictor, batch, config):
+    write(answers, (200, json.dumps(about(served))))
+    while batch := read(requests):
+        for answer in answered(served, batch):
             write(answers, answer)
 
 
@@ -64,9 +104,9 @@ def write(stream: BinaryIO, answer: Answer) -> None:
     stream.flush()
 
 
-def opened(config: ServeConfig) -> TextClassifier:
-    """The classifier, ready to answer. Its weights are those of the file, mapped: all workers share them in memory, but
-    for matrices that are cast to another type."""
+def opened(config: ServeConfig) -> Served:
+    """The classifier, ready to answer, and the rules that the settings ask for. Its weights are those of the file,
+    mapped: all workers share them in memory, but for matrices that are cast to another dtype."""
     folder = open_folder(config.run, TextClassifier.task, graph=True)
     predictor = load(folder)
     assert isinstance(predictor, TextClassifier), "it is of the task that was asked for"
@@ -74,70 +114,75 @@ def opened(config: ServeConfig) -> TextClassifier:
         predictor.network.load_state_dict(load_file(folder.path / WEIGHTS), assign=True)
         predictor.network.requires_grad_(False)
     predictor = place(predictor, config.hardware, fast=True)
-    predictor = predictor if config.members is Member.all else predictor.alone(config.members.name)
-    predictor.predict(["a text"], ["its pair"] if predictor.pairs else None)  # the first call is slow
-    return predictor
+    if config.members is not Member.all:
+        predictor = predictor.alone(config.members.name)
+    served = Served(predictor, fit_rules(config, folder, predictor), config)
+    served.answers(["a text"], ["its pair"] if predictor.pairs else None)  # the first call is slow
+    return served
 
 
-def about(predictor: TextClassifier, config: ServeConfig) -> dict[str, Any]:
+def about(served: Served) -> dict[str, Any]:
     """What /metadata says, and the server itself needs to know."""
+    predictor, config = served.predictor, served.config
     run, settings, network = Path(config.run), predictor.settings, predictor.network
-    has_heads = not isinstance(network, GraphNetwork) and predictor.model.has_heads
-    kind = str(predictor.autocast or Precision.fp32.name).removeprefix("torch.")
+    is_graph = isinstance(network, GraphNetwork)
+    has_heads = not is_graph and predictor.model.has_heads
+    dtype = str(predictor.autocast or Precision.fp32.name).removeprefix("torch.")
+    thresholds = None
+    if predictor.thresholds:
+        thresholds = dict(zip(predictor.labels, predictor.thresholds, strict=True))
+    views = {}
+    for name, part in plugin.parts("view").items():
+        labels = dict(part.facts.get("labels", {}))
+        views[name] = {"options": dict(part.options or {}), "labels": labels, "why_not": why_not(part, predictor)}
     return {
         "name": (run.parent if run.name == "model" else run).name,
         "version": VERSION,
         "labels": predictor.labels,
-        "thresholds": dict(zip(predictor.labels, predictor.thresholds, strict=True)) if predictor.thresholds else None,
+        "thresholds": thresholds,
         "pairs": predictor.pairs,
         "max_length": predictor.max_length,
         "long": settings.long.name,
         "members": list(predictor.members),
         "linear_share": predictor.share,
-        "parameters": None if isinstance(network, GraphNetwork) else count_parameters(network),
+        "rules": [line for rule in served.rules for line in rule.lines],
+        "parameters": None if is_graph else count_parameters(network),
         "layers": settings.model.n_layers + settings.model.n_cross_layers if has_heads else 0,
         "heads": settings.model.n_heads if has_heads else 0,
-        "views": {
-            name: {
-                "options": dict(part.options or {}),
-                "labels": dict(part.facts.get("labels", {})),
-                "why_not": why_not(part, predictor),
-            }
-            for name, part in plugin.parts("view").items()
-        },
-        "computes": {"type": kind, "device": str(next(network.parameters()).device), "exact": config.exact},
+        "views": views,
+        "computes": {"type": dtype, "device": str(next(network.parameters()).device), "exact": config.exact},
         "limits": {name: getattr(config, f"max_{name}") for name in ("body", "texts", "characters", "queue")},
     }
 
 
-def answered(predictor: TextClassifier, batch: list[Question], config: ServeConfig) -> Iterator[Answer]:
-    """An answer for each question. With `exact` each text is read by itself, as `predict` of one text reads it;
-    otherwise all texts of the batch are read together, if they can be."""
-    found: list[Any] = []
-    fits = all(
-        one["kind"] == "predict"
-        and len(one["pairs"] or ()) == len(one["texts"]) * predictor.pairs
-        and not _empty(one["texts"], one["pairs"])
-        for one in batch
-    )
-    if fits and not config.exact:
+def answered(served: Served, batch: list[Request]) -> Iterator[Answer]:
+    """An answer for each request. Without `exact` all texts of the batch are read together, if they can be."""
+    found: list[ServedText] = []
+    if not served.config.exact and all(_fits(served.predictor, one) for one in batch):
         texts = [text for one in batch for text in one["texts"]]
-        pairs = [pair for one in batch for pair in one["pairs"] or ()] if predictor.pairs else None
+        pairs = [pair for one in batch for pair in one["pairs"] or ()] if served.predictor.pairs else None
         try:
-            found = list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
-        except Exception:  # of one text, which must not end the process: below each question is asked alone
+            found = served.answers(texts, pairs)
+        except Exception:  # of one text, which must not end the process: below each request is answered by itself
             traceback.print_exc()
-    for question in batch:
-        n = len(question["texts"])
-        yield _one(predictor, question, config, found[:n])
+    for request in batch:
+        n = len(request["texts"])
+        yield _one(served, request, found[:n])
         found = found[n:]
 
 
-def _one(predictor: TextClassifier, question: Question, config: ServeConfig, found: list[Any]) -> Answer:
+def _fits(predictor: TextClassifier, request: Request) -> bool:
+    """Whether a request may be answered together with others."""
+    texts, pairs = request["texts"], request["pairs"]
+    n_pairs = len(texts) if predictor.pairs else 0
+    return request["kind"] == "predict" and len(pairs or ()) == n_pairs and not _empty(texts, pairs)
+
+
+def _one(served: Served, request: Request, found: list[ServedText]) -> Answer:
     try:
-        if question["kind"] == "look":
-            return 200, look(predictor, question, config)
-        return 200, json.dumps(predicted(predictor, question, config, found), ensure_ascii=False)
+        if request["kind"] == "look":
+            return 200, look(served, request)
+        return 200, json.dumps(predicted(served, request, found), ensure_ascii=False)
     except ValueError as mistake:
         return 422, f"{mistake}"
     except Exception:  # of one text, which must not end the process: it is shown where the server's errors are
@@ -145,53 +190,67 @@ def _one(predictor: TextClassifier, question: Question, config: ServeConfig, fou
         return 500, "the model failed on this text: the server's log says how"
 
 
-def predicted(predictor: TextClassifier, question: Question, config: ServeConfig, found: list[Any]) -> dict[str, Any]:
-    """What POST /predict answers; probabilities have all their digits. `found`: what is known of the texts already."""
-    texts, pairs, thresholds = question["texts"], question["pairs"], question["thresholds"]
-    chosen = _thresholds(predictor, thresholds)
-    is_dropped = config.data.on_bad_row is OnBadRow.drop and len(pairs or texts) == len(texts)
-    if is_dropped and (empty := _empty(texts, pairs)):
-        good = [at for at in range(len(texts)) if at not in empty]
-        of_good = {"texts": [texts[at] for at in good], "pairs": pairs and [pairs[at] for at in good]}
-        told = iter(predicted(predictor, question | of_good, config, [])["predictions"])
-        none = {"labels" if predictor.multi or chosen else "label": None, "probabilities": {}}
-        return {"predictions": [none if at in empty else next(told) for at in range(len(texts))]}
+def predicted(served: Served, request: Request, found: list[ServedText]) -> dict[str, Any]:
+    """What POST /predict answers; probabilities have all their digits.
+
+    Args:
+        found: what is known of the texts already; empty: nothing.
+    """
+    predictor, config = served.predictor, served.config
+    texts, pairs = request["texts"], request["pairs"]
+    thresholds = _thresholds(predictor, request["thresholds"])
+    if config.data.on_bad_row is OnBadRow.drop and len(pairs or texts) == len(texts):
+        empty = _empty(texts, pairs)
+        if empty:
+            good = [at for at in range(len(texts)) if at not in empty]
+            of_good = {"texts": [texts[at] for at in good], "pairs": pairs and [pairs[at] for at in good]}
+            rest = iter(predicted(served, request | of_good, [])["predictions"])
+            none: dict[str, Any] = {"labels" if predictor.multi else "label": None, "probabilities": {}}
+            for rule in served.rules:
+                none |= dict.fromkeys(rule.columns)
+            return {"predictions": [none if at in empty else next(rest) for at in range(len(texts))]}
     predictor.check(texts, pairs, filled=True)
     rows: list[dict[str, Any]] = []
-    for at, one in enumerate(found or _predictions(predictor, texts, pairs, config)):
-        ranked = sorted(one.probabilities.items(), key=lambda pair: -pair[1])
-        said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
-        if chosen is not None:
-            said = {"labels": [name for name, value in ranked if value >= chosen[name]]}
-        shown = ranked[: question["top_k"]] if question["top_k"] else one.probabilities.items()
-        rows.append({**said, "probabilities": dict(shown)})
-        if question["members"]:
-            of = predictor.member_logits([texts[at]], None if pairs is None else [pairs[at]])
-            if config.members is not Member.all:  # that one alone answers
-                of = {config.members.name: of.get("both", of["network"])}
-            rows[-1]["members"] = {
-                name: dict(zip(predictor.labels, predictor.probabilities(logits_1C)[0].tolist(), strict=True))
-                for name, logits_1C in of.items()
-            }
+    for at, (prediction, marks) in enumerate(found or served.answers_alone(texts, pairs)):
+        shown = list(prediction.probabilities.items())
+        ranked = sorted(shown, key=lambda pair: -pair[1])
+        if request["top_k"]:
+            shown = ranked[: request["top_k"]]
+        row: dict[str, Any]
+        if isinstance(prediction, Prediction):
+            row = {"label": prediction.label}
+        elif thresholds is None:
+            row = {"labels": prediction.labels}
+        else:
+            row = {"labels": [name for name, value in ranked if value >= thresholds[name]]}
+        row["probabilities"] = dict(shown)
+        for rule, marks_1 in zip(served.rules, marks, strict=True):
+            rule.apply([row], [prediction], marks_1)
+        if request["members"]:
+            row["members"] = of_members(served, texts[at], None if pairs is None else pairs[at])
+        rows.append(row)
     return {"predictions": rows}
+
+
+def of_members(served: Served, text: str, pair: str | None) -> dict[str, dict[str, float]]:
+    """The probabilities of each member asked alone, by its name."""
+    predictor, member = served.predictor, served.config.members
+    logits = predictor.member_logits([text], None if pair is None else [pair])
+    if member is not Member.all:  # that one alone answers
+        logits = {member.name: logits.get("both", logits["network"])}
+    found = {}
+    for name, logits_1C in logits.items():
+        found[name] = dict(zip(predictor.labels, predictor.probabilities(logits_1C)[0].tolist(), strict=True))
+    return found
 
 
 def _empty(texts: list[str], pairs: list[str] | None) -> set[int]:
     """The numbers of the texts, or pairs, that have no answer."""
-    faults = [text_faults(texts, "the text"), text_faults(pairs or [], "the second text")]
-    return {at for of in faults for at in of}
-
-
-def _predictions(
-    predictor: TextClassifier, texts: list[str], pairs: list[str] | None, config: ServeConfig
-) -> list[Any]:
-    if not config.exact:
-        return list(predictor.predict(texts, pairs, tokens=config.batch.tokens))
-    seconds = [None] * len(texts) if pairs is None else [[one] for one in pairs]
-    return [predictor.predict([text], pair)[0] for text, pair in zip(texts, seconds, strict=True)]
+    return {*text_faults(texts, "the text"), *text_faults(pairs or [], "the second text")}
 
 
 def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | None) -> dict[str, float] | None:
+    """Those of a request, by label; None: it has none, and those of the model hold."""
     if asked is None:
         return None
     if predictor.thresholds is None:
@@ -209,18 +268,19 @@ def why_not(view: Part, predictor: TextClassifier) -> str:
     return refuses(predictor) if refuses else ""
 
 
-def look(predictor: TextClassifier, question: Question, config: ServeConfig) -> str:
+def look(served: Served, request: Request) -> str:
     """The page of one text that a view makes."""
-    view = plugin.find("view", question["view"])
+    predictor = served.predictor
+    view = plugin.find("view", request["view"])
     if reason := why_not(view, predictor):
         raise ValueError(reason)
-    text, seconds = question["texts"][0], question["pairs"]
-    predictor.check([text], seconds, filled=True)
-    (answer,) = _predictions(predictor, [text], seconds, config)
+    (text,), pairs = request["texts"], request["pairs"]
+    predictor.check([text], pairs, filled=True)
+    (answer,) = predictor.predict([text], pairs, tokens=served.config.batch.tokens)
     exactly = predictor.on(next(predictor.network.parameters()).device)  # in fp32, as `manyheads look`
-    pair = seconds[0] if seconds else None
-    name = about(predictor, config)["name"]
-    return plugin.resolve(view.make)(exactly, text, pair, answer=answer, source=name, **question["options"])
+    pair = pairs[0] if pairs else None
+    name = about(served)["name"]
+    return plugin.resolve(view.make)(exactly, text, pair, answer=answer, source=name, **request["options"])
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ function answer({ label, labels, probabilities, members }, all) {
   const who = ["both", "network", "linear"].filter((one) => members[one]);
   const ranked = Object.entries(probabilities).sort((one, other) => other[1] - one[1]);
   const given = labels ? new Set(labels) : new Set([label]);
-  show("label", labels ? labels.join(", ") || "no label" : label);
+  show("label", labels ? labels.join(", ") || "no label" : label || "not answered");
   const share = `${Math.round(100 * facts.linear_share)}%`;
   show("who", members.linear ? `The linear model has ${share} of the answer.` : "The network answers alone.");
   const heads = who.map((one) => make("th", { scope: "col" }, NAMES[one]));
