@@ -13,6 +13,7 @@ PACKAGE = ROOT / "src" / "manyheads"
 FILES = sorted(PACKAGE.rglob("*.py"))
 TREES = {str(file.relative_to(PACKAGE)): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 LAYERS = (  # a room imports itself and what stands above it, not even inside a function anything below
+    ("errors",),
     ("plugins",),  # the table of them; what is in its folders may import all of core
     ("hooks",),
     ("plugin",),
@@ -46,7 +47,7 @@ SHIPPED = {
     "plugins/hub/predict_script.py": {"onnxruntime", "torch", "tokenizers", "numpy"},
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
-    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "training_run.py"),
+    *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/validation.py", "training_run.py"),
     *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
     *("runs/summary.py", "runs/report.py"),
     *("data/sources.py", "data/rows.py", "data/opening.py", "inference/origin.py"),
@@ -280,7 +281,7 @@ def test_the_house_stays_small():
     rooms = {file.split("/")[0] for file in TREES if "/" in file}
     loose = [file for file in TREES if "/" not in file]
     assert len(rooms) <= 16
-    assert len(loose) <= 10
+    assert len(loose) <= 11
     for room in {*rooms, *(f"plugins/{plugin_of(file)}" for file in TREES if plugin_of(file))} - {"plugins"}:
         assert len([file for file in TREES if file.startswith(f"{room}/")]) <= 20, room
 

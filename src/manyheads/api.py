@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from manyheads.config.facts import section, setting
+    from manyheads.errors import UserError
     from manyheads.evaluation.evaluation import Finding
     from manyheads.evaluation.intervals import bootstrap
     from manyheads.inference.rules import AnswerRule
@@ -23,6 +24,7 @@ _HOME = {
     "Plugin": "manyheads.plugin",
     "Score": "manyheads.nn.attention",
     "Section": "manyheads.plugin",
+    "UserError": "manyheads.errors",
     "Verb": "manyheads.plugin",
     "attend": "manyheads.nn.attention",
     "bootstrap": "manyheads.evaluation.intervals",
@@ -39,6 +41,7 @@ __all__ = [
     "Plugin",
     "Score",
     "Section",
+    "UserError",
     "Verb",
     "attend",
     "bootstrap",

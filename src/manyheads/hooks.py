@@ -33,7 +33,7 @@ class Verb(NamedTuple):
         no_multirun: what it does, and so why `-m` does nothing here; empty where `-m` runs several.
         takes_several: it tries several values of a setting of a run: those that are typed, or a range such as `1..4`,
             are kept in its setting `search` by name. `takes_several(name, given)`: what is tried of one, a range's
-            ends, as values of the setting; raises ValueError for what cannot be.
+            ends, as values of the setting; raises UserError for what cannot be.
         shared: `shared(config)`: how several jobs of one command share its work, a `Shared`; None: they cannot.
     """
 
@@ -84,11 +84,11 @@ class Section(NamedTuple):
             `answer` those that judge rows or answer texts, `logger` the section of that name; see
             `section(opening=...)`. The hooks below get all settings of the verb, whatever is widened.
         facts: see `setting`, for instance `resume="free"` or `tasks=("pretrain",)`.
-        check: `check(config)`, once all settings of a verb are made; raises ValueError for what does not go together.
+        check: `check(config)`, once all settings of a verb are made; raises UserError for what does not go together.
         unread: `unread(config, name)`: why nothing would read a setting that was typed, and what to do; or "".
         launch: `launch(verb, config, words, config_dir)` before a verb runs; where it returns a text, such as the
             command that submits a job, that is printed in place of running. `words` are those after the verb.
-        refuse: `refuse(config, where)` where a verb begins to run ("here") and for each job of "-m": raises ValueError
+        refuse: `refuse(config, where)` where a verb begins to run ("here") and for each job of "-m": raises UserError
             for what cannot be done there, such as what `launch` would have launched.
         files: names, or patterns of `fnmatch`, of what `launch` leaves in the folder of a run that has not begun.
         barred: presets that make no sense in a verb without this section, each with the reason.
@@ -151,7 +151,7 @@ class Task(NamedTuple):
         read_split: `read_split(data, split)`: the rows to judge a model on; None: those of `read`.
         tokens: `tokens(splits, tokenizer, max_length, encoded)`: those of each split, by name, where `encoded(rows, n)`
             are those of some rows, cut to n; None: all rows are cut to `max_length`.
-        check: `check(run)`: raises ValueError where settings do not go together; None: they all do.
+        check: `check(run)`: raises UserError where settings do not go together; None: they all do.
         unread: settings of core that it does not read: refused where they are typed.
         lacks: those that also no preset may set for it.
         attends: its network attends, whatever its encoder is.

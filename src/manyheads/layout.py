@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from manyheads.errors import UserError
+
 FILL, FILL_FROM = 64, 512
 """On a CPU tokens are filled up to a multiple of 64, where there are 512 or more. oneDNN makes a kernel for each new
 number of them: a training step on texts of ever new lengths takes 2 to 15 % less time, by processor, and the kernels
@@ -232,18 +234,18 @@ def as_layout(x: Tensor, layout: Layout | Tensor | None, *, n_axes: int = 3) -> 
         n_axes: of a plain batch: 3 of token vectors, 2 of token ids.
 
     Raises:
-        ValueError: `x` is no plain batch, or the mask is not boolean or of another shape.
+        UserError: `x` is no plain batch, or the mask is not boolean or of another shape.
     """
     if isinstance(layout, Packed | Padded):
         return layout
     shape = tuple(x.shape)
     if x.ndim != n_axes:
         axes = "(batch, length, width)" if n_axes == 3 else "(batch, length)"
-        raise ValueError(f"the input has the shape {shape}: give {axes}, or packed tokens with their layout")
+        raise UserError(f"the input has the shape {shape}: give {axes}, or packed tokens with their layout")
     if layout is None:
         return Padded(x.new_ones(shape[:2], dtype=torch.bool), is_full=x.numel() > 0)
     if layout.dtype is not torch.bool or layout.shape != shape[:2]:
-        raise ValueError(
+        raise UserError(
             f"the mask is {layout.dtype} of shape {tuple(layout.shape)}: give torch.bool of shape {shape[:2]}, true on "
             "real tokens and false on padding"
         )

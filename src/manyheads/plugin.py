@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+from manyheads.errors import UserError
 from manyheads.hooks import (  # noqa: F401 - a plugin imports all of them from here
     FINISHED,
     KINDS,
@@ -47,23 +48,23 @@ def register(plugin: Plugin) -> None:
     """Add a plugin to this process. A plugin of the same name that was registered before is replaced.
 
     Raises:
-        ValueError: another plugin has its name, or adds what it adds.
+        UserError: another plugin has its name, or adds what it adds.
     """
     if plugins().get(plugin.name, plugin) is not plugin and plugin.name not in _registry.given:
-        raise ValueError(f"plugin {plugin.name} has the name of one that comes with manyheads: choose another")
+        raise UserError(f"plugin {plugin.name} has the name of one that comes with manyheads: choose another")
     named = [(one.kind, one.name) for one in plugin.parts]
     for one in plugin.parts:
         if one.kind not in KINDS:
-            raise ValueError(f"{one.kind} {one.name} of plugin {plugin.name} is of no kind: choose {', '.join(KINDS)}")
+            raise UserError(f"{one.kind} {one.name} of plugin {plugin.name} is of no kind: choose {', '.join(KINDS)}")
         if named.count((one.kind, one.name)) > 1:
-            raise ValueError(f"plugin {plugin.name} has {one.kind} {one.name} twice: rename one of them")
+            raise UserError(f"plugin {plugin.name} has {one.kind} {one.name} twice: rename one of them")
         other = next((it for it, its in _owners(one.kind, one.name) if it != plugin.name), None)
         if other is not None:
-            raise ValueError(f"{one.kind} {one.name} of plugin {plugin.name} is that of {other}: choose another name")
+            raise UserError(f"{one.kind} {one.name} of plugin {plugin.name} is that of {other}: choose another name")
     taken = {verb.name: name for name, other in plugins().items() for verb in other.verbs if name != plugin.name}
     for verb in plugin.verbs:
         if verb.name in taken:
-            raise ValueError(f"verb {verb.name} of plugin {plugin.name} is that of {taken[verb.name]}: rename it")
+            raise UserError(f"verb {verb.name} of plugin {plugin.name} is that of {taken[verb.name]}: rename it")
     _registry.given[plugin.name] = plugin
     _forget()
 
@@ -128,7 +129,7 @@ def names(kind: str) -> list[str]:
 
 def asked(kind: str, *of: Any) -> list[str]:
     """The names of the parts of a kind that are asked for: the fact `check` of each says so when it is called with
-    `of`, or raises ValueError for what cannot be asked; a part without it always is."""
+    `of`, or raises UserError for what cannot be asked; a part without it always is."""
     checks = {name: part.facts.get("check") for name, part in parts(kind).items()}
     return [name for name, check in checks.items() if check is None or resolve(check)(*of)]
 
@@ -137,11 +138,11 @@ def find(kind: str, name: str) -> Part:
     """The part of a kind that has this name.
 
     Raises:
-        ValueError: there is none.
+        UserError: there is none.
     """
     known = parts(kind)
     if name not in known:
-        raise ValueError(f"{kind} {name} is not known: choose {', '.join(known)}, or name its plugin by plugins=")
+        raise UserError(f"{kind} {name} is not known: choose {', '.join(known)}, or name its plugin by plugins=")
     return known[name]
 
 
@@ -154,7 +155,7 @@ def task(name: str) -> Task:
     """The task of this name.
 
     Raises:
-        ValueError: there is none.
+        UserError: there is none.
     """
     return make("task", name)
 

@@ -24,6 +24,7 @@ from manyheads.data.sources import read_rows
 from manyheads.distributed.heartbeat import monitor_peers
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks, validate_world_size
 from manyheads.distributed.ranks import this_process
+from manyheads.errors import UserError
 from manyheads.inference.origin import file_digests
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.files import read_json, write_atomic
@@ -82,7 +83,7 @@ def train(
         Stopped: a signal or `trainer.max_time` ended the run, whose state is saved.
         RestartRequested: in several processes: whoever started them is to start them again.
         RequirementError: all is written, but a figure is not as `require` asks.
-        ValueError: a mistake in the config, the data or what is asked of the machine, in one sentence, before
+        UserError: a mistake in the config, the data or what is asked of the machine, in one sentence, before
             anything is written, those of the data before torch is imported; or training diverged.
     """
     started = perf_counter()
@@ -126,7 +127,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
         train(replace(run, data=replace(run.data, fold=1), require=""))
         return
     if this_process().started_by:
-        raise ValueError(
+        raise UserError(
             f"data.folds={run.data.folds} trains one run after another, each in processes of its own, but "
             f"{this_process().started_by} started several: start it once, with hardware.devices"
         )
@@ -150,7 +151,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
             for note in changes(read_run(folder), run, folder, 0):
                 log.warning("%s", note)
         elif run.resume is Resume.must or not is_unbegun(folder):
-            raise ValueError(f"output={folder} holds no run with folds to resume: name another folder")
+            raise UserError(f"output={folder} holds no run with folds to resume: name another folder")
         else:
             save_run(run, folder / "config.yaml")
         train_in_turn([of_fold(at, place) for at, place in enumerate(folds, start=1)], train_fold)
@@ -190,12 +191,12 @@ def check_callbacks(callbacks: "Sequence[Callback]", devices: int, n_local: int)
     from lightning.pytorch.callbacks import Checkpoint
 
     if n_local:
-        raise ValueError(
+        raise UserError(
             f"callbacks cannot be handed to the {n_local} processes that hardware.devices={devices} starts: start the "
             f"script itself by torchrun --nproc-per-node={n_local}"
         )
     if saving := next((type(one).__name__ for one in callbacks if isinstance(one, Checkpoint)), ""):
-        raise ValueError(
+        raise UserError(
             f"{saving} among the callbacks saves checkpoints, which train does itself (checkpoint.every): remove it, "
             "or use a Trainer of your own"
         )
@@ -212,20 +213,20 @@ def refuse_own_network(run: RunConfig, n_local: int) -> None:
     }
     for word, holds in refused.items():
         if holds:
-            raise ValueError(f"{word} does not go with network=, a module of your own: remove one of them")
+            raise UserError(f"{word} does not go with network=, a module of your own: remove one of them")
 
 
 def data_in_memory(run: RunConfig, data: "TextData", n_local: int) -> DataConfig:
     """The settings `data` of a run on rows that are held in memory.
 
     Raises:
-        ValueError: they have no rows, or other processes would need them.
+        UserError: they have no rows, or other processes would need them.
     """
     if data.splits is None:
-        raise ValueError("this TextData holds no rows: make it by TextData.from_rows(..., run=run)")
+        raise UserError("this TextData holds no rows: make it by TextData.from_rows(..., run=run)")
     if run.data.folds or n_local:
         what = f"data.folds={run.data.folds}" if run.data.folds else f"hardware.devices={run.hardware.devices}"
-        raise ValueError(f"{what} reads rows from files, but rows in memory were given: write them to a file")
+        raise UserError(f"{what} reads rows from files, but rows in memory were given: write them to a file")
     return replace(run.data, source="memory", path="", hub="")
 
 

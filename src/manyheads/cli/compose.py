@@ -17,7 +17,6 @@ from typing import Any, Literal, overload
 from yaml import YAMLError
 
 import manyheads.plugin as plugin
-from manyheads.cli.errors import refuse_secrets, refuse_unused
 from manyheads.cli.implied import (
     PRESETS,
     bring_other_weights,
@@ -40,11 +39,13 @@ from manyheads.cli.sweeps import (
     say_split,
     sentence_of_launcher,
 )
+from manyheads.cli.validation import refuse_secrets, refuse_unused
 from manyheads.cli.verbs import VERBS, Config, own_settings, preset_file, schema_of
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
 from manyheads.config.plugins import recorded, take_plugins, use, use_of_parent
+from manyheads.errors import UserError
 from manyheads.runs.config_file import as_yaml, plain_yaml, read_run
 from manyheads.terminal import writes_unicode
 
@@ -79,7 +80,7 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None, 
         plugins: your own: installed modules, or files such as `./my_parts.py`. They stay registered.
 
     Raises:
-        ValueError: one sentence on the first mistake.
+        UserError: one sentence on the first mistake.
     """
     use(plugins)
     words, folder = resumed_folder(verb, take_plugins(overrides))
@@ -114,10 +115,10 @@ def _base(
 def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir: str | None) -> dict[str, Any]:
     """The settings of the run in `folder`, which is trained once more, under the presets that were typed with it."""
     if not os.path.isfile(os.path.join(os.path.expanduser(folder), "config.yaml")):
-        raise ValueError(f"again={folder} is not the folder of a run with its config.yaml")
+        raise UserError(f"again={folder} is not the folder of a run with its config.yaml")
     run, schema = read_run(os.path.expanduser(folder)), schema_of(verb)
     if VERBS[verb].task not in ("", run.task):
-        raise ValueError(f"again={folder} is a run of train: write manyheads train again={folder}")
+        raise UserError(f"again={folder} is a run of train: write manyheads train again={folder}")
     usual = preset_values(verb, {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {})
     values, plain = repeated_values(run, typed, usual["trainer"]), by_name(schema, preset_values(verb, {}))
     for group, name in groups.items():
@@ -174,7 +175,7 @@ def shown(verb: str, flags: Sequence[str], overrides: Sequence[str], config_dir:
     """What `--cfg` prints: the checked settings as YAML (job), Hydra's own (hydra), or both (all), or a part of them.
 
     Raises:
-        ValueError: one sentence on the first mistake.
+        UserError: one sentence on the first mistake.
     """
     given = dict(pairwise(flags))
     plain: dict[str, Any] = {}
@@ -189,7 +190,7 @@ def shown(verb: str, flags: Sequence[str], overrides: Sequence[str], config_dir:
     package = given.get("--package", "_global_")
     for key in package.split(".") if package != "_global_" else ():
         if not isinstance(plain, dict) or key not in plain:
-            raise ValueError(f"--package {package} is no part of the settings: name a section, such as --package model")
+            raise UserError(f"--package {package} is no part of the settings: name a section, such as --package model")
         plain = plain[key]
     return as_yaml(plain, escaped=not writes_unicode()).removesuffix("...\n")  # after a single value
 
@@ -211,14 +212,14 @@ def run_hydra(
         it to itself.
 
     Raises:
-        ValueError: one sentence on the first mistake.
+        UserError: one sentence on the first mistake.
     """
     from manyheads.cli.hydra import refuse_settings, run_app, run_jobs
 
     sweep, (_, folder) = "-m" in flags, resumed_folder(verb, overrides)
     if folder:
         flag = next(one for one in flags if one in ("-m", "--info"))
-        raise ValueError(
+        raise UserError(
             f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
             f"there, or remove {flag}"
         )

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from manyheads.errors import UserError
+
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)", re.ASCII)
 NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+([eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)", re.ASCII)
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,7 +41,7 @@ def read(text: str, *, names: bool = False) -> Parsed:
     """A value, or several; with `names` each is a text, as it is written, or a list of texts.
 
     Raises:
-        ValueError: it cannot be read.
+        UserError: it cannot be read.
     """
     several = _parts(text)
     if len(several) > 1:
@@ -56,40 +58,40 @@ def _parts(text: str) -> list[str]:
     while at < len(text):
         sign, quoted = text[at], QUOTED.match(text, at) if begins else None
         if begins and sign in "'\"" and not quoted:
-            raise ValueError(f"a quote is not closed in {text}")
+            raise UserError(f"a quote is not closed in {text}")
         if sign in CLOSES:
             open_ones.append(CLOSES[sign])
         elif sign in CLOSES.values() and (not open_ones or open_ones.pop() != sign):
-            raise ValueError(f"a bracket is not opened in {text}")
+            raise UserError(f"a bracket is not opened in {text}")
         elif sign == "," and not open_ones:
             parts.append(text[start:at].strip())
             start = at + 1
         begins = sign in ("[", "{", "(", ",", ":") or (begins and sign.isspace())
         at = quoted.end() if quoted else at + 1 + (sign == "\\")
     if open_ones:
-        raise ValueError(f"a bracket is not closed in {text}")
+        raise UserError(f"a bracket is not closed in {text}")
     parts.append(text[start:].strip())
     if len(parts) > 1 and "" in parts:
-        raise ValueError(f"nothing lies between two commas in {text}")
+        raise UserError(f"nothing lies between two commas in {text}")
     return parts
 
 
 def _element(text: str, names: bool) -> Any:
     if text[:1] in ("[", "{"):
         if text[-1] != CLOSES[text[0]]:
-            raise ValueError(f"{text} goes on after its bracket")
+            raise UserError(f"{text} goes on after its bracket")
         inside = text[1:-1].strip()
         parts = _parts(inside) if inside else []
         return [_element(one, names) for one in parts] if text[0] == "[" else _mapping(parts, names)
     if QUOTED.fullmatch(text):
         return _unquoted(text)
     if text[:1] in ("'", '"'):
-        raise ValueError(f"{text} goes on after its quote")
+        raise UserError(f"{text} goes on after its quote")
     if names:
         return ESCAPED.sub(r"\1", text)
     parsed = _plain(text)
     if parsed.sweep:
-        raise ValueError(f"{text} holds several values")
+        raise UserError(f"{text} holds several values")
     return parsed.values[0]
 
 
@@ -97,7 +99,7 @@ def _mapping(parts: list[str], names: bool) -> dict[str, Any]:
     pairs = [_pair(one) for one in parts]
     made = {key: _element(value, names) for key, value in pairs}
     if len(made) < len(pairs):
-        raise ValueError("a key is named twice")
+        raise UserError("a key is named twice")
     return made
 
 
@@ -114,7 +116,7 @@ def _pair(text: str) -> tuple[str, str]:
         found = found or re.fullmatch(r"(.+?)\s*:(.+)", text, re.DOTALL)
         key, value = (ESCAPED.sub(r"\1", found[1]), found[2]) if found else ("", None)
     if not value:
-        raise ValueError(f"{text} is no key: value")
+        raise UserError(f"{text} is no key: value")
     return key, value
 
 
@@ -138,7 +140,7 @@ def parse(text: str) -> Parsed:
     try:
         override = OverridesParser.create().parse_override(f"value={text}")
     except (HydraException, ValueError, RecursionError) as error:
-        raise ValueError(f"{text} cannot be read") from error
+        raise UserError(f"{text} cannot be read") from error
     if isinstance(override._value, ChoiceSweep | RangeSweep):
         values = (one.text if isinstance(one, QuotedString) else one for one in override.sweep_iterator())
         return Parsed(list(values), sweep=True)

@@ -34,6 +34,7 @@ from manyheads.cli.verbs import VERBS, conf_folder, preset_file, preset_folders,
 from manyheads.config.facts import settings
 from manyheads.config.fields import choices_of, leaves, one_of, show
 from manyheads.config.plugins import use
+from manyheads.errors import UserError
 from manyheads.runs.config_file import preset_yaml
 
 SCHEME = "presets"  # of the address of a person's own folder of presets
@@ -62,7 +63,7 @@ class OwnPresets(FileConfigSource):
             one = known.get(f"{where}{name}")
             if one is not None and one.facts.part and isinstance(value, str) and value not in choices_of(one):
                 choices = one_of(choices_of(one))
-                raise ValueError(f"preset {config_path}: {one.name}={show(value)} is not a choice: choose {choices}")
+                raise UserError(f"preset {config_path}: {one.name}={show(value)} is not a choice: choose {choices}")
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(content), header)
 
 
@@ -85,7 +86,7 @@ def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | N
         try:
             return hydra.compose(verb, [*chosen, *own, *_search(verb, config_dir)], return_hydra_config=True)
         except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-            raise ValueError(composition_sentence(error, chosen, schema_of(verb))) from error
+            raise UserError(composition_sentence(error, chosen, schema_of(verb))) from error
 
 
 def values_of(config: DictConfig) -> dict[str, Any]:
@@ -116,11 +117,11 @@ def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str
         with _own_hydra():
             stock = _hydra_settings(hydra.compose(verb, list(own), return_hydra_config=True), own)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(hydra_sentence(error, [word for word in own if word in typed.words])) from error
+        raise UserError(hydra_sentence(error, [word for word in own if word in typed.words])) from error
     for groups in every_choice(verb, typed) if config_dir else ():
         theirs = _hydra_settings(composed(verb, groups, own, config_dir), [*_chosen(groups), *own])
         if name := first_difference(stock, theirs, "hydra"):
-            raise ValueError(
+            raise UserError(
                 f"--config-dir {config_dir}: a preset in it sets {name}, but presets set a run, never Hydra itself, "
                 "which would call whatever they name: remove that"
             )

@@ -13,6 +13,7 @@ from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
 from manyheads.config.facts import having, settings
 from manyheads.config.fields import END_FLAGS, convert, held, one_of, show, to_plain
+from manyheads.errors import UserError
 from manyheads.inference.download import is_hub_name
 from manyheads.inference.origin import Origin, find_origin, folder_of
 
@@ -27,14 +28,14 @@ def imply_finetuning(verb: str, typed: Typed) -> None:
     typed.
 
     Raises:
-        ValueError: a preset of a shape was typed with it.
+        UserError: a preset of a shape was typed with it.
     """
     name = typed.values.get("init_from")
     if not name:
         return
     preset = typed.groups.get("model")
     if preset not in (None, PRESETS["model"]) and preset_file("model", preset):
-        raise ValueError(
+        raise UserError(
             f"model={preset} is a shape of its own, but init_from={name} brings the one of its weights: "
             "remove one of them"
         )
@@ -69,7 +70,7 @@ def bring_weights(
         What was typed, but a folder of weights as the absolute path that counts for a run from anywhere.
 
     Raises:
-        ValueError: the weights cannot be used, or a setting that was typed is another than theirs.
+        UserError: the weights cannot be used, or a setting that was typed is another than theirs.
     """
     name = typed.get("init_from", values.get("init_from"))
     if not name:
@@ -103,7 +104,7 @@ def _bring_shape(
             continue
         given = typed.get(one.name, theirs)
         if given is not theirs and convert(one, given) != convert(one, theirs):
-            raise ValueError(
+            raise UserError(
                 f"{one.name}={_shown(given)}, but the weights of init_from={name} have {_shown(theirs)}: remove it, or "
                 "remove init_from and train from scratch"
             )
@@ -113,14 +114,14 @@ def _bring_shape(
 def _bring_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], typed: Mapping[str, Any]) -> None:
     for setting in having(RunConfig, weights="unused"):
         if setting in typed:
-            raise ValueError(
+            raise UserError(
                 f"{setting}={_shown(typed[setting])} does nothing with init_from={name}, whose tokenizer comes along: "
                 "remove it"
             )
     path = typed.get("tokenizer.path")
     theirs = (os.path.realpath(origin.tokenizer), os.path.realpath(origin.folder))
     if path and os.path.realpath(os.path.expanduser(path)) not in theirs:
-        raise ValueError(
+        raise UserError(
             f"tokenizer.path={path}, but the weights of init_from={name} know the ids of their own tokenizer alone: "
             "remove it"
         )
@@ -132,7 +133,7 @@ def _bring_length(name: str, origin: Origin, data: dict[str, Any], typed: Mappin
     if "data.max_length" not in typed:
         data["max_length"] = min(data["max_length"], longest)
     elif typed["data.max_length"] > longest and origin.cuts_longer:
-        raise ValueError(
+        raise UserError(
             f"data.max_length={typed['data.max_length']}, but the weights of init_from={name} know {longest} "
             f"positions: use {longest} at the most"
         )
@@ -151,7 +152,7 @@ def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping
         own: what the experiment itself sets.
 
     Raises:
-        ValueError: a limit and a budget were typed.
+        UserError: a limit and a budget were typed.
     """
     search = values.get("search")
     named = {**(search if isinstance(search, dict) else {}), **typed}
@@ -165,7 +166,7 @@ def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping
     if typed.get("budget"):
         given = named[limit]
         said = ",".join(map(show, given)) if isinstance(given, list) else show(given)
-        raise ValueError(
+        raise UserError(
             f"{limit}={said} does nothing with budget={typed['budget']}, which says how long the run trains: "
             "remove one of them"
         )
@@ -193,14 +194,14 @@ def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
     """The words without `resume=FOLDER`, and the folder: empty where there is no such word.
 
     Raises:
-        ValueError: it is no run.
+        UserError: it is no run.
     """
     named = [word for word in words if word.startswith("resume=") and word[7:] not in Resume.__members__]
     if "resume" not in settings(schema_of(verb)) or not named:
         return list(words), ""
     folder = os.path.abspath(os.path.expanduser(named[-1][7:]))
     if named[-1] == "resume=" or not os.path.isfile(os.path.join(folder, "config.yaml")):
-        raise ValueError(
+        raise UserError(
             f"{named[-1]} is neither {one_of(list(Resume.__members__))} nor the folder of a run with its config.yaml"
         )
     return [word for word in words if word not in named], folder
@@ -213,13 +214,13 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
         usual: the flags of the Trainer by the presets of such a run.
 
     Raises:
-        ValueError: a preset or another folder was typed; or the settings, which may be anybody's, name a place outside
+        UserError: a preset or another folder was typed; or the settings, which may be anybody's, name a place outside
             of the folder to write to, and nobody has typed it.
     """
     unused = [f"{group}={name}" for group, name in typed.groups.items()]
     unused += [f"{name}={typed.values[name]}" for name in ("output", "resume", "again") if name in typed.values]
     if unused:
-        raise ValueError(
+        raise UserError(
             f"{unused[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
             "remove it"
         )
@@ -228,7 +229,7 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
         place = section[key]
         path, home = (os.path.realpath(os.path.expanduser(one)) for one in (place, folder))
         if place and name not in typed.values and os.path.commonpath([path, home]) != home:
-            raise ValueError(
+            raise UserError(
                 f"{name}={place} in {os.path.join(folder, 'config.yaml')} is a place outside of that folder to write "
                 f"to: type {name}={place} if it is meant, or {name}= for the usual one"
             )

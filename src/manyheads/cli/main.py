@@ -29,6 +29,7 @@ from manyheads.config.plugins import VARIABLE, as_words, take_plugins, use_of_pa
 from manyheads.config.required import RequirementError
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import die_with_parent
+from manyheads.errors import UserError
 from manyheads.plugin import VERSION
 from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
 
@@ -170,9 +171,9 @@ def _verb(words: list[str]) -> str:
         return first
     later = next((word for word in words if word in VERBS), None)
     if later:
-        raise ValueError(f"{first} stands before the verb: write manyheads {later} {first} ...")
+        raise UserError(f"{first} stands before the verb: write manyheads {later} {first} ...")
     near = nearest(first, VERBS)
-    raise ValueError(f"{first} is not a verb: {f'did you mean {near}?' if near else f'choose {one_of(list(VERBS))}'}")
+    raise UserError(f"{first} is not a verb: {f'did you mean {near}?' if near else f'choose {one_of(list(VERBS))}'}")
 
 
 def _read_flags(verb: str, words: list[str]) -> _Asked:
@@ -185,11 +186,11 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
         if not word.startswith("-"):
             overrides.append(word)
         elif name in NEVER:
-            raise ValueError(f"{name} is refused, as it {NEVER[name]}")
+            raise UserError(f"{name} is refused, as it {NEVER[name]}")
         elif flag in ALONE and not equals:
             flags.append(flag)
         elif flag not in VALUES:
-            raise ValueError(_unknown_flag(verb, word))
+            raise UserError(_unknown_flag(verb, word))
         else:
             value = attached if equals else next(rest, "all" if flag == "--info" else "")
             if flag == "--info" and "=" in value:  # a setting that follows a bare --info
@@ -197,7 +198,7 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
                 value = "all"
             if not value or (VALUES[flag] and value not in VALUES[flag]):
                 remedy = f"choose {one_of(VALUES[flag])}" if VALUES[flag] else f"write {flag} VALUE"
-                raise ValueError(f"{flag} {value or 'has no value'}: {remedy}")
+                raise UserError(f"{flag} {value or 'has no value'}: {remedy}")
             if flag == "--config-dir":
                 config_dir = os.path.expanduser(value)
             else:
@@ -205,9 +206,9 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
     doing = [flag for flag in flags if flag in ("-m", "--cfg", "--info")]
     if flags and len(doing) != 1:
         remedy = "give one of them" if doing else "add --cfg job"
-        raise ValueError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
+        raise UserError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
     if VERBS[verb].no_multirun and "-m" in flags:
-        raise ValueError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
+        raise UserError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
     return _Asked(overrides, flags, config_dir)
 
 
@@ -259,7 +260,7 @@ def _complete(words: list[str]) -> int:
     """Shell completion: the verbs first, then Hydra completes the settings of the one typed."""
     kinds = [f"{what}={shell}" for what in ("install", "uninstall", "query") for shell in ("bash", "fish", "zsh")]
     if len(words) != 1 or words[0] not in kinds:
-        raise ValueError(f"--shell-completion {' '.join(words)}".rstrip() + f": give one of {one_of(kinds)}")
+        raise UserError(f"--shell-completion {' '.join(words)}".rstrip() + f": give one of {one_of(kinds)}")
     from manyheads.cli.compose import run_hydra
 
     program, _, line = os.environ.get("COMP_LINE", "").lstrip().partition(" ")

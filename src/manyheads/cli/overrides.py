@@ -31,6 +31,7 @@ from manyheads.config.fields import (
     one_of,
     show,
 )
+from manyheads.errors import UserError
 
 ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
     "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr",
@@ -84,7 +85,7 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
             `values` then holds the first of several.
 
     Raises:
-        ValueError: one sentence on the first word that is mistaken.
+        UserError: one sentence on the first word that is mistaken.
     """
     typed, known = Typed(), settings_of(verb)
     for word in _named_runs(verb, words):
@@ -96,13 +97,13 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
             _take_group(typed, verb, key, value.strip(), parsed, choices(verb, key, more))
         elif key not in known and not mapping_of(key, known):
             if word in words and _is_path(word):  # such as a job of -m, whose folder has the settings that vary
-                raise ValueError(f"{word} is not a setting: {_for_word(verb, word, words)}")
-            raise ValueError(_unknown(verb, key, value, list(known), _cut_text(verb, word, words, path=False)))
+                raise UserError(f"{word} is not a setting: {_for_word(verb, word, words)}")
+            raise UserError(_unknown(verb, key, value, list(known), _cut_text(verb, word, words, path=False)))
         elif not (VERBS[verb].takes_several and _take_search(typed, key, value)):
             _take_setting(typed, verb, key, value, sweep)
     for key in typed.search:
         if key in typed.values:
-            raise ValueError(f"{key} is typed twice, with one value and with several: remove one of them")
+            raise UserError(f"{key} is typed twice, with one value and with several: remove one of them")
     return typed
 
 
@@ -113,20 +114,20 @@ def _named_runs(verb: str, words: Sequence[str]) -> list[str]:
     known = settings(schema_of(verb))
     named = [word for word in words[1:] if word.partition("=")[0] not in known]
     if len(named) < 2:
-        raise ValueError("runs compare is of two runs or more: write manyheads runs compare outputs/a outputs/b")
+        raise UserError("runs compare is of two runs or more: write manyheads runs compare outputs/a outputs/b")
     return [f"runs=[{','.join(map(grammar.quote, named))}]", *(word for word in words[1:] if word not in named)]
 
 
 def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
     if not sweep:
         remedy = "remove it" if VERBS[verb].takes_several else "remove it, or add -m"
-        raise ValueError(f"{word}: Hydra's own settings count only with -m: {remedy}")
+        raise UserError(f"{word}: Hydra's own settings count only with -m: {remedy}")
     if key not in HYDRAS_OWN and not key.startswith("hydra.launcher."):
-        raise ValueError(
+        raise UserError(
             f"{word} is not taken: of Hydra's own settings only {', '.join(HYDRAS_OWN)} and hydra.launcher.KEY are"
         )
     if not value.strip() or ("/" in key and not value.isidentifier()):
-        raise ValueError(f"{word} is not understood: give one name, such as {key}=basic")
+        raise UserError(f"{word} is not understood: give one name, such as {key}=basic")
     return word
 
 
@@ -137,17 +138,17 @@ def _split(verb: str, word: str, words: Sequence[str]) -> tuple[str, str]:
     key = key.strip()
     as_typed = key in having(schema_of(verb), verbatim=True)
     if "_target_" in key or ("_target_" in value and not as_typed):
-        raise ValueError(
+        raise UserError(
             f"{word} names code to call, which a setting never may: remove it, and give parts of your own by plugins="
         )
     if bare != word:
-        raise ValueError(f"{word}: settings are set, never added or deleted{_instead(verb, key, value)}")
+        raise UserError(f"{word}: settings are set, never added or deleted{_instead(verb, key, value)}")
     if not equals:
-        raise ValueError(f"{word} has no value: {_for_word(verb, word, words)}")
+        raise UserError(f"{word} has no value: {_for_word(verb, word, words)}")
     if "@" in key:
-        raise ValueError(f"{word}: settings keep their place, @ moves none: write {key.partition('@')[0]}={value}")
+        raise UserError(f"{word}: settings keep their place, @ moves none: write {key.partition('@')[0]}={value}")
     if "${" in word and not as_typed:
-        raise ValueError(interpolation_sentence(word))
+        raise UserError(interpolation_sentence(word))
     return key, value
 
 
@@ -231,7 +232,7 @@ def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed,
     picked = listed if together else several if parsed.sweep else [value]
     for name in picked:
         if name not in names:
-            raise ValueError(_no_choice(verb, group, name, names))
+            raise UserError(_no_choice(verb, group, name, names))
     value = f"[{','.join(picked)}]" if together else value
     typed.choose(group, value if together else picked[0])
     typed.words[-1] = f"{group}={value}"
@@ -256,14 +257,14 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
     """Take the value of a setting or of a flag of Lightning, or each of several."""
     one = settings(schema_of(verb)).get(key)
     if one is not None and not one.facts.may_be_empty and not value:
-        raise ValueError(f"{key}= is empty: write {key}=VALUE, or remove it")
+        raise UserError(f"{key}= is empty: write {key}=VALUE, or remove it")
     is_text = one is not None and one.is_text
     parsed = _read_text(one, value, sweep=sweep) if one and is_text else _read(key, value, names=_holds_names(one))
     if parsed.sweep and not sweep:
         remedy = "give one" if VERBS[verb].takes_several else "give one, or add -m to run one after another"
         if one is not None and isinstance(one.default, list):
             remedy = f"write {key}=[{value}]"
-        raise ValueError(f"{key}={value} holds several values: {remedy}")
+        raise UserError(f"{key}={value} holds several values: {remedy}")
     if one is None:
         if key.startswith("trainer."):
             checked = [checked_flag(key.removeprefix("trainer."), element) for element in parsed.values]
@@ -285,7 +286,7 @@ def _read(key: str, value: str, *, names: bool = False) -> Parsed:
     try:
         return grammar.read(value, names=names)
     except (ValueError, RecursionError) as error:
-        raise ValueError(
+        raise UserError(
             f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
         ) from error
 
@@ -298,7 +299,7 @@ def _read_text(one: Setting, value: str, *, sweep: bool) -> Parsed:
             if (parsed := grammar.read(value, names=True)).sweep:
                 return parsed
     if not one.facts.verbatim and value == "null":
-        raise ValueError(f"{one.name}=null is not text: for none write {one.name}=")
+        raise UserError(f"{one.name}=null is not text: for none write {one.name}=")
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
     if one.facts.verbatim or not is_quoted:
         return Parsed([value])
@@ -337,12 +338,12 @@ def _take_search(typed: Typed, key: str, value: str) -> bool:
         if not parsed.sweep:
             return False
     if not several:
-        raise ValueError(
+        raise UserError(
             f"{key}={value} names no values one by one: list them, such as {key}=1,2,3, or give a range, such as "
             f"{key}=1..3"
         )
     if key in typed.search:
-        raise ValueError(f"{key}={value}: {key} is searched already: type all its values once")
+        raise UserError(f"{key}={value}: {key} is searched already: type all its values once")
     typed.search[key] = several
     return True
 

@@ -20,6 +20,7 @@ from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.facts import having, hooks
 from manyheads.config.fields import first_line, install_extra, plain_settings, show
+from manyheads.errors import UserError
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
     *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware."),
@@ -60,14 +61,14 @@ def sentence_of_launcher(typed: Typed) -> Iterator[None]:
     """Turn what a launcher says of its jobs into one sentence.
 
     Raises:
-        ValueError: a job elsewhere was refused, or it is gone; the launcher could not start any.
+        UserError: a job elsewhere was refused, or it is gone; the launcher could not start any.
     """
     chosen = next((word for word in reversed(typed.words) if word.startswith("hydra/launcher=")), "")
     packages = LAUNCHERS.values()
     try:
         yield
     except JobError as refused:
-        raise ValueError(str(refused)) from refused
+        raise UserError(str(refused)) from refused
     except Exception as error:
         frames = [frame for frame, _ in walk_tb(error.__traceback__)]
         is_theirs = type(error).__module__.partition(".")[0] in packages
@@ -76,11 +77,11 @@ def sentence_of_launcher(typed: Typed) -> Iterator[None]:
         said = first_line(error)
         submits = "map_array" in [one.f_code.co_name for one in frames]  # all jobs of submitit at once
         if submits or not (is_theirs or isinstance(error, TimeoutError)):
-            raise ValueError(
+            raise UserError(
                 f"{chosen} could not start the jobs ({said}): see that it can be used on this machine, "
                 "and its hydra.launcher.KEY"
             ) from error
-        raise ValueError(
+        raise UserError(
             f"{chosen} lost a job ({said}): repeat the words with resume=auto and the same "
             "hydra.sweep.dir, and the jobs go on"
         ) from error
@@ -93,7 +94,7 @@ def refuse_missing_launcher(typed: Typed) -> None:
             try:
                 version(f"hydra-{package}-launcher")
             except PackageNotFoundError as error:
-                raise ValueError(f"{word} needs a package that is not installed: {install_extra('launch')}") from error
+                raise UserError(f"{word} needs a package that is not installed: {install_extra('launch')}") from error
 
 
 def refuse_many_devices(config: Config) -> None:
@@ -103,7 +104,7 @@ def refuse_many_devices(config: Config) -> None:
         refuse(config, "-m")
     if isinstance(config, EvaluateConfig | PredictConfig) and config.hardware.devices != 1:
         devices = f"hardware.devices={config.hardware.devices}"
-        raise ValueError(f"{devices} is refused under -m, which runs on one device: start each alone, or remove it")
+        raise UserError(f"{devices} is refused under -m, which runs on one device: start each alone, or remove it")
     if not isinstance(config, RunConfig):
         return
     devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
@@ -113,7 +114,7 @@ def refuse_many_devices(config: Config) -> None:
         if search and word == devices:
             remedy = f"use `manyheads {search} model.n_heads=2,4 {word}`"
         if count != 1:
-            raise ValueError(f"{word} is refused under -m, which runs on one device: {remedy}")
+            raise UserError(f"{word} is refused under -m, which runs on one device: {remedy}")
 
 
 def check_jobs(jobs: Iterable[Any], typed: Typed) -> None:
@@ -132,14 +133,14 @@ def refuse_twice(typed: Typed) -> None:
     for name, values in swept.items():
         for at, value in enumerate(values):
             if any((type(one), one) == (type(value), value) for one in values[:at]):
-                raise ValueError(f"{name} is given {show(value)} twice: name each value once")
+                raise UserError(f"{name} is given {show(value)} twice: name each value once")
 
 
 def refuse_shared_output(config: Any, typed: Typed) -> None:
     """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
     shared = {*typed.swept_groups, *typed.swept} - {"output"}
     if config.output not in ("", "-") and shared:
-        raise ValueError(
+        raise UserError(
             f"output={config.output} would be shared by the jobs of -m, but each needs its own: remove it, and name "
             "the folder of them all by hydra.sweep.dir=FOLDER"
         )
@@ -172,7 +173,7 @@ def refuse_ranges(typed: Typed) -> None:
         return
     for key, value in typed.swept.items():
         if value is not None:
-            raise ValueError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
+            raise UserError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
 
 
 def of_one_job(composed: dict[str, Any], typed: Typed) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config.facts import Setting, settings, with_plugins
+from manyheads.errors import UserError
 from manyheads.plugin import Verb
 
 Config = Any  # the settings of a verb: a section
@@ -80,22 +81,22 @@ def presets_folder(config_dir: str) -> Path:
     """The user's own folder of presets.
 
     Raises:
-        ValueError: it is no folder, or a preset in it chooses others by an interpolation, which Hydra would look up: in
+        UserError: it is no folder, or a preset in it chooses others by an interpolation, which Hydra would look up: in
             the environment, for one.
     """
     folder = Path(os.path.expanduser(config_dir)).resolve()
     if not folder.is_dir():
-        raise ValueError(f"--config-dir {config_dir} is not a folder: {EXAMPLE}")
+        raise UserError(f"--config-dir {config_dir} is not a folder: {EXAMPLE}")
     groups = {group for verb in VERBS.values() for group in verb.groups} | {"hydra"}  # the last is refused in them
     if not any(file for group in groups for file in (folder / group).rglob("*.yaml")):
         is_run = (folder / "config.yaml").is_file()
         above = folder.name in groups and any(folder.glob("*.yaml"))
         what = "is a run and holds no presets: to train it once more write again=" if is_run else "holds no presets: "
         remedy = config_dir if is_run else f"name the folder above it, {folder.parent}" if above else EXAMPLE
-        raise ValueError(f"--config-dir {config_dir} {what}{remedy}")
+        raise UserError(f"--config-dir {config_dir} {what}{remedy}")
     for file in sorted(folder.rglob("*.yaml")):
         if "${" in str(_content(file).get("defaults")):
-            raise ValueError(
+            raise UserError(
                 f"{file}: its defaults hold an interpolation, but a preset names others plainly: write a name"
             )
     return folder

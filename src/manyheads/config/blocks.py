@@ -6,6 +6,7 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config.facts import Facts, Setting
 from manyheads.config.fields import KIND_WORDS, convert, one_of, show
+from manyheads.errors import UserError
 
 NUMBERS = {  # what a block of each kind may ask for by name; all else in its signature are options
     "score": {"n_heads", "n_kv_heads", "d_k", "scale"},
@@ -59,7 +60,7 @@ def checked_options(kind: str, names: Collection[str], given: Mapping[str, Any])
     """Options of the parts that a model has of one kind, each in its own type.
 
     Raises:
-        ValueError: none of them has such an option, its value is of another type, or one that is needed is missing.
+        UserError: none of them has such an option, its value is of another type, or one that is needed is missing.
     """
     known = {option: default for name in names for option, default in options_of(kind, name).items()}
     setting, of = f"model.{kind}_options", f"model.{kind}={one_of([*names])}"
@@ -67,10 +68,10 @@ def checked_options(kind: str, names: Collection[str], given: Mapping[str, Any])
     for option, value in given.items():
         if option not in known:
             remedy = f"choose {one_of([*known])}" if known else "remove it"
-            raise ValueError(f"{setting}.{option}={show(value)} is not an option of {of}: {remedy}")
+            raise UserError(f"{setting}.{option}={show(value)} is not an option of {of}: {remedy}")
         one = Setting(f"{setting}.{option}", type(known[option]), known[option], Facts(""))
         made[option] = convert(one, value) if one.kind in KIND_WORDS else value
     for option, default in known.items():
         if default is NEEDED and option not in made:
-            raise ValueError(f"{setting}.{option} is not given, which {of} needs: add {setting}.{option}=VALUE")
+            raise UserError(f"{setting}.{option} is not given, which {of} needs: add {setting}.{option}=VALUE")
     return made

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import manyheads.plugin as plugin
+from manyheads.errors import UserError
 
 Schema = TypeVar("Schema")
 BOUNDS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
@@ -64,7 +65,7 @@ class Facts(NamedTuple):
     resume: Literal["free", "warn", "refuse"] | None = None
     weights: Literal["fixed", "default", "free", "unused"] | None = None
     tasks: tuple[str, ...] | None = None  # of a plugin's setting: those that read it; None: all
-    needs: str | None = None  # without which nothing reads it: see `refuse_unused` in cli/errors.py
+    needs: str | None = None  # without which nothing reads it: see cli/validation.py
 
     def within(self, section: "Facts | None") -> "Facts":
         """The same, with what it leaves to the section around it."""
@@ -149,9 +150,9 @@ def default_of(one: Field) -> Any:
 
 
 def require(holds: bool, sentence: str) -> None:
-    """Raise `ValueError(sentence)` unless the rule holds."""
+    """Raise `UserError(sentence)` unless the rule holds."""
     if not holds:
-        raise ValueError(sentence)
+        raise UserError(sentence)
 
 
 def one_of(names: list[str]) -> str:
@@ -163,24 +164,24 @@ def check_ranges(section: Any, name: str) -> None:
     """Check every field of `section` against its range, and choices against their Enum or the registry.
 
     Raises:
-        ValueError: names the setting, its value, the range and the default.
+        UserError: names the setting, its value, the range and the default.
     """
     for one in fields(section):
         value, facts = getattr(section, one.name), one.metadata["facts"]
         choices = type(one.default)
         if isinstance(one.default, Enum) and not isinstance(value, choices):
             members = ", ".join(f"{choices.__name__}.{each}" for each in choices.__members__)
-            raise ValueError(f"{name}{one.name}={value} is not one of {choices.__name__}'s members: choose {members}")
+            raise UserError(f"{name}{one.name}={value} is not one of {choices.__name__}'s members: choose {members}")
         require(bool(value) or not facts.required, f"{name}{one.name} is empty: {facts.required}")
         for each in (value if isinstance(value, list) else [value]) if facts.part else ():
             if each not in plugin.names(facts.part):
                 choices = one_of(plugin.names(facts.part))
-                raise ValueError(f"{name}{one.name}={each} is not a choice: choose {choices}")
+                raise UserError(f"{name}{one.name}={each} is not a choice: choose {choices}")
         if not isinstance(facts.among, tuple):
             known: list[str] = facts.among()
             require(value in known, f"{name}{one.name}={value} is not a choice: choose {one_of(known)}")
         elif facts.among and value not in facts.among:
-            raise ValueError(f"{name}{one.name}={value} is not a choice: choose one of {', '.join(facts.among)}")
+            raise UserError(f"{name}{one.name}={value} is not a choice: choose one of {', '.join(facts.among)}")
         made = default_of(one)
         default = "an empty list" if made == [] else "null" if made is None else made
         require(

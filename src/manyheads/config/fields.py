@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import manyheads.plugin as plugin
 from manyheads.config.facts import Setting, default_of, nearest, nearest_setting, settings
 from manyheads.config.facts import one_of as one_of
+from manyheads.errors import UserError
 
 Section = TypeVar("Section")
 KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -76,16 +77,16 @@ def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
         where: dotted section in front of every name, for instance "model."
 
     Raises:
-        ValueError: an unknown key, a value of the wrong type, or a rule of the section is broken.
+        UserError: an unknown key, a value of the wrong type, or a rule of the section is broken.
     """
     if not isinstance(values, Mapping):
         name = where.rstrip(".") or "the configuration"
-        raise ValueError(f"{name}={show(values)} is not a section: it must hold keys and values")
+        raise UserError(f"{name}={show(values)} is not a section: it must hold keys and values")
     known = {one.name: one for one in fields(schema)}  # type: ignore[arg-type]
     made = {}
     for key, value in values.items():
         if key not in known:
-            raise ValueError(unknown_sentence(f"{where}{key}", value, schema, where))
+            raise UserError(unknown_sentence(f"{where}{key}", value, schema, where))
         kind: Any = known[key].type
         if is_dataclass(kind):
             made[key] = from_plain(kind, value, f"{where}{key}.")  # type: ignore[arg-type]
@@ -96,7 +97,7 @@ def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
 
 
 def convert(one: Setting, value: Any) -> Any:
-    """`value` as the setting is declared, or a `ValueError` naming the setting, the rule and the default."""
+    """`value` as the setting is declared, or a `UserError` naming the setting, the rule and the default."""
     name, default, (inner, optional) = one.name, one.default, unwrap(one.kind)
     if value is None and optional:
         return None
@@ -105,7 +106,7 @@ def convert(one: Setting, value: Any) -> Any:
         return flat(name, value) if number is None else number
     if get_origin(inner) is dict:
         if not isinstance(value, Mapping):
-            raise ValueError(
+            raise UserError(
                 f"{name}={show(value)} is not a section: "
                 f"set one {'flag' if name == 'trainer' else 'option'} at a time, such as "
                 + (f"{name}.max_epochs=3" if name == "trainer" else f"{name}.NAME=VALUE")
@@ -115,22 +116,20 @@ def convert(one: Setting, value: Any) -> Any:
         each = replace(one, kind=get_args(inner)[0], default="an empty list")
         if not isinstance(value, list | tuple):
             convert(each, value)  # what no list can hold either is said first
-            raise ValueError(
-                f"{name}={show(value)} is not a list: write it in brackets, such as {name}=[{show(value)}]"
-            )
+            raise UserError(f"{name}={show(value)} is not a list: write it in brackets, such as {name}=[{show(value)}]")
         return [convert(each, inner_value) for inner_value in value]
     if choices := choices_of(one):
         if isinstance(inner, EnumType) and isinstance(value, inner):
             return value
         if not isinstance(value, str) or value not in choices:
-            raise ValueError(f"{name}={show(value)} is not a choice: choose {one_of(choices)}")
+            raise UserError(f"{name}={show(value)} is not a choice: choose {one_of(choices)}")
         return inner[value] if isinstance(inner, EnumType) else value
     made = _scalar(inner, value)
     if isinstance(made, str) and "\0" in made:
-        raise ValueError(f"{name}={show(value)} holds a NUL, which no name and no file may: remove it")
+        raise UserError(f"{name}={show(value)} holds a NUL, which no name and no file may: remove it")
     if made is None:
         words = KIND_WORDS[inner] + (" or null" if optional else "")
-        raise ValueError(f"{name}={show(value)} has the wrong type: it must be {words}; the default is {show(default)}")
+        raise UserError(f"{name}={show(value)} has the wrong type: it must be {words}; the default is {show(default)}")
     return made
 
 
@@ -184,9 +183,9 @@ def refuse_code(values: Any, verbatim: Collection[str] = ()) -> None:
     """Refuse `_target_` keys, and `${...}` in any text but that of the settings named in `verbatim`."""
     for name, value in leaves(values):
         if "_target_" in name.split("."):
-            raise ValueError(_code_sentence(name, value))
+            raise UserError(_code_sentence(name, value))
         if isinstance(value, str) and "${" in value and name not in verbatim:
-            raise ValueError(interpolation_sentence(f"{show(name)}={show(value)}"))
+            raise UserError(interpolation_sentence(f"{show(name)}={show(value)}"))
 
 
 def held(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
@@ -279,10 +278,10 @@ def show_list(value: Any) -> str:
 def flat(name: str, value: Any, depth: int = 0) -> Any:
     """A plain value: scalars, and lists and dicts of them, with text as keys."""
     if depth > DEEPEST:
-        raise ValueError(f"{name} is nested too deeply: give a plain value")
+        raise UserError(f"{name} is nested too deeply: give a plain value")
     if isinstance(value, Mapping):
         if "_target_" in value:
-            raise ValueError(_code_sentence(f"{name}._target_", value["_target_"]))
+            raise UserError(_code_sentence(f"{name}._target_", value["_target_"]))
         return {
             key if isinstance(key, str) else show(key): flat(name, inner, depth + 1) for key, inner in value.items()
         }
@@ -290,7 +289,7 @@ def flat(name: str, value: Any, depth: int = 0) -> Any:
         return [flat(name, inner, depth + 1) for inner in value]
     if isinstance(value, None | bool | int | float | str):
         return value
-    raise ValueError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
+    raise UserError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
 
 
 def listed(names: list[str], most: int = 12) -> str:
@@ -323,7 +322,7 @@ def check_flags(config: Any) -> None:
     """Check every flag in `config.trainer`, where a verb has such a section, and put each in its own type.
 
     Raises:
-        ValueError: see `checked_flag`.
+        UserError: see `checked_flag`.
     """
     flags = getattr(config, "trainer", None)
     if flags and flags != default_trainer():
@@ -335,17 +334,15 @@ def check_training(trainer: dict[str, Any]) -> None:
     """Training must end after some epochs or steps, since the learning rate falls towards that end; validation must
     read all of its rows or none, and come by steps: by the clock a resumed run would choose among other weights."""
     if all(trainer.get(limit) in (None, -1) for limit in ("max_epochs", "max_steps")):
-        raise ValueError(
-            "trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them"
-        )
+        raise UserError("trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them")
     limit, interval = trainer.get("limit_val_batches"), trainer.get("val_check_interval")
     if isinstance(interval, str | dict):
-        raise ValueError(
+        raise UserError(
             f"trainer.val_check_interval={show(interval)} is a time, but validation comes by steps: give a share of an "
             "epoch, such as 0.5, or a number of batches"
         )
     if not reads_all_or_none(limit):
-        raise ValueError(
+        raise UserError(
             f"trainer.limit_val_batches={show(limit)} would judge epochs by the longest texts alone, which validation "
             "reads first: remove it, or give fewer rows by data.validation_share or data.rows"
         )
@@ -361,22 +358,22 @@ def checked_flag(name: str, value: Any) -> Any:
     """The value of `trainer.<name>`.
 
     Raises:
-        ValueError: Lightning has no such flag, another setting stands for it, or the type is wrong.
+        UserError: Lightning has no such flag, another setting stands for it, or the type is wrong.
     """
     typed = f"trainer.{name}={show(value)}"
     if name in OUR_FLAGS:
-        raise ValueError(f"{typed}: this flag is decided elsewhere: {OUR_FLAGS[name]}")
+        raise UserError(f"{typed}: this flag is decided elsewhere: {OUR_FLAGS[name]}")
     known = trainer_flags()
     if name not in known:
         near = nearest(name, [one for one in known if one not in OUR_FLAGS])
         remedy = f"did you mean trainer.{near}?" if near else "see the signature of lightning.pytorch.Trainer"
-        raise ValueError(f"{typed} is not a flag of Lightning's Trainer: {remedy}")
+        raise UserError(f"{typed} is not a flag of Lightning's Trainer: {remedy}")
     words, holds = known[name]
     if isinstance(value, float) and value.is_integer() and "float" not in words:
         value = int(value)  # 1e4
     value = flat(f"trainer.{name}", value)
     if not isinstance(value, holds) or (isinstance(value, bool) and bool not in holds):
-        raise ValueError(f"{typed} has the wrong type: Lightning takes {' or '.join(words)}")
+        raise UserError(f"{typed} has the wrong type: Lightning takes {' or '.join(words)}")
     return value
 
 

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NamedTuple
 
 import manyheads.plugin as plugin
+from manyheads.errors import UserError
 from manyheads.plugin import Plugin
 
 VARIABLE = "MANYHEADS_PLUGINS"  # what a process hands on to those that it starts: their list is that of the parent
@@ -38,7 +40,7 @@ def use(names: Sequence[str]) -> None:
         names: of installed modules, or files such as `./my_parts.py`.
 
     Raises:
-        ValueError: there is no such module or file, its name hides another module, or it holds no plugin.
+        UserError: there is no such module or file, its name hides another module, or it holds no plugin.
     """
     for name in names:
         found = _import(name)
@@ -66,7 +68,7 @@ def take_plugins(words: Iterable[str]) -> list[str]:
             continue
         names = [one.strip().strip("'\"") for one in value.strip().removeprefix("[").removesuffix("]").split(",")]
         if not all(names):
-            raise ValueError(f"{word} names no plugin: write plugins=[NAME] or plugins=[./FILE.py], without spaces")
+            raise UserError(f"{word} names no plugin: write plugins=[NAME] or plugins=[./FILE.py], without spaces")
         use(names)
     return rest
 
@@ -109,7 +111,7 @@ def require_given(records: Any, owner: object) -> None:
         if name not in plugin.plugins():
             shown = name if NAME.fullmatch(name) and len(name) <= 80 else "another program"
             of = f" {version}" if NAME.fullmatch(f"v{version}".replace(".", "_")) else ""
-            raise ValueError(
+            raise UserError(
                 f"{owner} was made with the plugin {shown}{of}, which was not given: add plugins=[{shown}], or "
                 "plugins=[./FILE.py] for a file"
             )
@@ -129,7 +131,7 @@ def refuse_unnamed(n_local: int) -> None:
     """Refuse to start processes where a plugin was registered in Python, which they do not have."""
     for name in plugin.given():
         if not (name in _sources and _sources[name].typed):
-            raise ValueError(
+            raise UserError(
                 f"the plugin {name} was registered in Python, which the {n_local} processes that are started do not "
                 "have: put it into a module and name that by plugins="
             )
@@ -142,23 +144,29 @@ def _module(name: str) -> str:
 def _import(name: str) -> Plugin:
     typed, module = f"plugins={name}", _module(name)
     if not NAME.fullmatch(module) or (name.endswith(".py") and "." in module):
-        raise ValueError(f"{typed} is not a name of a module: name an installed one, or a file such as ./my_parts.py")
+        raise UserError(f"{typed} is not a name of a module: name an installed one, or a file such as ./my_parts.py")
     if name.endswith(".py"):
         file = Path(name).absolute()
         if not file.is_file():
-            raise ValueError(f"{typed}: there is no such file")
+            raise UserError(f"{typed}: there is no such file")
         found = None if module in sys.stdlib_module_names else find_spec(module)
         if module in sys.stdlib_module_names or (found is not None and not _is_file(found.origin, file)):
-            raise ValueError(f"{typed} has the name of a module that is installed: rename the file")
+            raise UserError(f"{typed} has the name of a module that is installed: rename the file")
         if str(file.parent) not in sys.path:
             sys.path.append(str(file.parent))  # last: it hides nothing that is installed
     elif not _is_installed(module):
         here = f"{module}.py"
         remedy = f"write plugins=[./{here}] for the file here" if Path(here).is_file() else "install it, or name a file"
-        raise ValueError(f"{typed} is not an installed module: {remedy}")
-    found = getattr(plugin.resolve(f"{module}:"), "PLUGIN", None)
+        raise UserError(f"{typed} is not an installed module: {remedy}")
+    try:
+        found = getattr(plugin.resolve(f"{module}:"), "PLUGIN", None)
+    except SyntaxError as error:
+        raise UserError(f"{typed}: {error.filename} line {error.lineno}: {error.msg}") from error
+    except ImportError as error:
+        where = extract_tb(error.__traceback__)[-1]
+        raise UserError(f"{typed}: {where.filename} line {where.lineno}: {error}") from error
     if not isinstance(found, Plugin):
-        raise ValueError(f"{typed} has no PLUGIN: it must hold `PLUGIN = manyheads.api.Plugin(...)`")
+        raise UserError(f"{typed} has no PLUGIN: it must hold `PLUGIN = manyheads.api.Plugin(...)`")
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from manyheads.config.facts import nearest, require
 from manyheads.config.fields import one_of, show
+from manyheads.errors import UserError
 
 COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, "==": operator.eq, "=": operator.eq}
 COMPARED |= {">": operator.gt, "<": operator.lt}
@@ -19,7 +20,7 @@ EXAMPLE = "require=[accuracy.low>0.85,macro_f1>0.8]"
 HELP = "figures to reach, else exit code 3, such as [accuracy.low>0.85,macro_f1>0.8]; low, high: of the 95 % interval"
 
 
-class RequirementError(ValueError):
+class RequirementError(UserError):
     """A figure is not as `require` asks. All files are written; the exit code is 3. `summary` is that of the run which
     was trained."""
 
@@ -54,7 +55,7 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
     """The conditions in the setting `require`, of `known` figures.
 
     Raises:
-        ValueError: another figure, a sign that is no bound, or a bound that is not a number.
+        UserError: another figure, a sign that is no bound, or a bound that is not a number.
     """
     bounds = list[Bound]()
     for name, sign, to in conditions_of(required, "require", EXAMPLE):
@@ -65,7 +66,7 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
         if figure not in known:
             near = nearest(figure, known)
             remedy = f"did you mean {near}?" if near else f"choose {one_of([*known])}, each with .low or .high"
-            raise ValueError(f"{typed} names no figure that is measured here: {remedy}")
+            raise UserError(f"{typed} names no figure that is measured here: {remedy}")
         shown = to.lstrip("<>=! ") or "0.8"
         require(sign in BOUNDS, f"{typed} is no bound: write {name}>{shown} or {name}<{shown}")
         try:

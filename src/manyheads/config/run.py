@@ -21,6 +21,7 @@ from manyheads.config.training import (
     OptimConfig,
     read_budget,
 )
+from manyheads.errors import UserError
 
 Resume = StrEnum("Resume", "never auto must")
 LACKS_RECURRENT = ("optim.layer_decay", "optim.freeze", "hardware.recompute")  # settings without a recurrent encoder
@@ -136,7 +137,7 @@ class RunConfig:
         for name, chosen in lacks.items():
             value = attrgetter(name)(self)
             if value != settings(RunConfig)[name].default:
-                raise ValueError(f"{name}={show(value)} does nothing with {chosen}: remove it")
+                raise UserError(f"{name}={show(value)} does nothing with {chosen}: remove it")
 
 
 def check_classes(run: RunConfig) -> None:

@@ -12,6 +12,7 @@ import manyheads.plugin as plugin
 from manyheads.config.facts import require, section, setting
 from manyheads.config.fields import one_of, show
 from manyheads.config.figures import checkpoint_figures
+from manyheads.errors import UserError
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 TOKENS = {"tok": 1.0, "ktok": 1e3, "Mtok": 1e6, "Gtok": 1e9}
@@ -31,14 +32,14 @@ def read_budget(text: str) -> Budget | None:
     """What is written in the setting `budget`; None where nothing is.
 
     Raises:
-        ValueError: neither a time nor a number of tokens, or none at all.
+        UserError: neither a time nor a number of tokens, or none at all.
     """
     if not text:
         return None
     found = WRITTEN.fullmatch(text.replace(" ", ""))
     number = float(found[1]) if found else 0.0
     if found is None or not 0 < number < math.inf:
-        raise ValueError(
+        raise UserError(
             f"budget={show(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of tokens, such as "
             "500ktok or 20Mtok"
         )
@@ -159,7 +160,7 @@ class CheckpointConfig:
         """The same with a figure for `auto`; `multi`: rows have any number of labels.
 
         Raises:
-            ValueError: a figure that such rows do not have.
+            UserError: a figure that such rows do not have.
         """
         figures = checkpoint_figures(task, "labels" if multi else "classes")
         if self.metric == "auto":

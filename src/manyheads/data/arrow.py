@@ -22,6 +22,7 @@ from manyheads.data.files import most_unpacked, require_unchanged
 from manyheads.data.rows import text_faults
 from manyheads.data.seen import cache_folder, fingerprint, remembered
 from manyheads.data.table import Coded, Table, coded
+from manyheads.errors import UserError
 
 DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
 CELL = 8  # bytes of a list that each takes
@@ -36,7 +37,7 @@ def read_parquet(path: Path, *, large: bool) -> Table:
     Class names that `datasets` wrote into the schema are kept.
 
     Raises:
-        ValueError: not parquet, truncated, a text that is not UTF-8, or cells that fill the memory; names the file.
+        UserError: not parquet, truncated, a text that is not UTF-8, or cells that fill the memory; names the file.
     """
     import pyarrow
     import pyarrow.parquet
@@ -49,7 +50,7 @@ def read_parquet(path: Path, *, large: bool) -> Table:
             schema, metadata = file.schema_arrow, file.metadata
         texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
-        raise ValueError(f"{path} {DAMAGED}") from None
+        raise UserError(f"{path} {DAMAGED}") from None
     most, facts, checked = most_unpacked(path), path.stat(), set[tuple[str, int]]()
 
     def opened(**how: Any) -> Any:  # anew, as an open file keeps what was read of it
@@ -59,7 +60,7 @@ def read_parquet(path: Path, *, large: bool) -> Table:
         with opened(read_dictionary=texts) as packed:
             if _n_bytes(packed, name, most, [*groups]) > most:
                 much = f"{most:,} bytes once decompressed"
-                raise ValueError(f"{path} holds more than {much}: split it, or write it as csv")
+                raise UserError(f"{path} holds more than {much}: split it, or write it as csv")
 
     def array(name: str, group: int) -> Any:
         if large:
@@ -100,9 +101,9 @@ def _decoding(path: Path, name: str) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: the column '{show(name)}' holds text that is not UTF-8; write it as UTF-8") from None
+        raise UserError(f"{path}: the column '{show(name)}' holds text that is not UTF-8; write it as UTF-8") from None
     except (pyarrow.ArrowException, OSError, KeyError):
-        raise ValueError(f"{path} {DAMAGED}") from None
+        raise UserError(f"{path} {DAMAGED}") from None
 
 
 @lru_cache(maxsize=2)
@@ -148,14 +149,14 @@ def open_saved(folder: Path) -> dict[str, Any]:
     """Splits of a `save_to_disk` folder by name; one Dataset alone is named `all`.
 
     Raises:
-        ValueError: the folder is incomplete or damaged.
+        UserError: the folder is incomplete or damaged.
     """
     import datasets
 
     try:
         saved = datasets.load_from_disk(str(folder))
     except (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, AssertionError) as problem:
-        raise ValueError(
+        raise UserError(
             f"{folder} cannot be read as a save_to_disk folder ({first_line(problem)}); save it again"
         ) from None
     return _by_name(saved)
@@ -166,11 +167,11 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
     `data.streaming` nothing of them is stored.
 
     Raises:
-        ValueError: no network and no copy, no such dataset, config or revision.
+        UserError: no network and no copy, no such dataset, config or revision.
     """
     if not can_connect():
         if not _has_copy(data.hub):
-            raise ValueError(
+            raise UserError(
                 f"data.hub={data.hub} needs the network, which is off or cannot reach the Hugging Face hub: "
                 "connect, or read a local copy by data.path=<file or folder>"
             )
@@ -193,7 +194,7 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
             loaded, known = loaded.as_streaming_dataset(), loaded.cache_dir
             return {name: Stream(one, f"{known} {name}") for name, one in _by_name(loaded).items()}
     except (OSError, ValueError, RuntimeError, DatasetsError) as problem:
-        raise ValueError(
+        raise UserError(
             f"data.hub={data.hub} cannot be loaded ({first_line(problem)}): check data.hub, "
             f"data.hub_config={data.hub_config} and data.revision={data.revision}, "
             "or read a local copy by data.path=<file or folder>"
@@ -241,7 +242,7 @@ class Stream:
         """From block `first` on.
 
         Raises:
-            ValueError: the library fails, as where the network does.
+            UserError: the library fails, as where the network does.
         """
         import pyarrow
 
@@ -252,7 +253,7 @@ class Stream:
                 table = next(coming, None)
             except Exception as problem:  # of any network, file system or format
                 said = f"the stream of the dataset ends too early ({first_line(problem)})"
-                raise ValueError(f"{said}: start again; tokens that are made are kept") from problem
+                raise UserError(f"{said}: start again; tokens that are made are kept") from problem
             rest += [] if table is None else [table]
             while (n_rows := sum(map(len, rest))) >= AT_ONCE or (n_rows and table is None):
                 whole = pyarrow.concat_tables(rest, promote_options="default")
@@ -282,7 +283,7 @@ def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
     tokenised.
 
     Raises:
-        ValueError: it cannot be read, or lacks a column.
+        UserError: it cannot be read, or lacks a column.
     """
     import numpy as np
 

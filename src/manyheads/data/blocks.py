@@ -40,6 +40,7 @@ from manyheads.data.delimited import (
 from manyheads.data.files import OPENERS, by_elements, by_lines, encoding_rule, reading, require_unchanged
 from manyheads.data.seen import fingerprint, remembered
 from manyheads.data.table import Table
+from manyheads.errors import UserError
 
 BLOCK = 2**23  # bytes that are parsed at once
 LF, CR, QUOTE = b'\n\r"'
@@ -64,7 +65,7 @@ def _scanned(source: "Source", offset: int, number: int) -> Index:
     """Cut a file into blocks, each of which is read once, from `offset` on, where row `number` begins.
 
     Raises:
-        ValueError: it is not UTF-8, or too large; or as of `source.parse`.
+        UserError: it is not UTF-8, or too large; or as of `source.parse`.
     """
     blocks, numbers, broken, names = [], [], {}, {}
     rest, n_rows, at = b"", 0, offset
@@ -103,7 +104,7 @@ class Delimited:
     Raises:
         EOFError: its header, or what tells how it is read, does not end in `head`, its beginning, which is not the
             `whole` file.
-        ValueError: it has no header, or one that is not closed.
+        UserError: it has no header, or one that is not closed.
     """
 
     def __init__(self, source: "Source", head: str, cache: Path | None, *, whole: bool) -> None:
@@ -131,7 +132,7 @@ class Delimited:
         except csv.Error as problem:
             if not whole and "unexpected end" in str(problem):
                 raise EOFError from None
-            raise ValueError(f"{path}, row {self.number}: {quote_rule(problem)}") from None
+            raise UserError(f"{path}, row {self.number}: {quote_rule(problem)}") from None
         if lines.n == len(head) and not whole:
             raise EOFError
         self.header: Header = header_of(path, record, self.number - 1, self.dialect.delimiter)
@@ -201,7 +202,7 @@ class Delimited:
         """The rows as the csv module reads them: all, or all but a last one that may go on.
 
         Raises:
-            ValueError: broken quotes; names the row.
+            UserError: broken quotes; names the row.
         """
         text = raw.decode("utf-8") if last else raw[: raw.rfind(b"\n") + 1].decode("utf-8")
         lines, records, n_read = _Counted(refuse_wide(lines_of(text), str(self.path))), [], 0
@@ -212,7 +213,7 @@ class Delimited:
                 n_read = lines.n
         except csv.Error as problem:
             if last or "unexpected end" not in str(problem):
-                raise ValueError(f"{self.path}, row {number + len(records)}: {quote_rule(problem)}") from None
+                raise UserError(f"{self.path}, row {number + len(records)}: {quote_rule(problem)}") from None
         if not records and not last:
             return None
         cells = cells_of_records(self.header, records, number)
@@ -263,7 +264,7 @@ class Source:
         """Bytes of the file once decompressed; forwards from where the last ended is cheap.
 
         Raises:
-            ValueError: it cannot be read, holds more than it may, or is not what it was.
+            UserError: it cannot be read, holds more than it may, or is not what it was.
         """
         if self._held is not None:
             return self._held[offset : offset + n_bytes]
@@ -282,14 +283,14 @@ class Source:
         """Say in a sentence that the bytes from `offset` on, where row `number` begins, are not UTF-8.
 
         Raises:
-            ValueError: they are not; names the row.
+            UserError: they are not; names the row.
         """
         try:
             yield
         except UnicodeDecodeError as problem:
             start, before = problem.start, raw[: problem.start].decode("utf-8")
             row = number - 1 + (row_of(before) if self.is_table else before.count("\n") + 1)
-            raise ValueError(encoding_rule(self.path, raw, start, offset, row)) from None
+            raise UserError(encoding_rule(self.path, raw, start, offset, row)) from None
 
     def _open(self) -> Any:
         if self._held is not None:
@@ -300,7 +301,7 @@ class Source:
         """All lines of the file as they are, whatever cannot be decoded, which is told when it is parsed.
 
         Raises:
-            ValueError: see `refuse_wide`.
+            UserError: see `refuse_wide`.
         """
         with reading(self.path), io.TextIOWrapper(self._open(), "utf-8-sig", "replace", newline="") as lines:
             yield from refuse_wide(lines, str(self.path))
@@ -312,9 +313,7 @@ class Source:
             cells = part.cells.column(name) if part else []
             if len(cells) == block[2]:
                 return cells
-        raise ValueError(
-            f"{self.path} is not what it was at its time of last change: touch it, so that it is read anew"
-        )
+        raise UserError(f"{self.path} is not what it was at its time of last change: touch it, so that it is read anew")
 
     def table(self, index: Index) -> Table:
         """The table of all its blocks."""
@@ -341,7 +340,7 @@ def read_in_blocks(path: Path, kind: str, cache: Path | None, *, large: bool) ->
     """The table of a csv, tsv, jsonl, json or txt.
 
     Raises:
-        ValueError: see `opening.read_file`.
+        UserError: see `opening.read_file`.
     """
     is_table, n_bytes = kind in (".csv", ".tsv"), BLOCK
     source = Source(path, is_table=is_table, large=large)

@@ -35,6 +35,7 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import cache_folder, file_lock, fingerprint, remembered
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer
 from manyheads.data.tokens import Tokens, Windows, drop_pages, encode, load_tokenizer, multi_hot, reach
+from manyheads.errors import UserError
 from manyheads.runs.files import replace_file
 
 PATIENCE = 600.0  # seconds
@@ -54,7 +55,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     Adds the share of texts that were cut to `splits.notes`.
 
     Raises:
-        ValueError: the tokenizer cannot be used, or not for the target texts.
+        UserError: the tokenizer cannot be used, or not for the target texts.
     """
     folder, patience = cache_folder(run.data), float(run.hardware.timeout)
     if run.tokenizer.path:
@@ -118,7 +119,7 @@ def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
     """The tokenizer that is named by its path, or comes with the weights to begin with.
 
     Raises:
-        ValueError: see `load_tokenizer`, in the words that were typed.
+        UserError: see `load_tokenizer`, in the words that were typed.
     """
     try:
         return load_tokenizer(run.tokenizer.path, pairs=pairs)
@@ -126,7 +127,7 @@ def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
         if not run.init_from:
             raise
         what = str(problem).removeprefix(f"tokenizer.path={run.tokenizer.path} ").partition(": ")[0]
-        raise ValueError(
+        raise UserError(
             f"init_from={run.init_from} comes with a tokenizer, {run.tokenizer.path}, that {what}: "
             "begin with other weights"
         ) from problem

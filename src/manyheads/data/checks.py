@@ -5,6 +5,7 @@ from typing import Any
 from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig
 from manyheads.config.fields import listed
 from manyheads.data.rows import Known, Splits
+from manyheads.errors import UserError
 
 SHOWN = 12  # class names in a sentence
 BYTES_JUDGED, BYTES_CONFUSED = 20, 16  # of an answer, as logits and probabilities; of a cell, as a number and in a list
@@ -18,7 +19,7 @@ def check_rows(run: RunConfig, splits: Splits) -> None:
     check_class_names(run.optim.class_weights, splits.labels)
     check_balance(run.batch.balance, run.optim.class_weights, multi=splits.multi)
     if run.model.pair is PairKind.cross and not pairs:
-        raise ValueError(
+        raise UserError(
             "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
             "or use model.pair=joint"
         )
@@ -28,7 +29,7 @@ def check_rows(run: RunConfig, splits: Splits) -> None:
 def check_long(data: DataConfig, *, pairs: bool) -> None:
     """`data.long=windows` reads one text a row."""
     if data.long is Long.windows and pairs:
-        raise ValueError(
+        raise UserError(
             "data.long=windows reads a long text in parts, but the data has pairs of texts: use data.long=both, or "
             "leave the second text out by data.text_pair="
         )
@@ -42,7 +43,7 @@ def check_memory(splits: Splits, memory: int) -> None:
     per_label = BYTES_MARKED * len(judged) + min(BYTES_MOVED * len(judged), BYTES_SQUARED * n_classes)
     n_bytes = n_classes * (per_label if splits.multi else per_class)
     if n_bytes > memory:
-        raise ValueError(
+        raise UserError(
             f"judging {len(judged):,} rows ({judged.source}) by {n_classes:,} classes takes {n_bytes / 1e9:,.0f} GB, "
             f"but this machine has {memory / 1e9:,.0f} GB: join rare classes in the data, or read fewer rows by "
             "data.rows"
@@ -52,12 +53,12 @@ def check_memory(splits: Splits, memory: int) -> None:
 def check_balance(balance: Balance, choice: Any, *, multi: bool) -> None:
     """`batch.balance` draws rows by their one class, which `optim.class_weights` do not make up for, too."""
     if multi and balance is not Balance.none:
-        raise ValueError(
+        raise UserError(
             f"batch.balance={balance.name} draws rows by their class, but rows of this data have any number of "
             "labels: remove it, or weigh labels by optim.class_weights=balanced"
         )
     if choice == "balanced" and balance is not Balance.none:
-        raise ValueError(
+        raise UserError(
             f"batch.balance={balance.name} and optim.class_weights=balanced would both make up for rare classes: "
             "remove one of them"
         )
@@ -69,10 +70,10 @@ def check_class_names(choice: Any, names: list[str]) -> None:
     named = {name: known.named(name) for name in choice}
     if unknown := [name for name, of_class in named.items() if of_class not in names]:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        raise ValueError(
+        raise UserError(
             f"optim.class_weights names the class {unknown[0]!r}, which is not in the data: "
             f"the classes are {', '.join(names[:SHOWN])}{more}"
         )
     if len({*named.values()}) < len(named):
         twice = [name for name, of_class in named.items() if [*named.values()].count(of_class) > 1]
-        raise ValueError(f"optim.class_weights names one class by {listed(twice[:2])}: give it one weight")
+        raise UserError(f"optim.class_weights names one class by {listed(twice[:2])}: give it one weight")

@@ -14,6 +14,7 @@ from manyheads.config.fields import listed, show
 from manyheads.data.delimited import MOST_ABOVE, title_rule
 from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
 from manyheads.data.table import Coded, Table, coded
+from manyheads.errors import UserError
 
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
@@ -52,7 +53,7 @@ def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Colum
     a column of another name.
 
     Raises:
-        ValueError: a column is missing; lists those there are.
+        UserError: a column is missing; lists those there are.
     """
     ours_win = data.source == "hub" and bool(data.path)
 
@@ -63,7 +64,7 @@ def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Colum
             return typed
         if key == "label" and (ours_win or typed == key) and MULTI_LABEL in table.names:
             return MULTI_LABEL
-        raise ValueError(
+        raise UserError(
             f"{table.source} has no column '{typed}' (data.{key}): its columns are {listed(table.names)}; "
             f"{_remedy(table, key, typed)}"
         )
@@ -77,7 +78,7 @@ def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Colum
     named = columns.by_key()
     if len(set(named.values())) < len(named):
         typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
-        raise ValueError(f"{typed} name one column of {table.source} twice: each needs its own")
+        raise UserError(f"{typed} name one column of {table.source} twice: each needs its own")
     return columns
 
 
@@ -127,7 +128,7 @@ def require_columns(table: Table, columns: Columns) -> None:
     _require_names(table)
     for key, name in columns.by_key().items():
         if name not in table.names:
-            raise ValueError(
+            raise UserError(
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
                 f"its columns are {listed(table.names)}"
                 f"{f'; {table.hint}' if table.hint else UNLABELLED if key in ('label', 'target') else ''}"
@@ -150,13 +151,13 @@ def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
 
 
 def _require_names(table: Table) -> None:
-    """Raise ValueError if nothing in the file names a column: it is empty, or none of its rows can be read."""
+    """Raise UserError if nothing in the file names a column: it is empty, or none of its rows can be read."""
     if table.names:
         return
     if not table.broken:
-        raise ValueError(f"{table.source} holds no rows: give a file of texts and labels")
+        raise UserError(f"{table.source} holds no rows: give a file of texts and labels")
     first = min(table.broken)
-    raise ValueError(
+    raise UserError(
         f"{table.source} has no row that can be read: row {table.numbers[first]} {table.broken[first]}; write one "
         'object such as {"text": "...", "label": "..."} a line'
     )
@@ -185,7 +186,7 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
     """A note on names of labels that are joined in one cell, and are a class of their own together.
 
     Raises:
-        ValueError: they are in the column `labels`, where | joins them; or cells are lists of zeros and ones.
+        UserError: they are in the column `labels`, where | joins them; or cells are lists of zeros and ones.
     """
     _refuse_marks(table, columns)
     in_labels = columns.answer == MULTI_LABEL
@@ -200,12 +201,12 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
         "each combination is a class of its own"
     )
     if in_labels:
-        raise ValueError(f"{found}: join them by |, or, if these are names of classes, call the column label")
+        raise UserError(f"{found}: join them by |, or, if these are names of classes, call the column label")
     return [f"{found}; if these are several labels, call the column labels and join them by |"]
 
 
 def _refuse_marks(table: Table, columns: Columns) -> None:
-    """Raise ValueError if each cell is a list of as many zeros and ones."""
+    """Raise UserError if each cell is a list of as many zeros and ones."""
     every = coded(table.column(columns.answer))
     if not any(isinstance(cell, list) for cell in every.values):
         return
@@ -214,7 +215,7 @@ def _refuse_marks(table: Table, columns: Columns) -> None:
     if len(lengths) != 1 or lengths <= {0, 1} or columns.answer in table.classes:
         return
     if all(one in (0, 1) for cell in cells for one in cell):
-        raise ValueError(
+        raise UserError(
             f"{table.source}: each cell of '{show(columns.answer)}' is a list of {max(lengths)} zeros and ones, by "
             'which nothing is called: list the names of the labels that are 1, such as ["joy", "anger"], or none'
         )
@@ -258,11 +259,11 @@ def describe_label_sets(rows: Rows, labels: list[str]) -> str:
     """What a reader of the log should know: that, and where, a row has not just one label.
 
     Raises:
-        ValueError: no row has any.
+        UserError: no row has any.
     """
     assert rows.sets is not None
     if not labels:
-        raise ValueError(f"{rows.source} has no row with a label: a classifier needs at least one; check data.label")
+        raise UserError(f"{rows.source} has no row with a label: a classifier needs at least one; check data.label")
     several, none = sum(len(one) > 1 for one in rows.sets), sum(not one for one in rows.sets)
     counts = [f"{n:,} {words}" for n, words in ((several, "with several"), (none, "with none")) if n]
     first = next((at for at, one in enumerate(rows.sets) if len(one) != 1), None)

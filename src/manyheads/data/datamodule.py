@@ -29,6 +29,7 @@ from manyheads.data.opening import table_from
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_rows, read_splits
 from manyheads.data.tokens import Tokens
+from manyheads.errors import UserError
 
 RESIDENT = 0.05  # share of a GPU's free memory that a split may take for good
 COUNTED_EPOCHS, COUNTED_ROWS = 32, 2**22  # counted one by one; later epochs are as long as these on average
@@ -66,12 +67,12 @@ class TextData(LightningDataModule):
         names of the classes, `tokenizer` the tokenizer.
 
         Raises:
-            ValueError: a mistake in the data, in one sentence; `batch.tokens=auto`; `data.folds` without `data.fold`.
+            UserError: a mistake in the data, in one sentence; `batch.tokens=auto`; `data.folds` without `data.fold`.
         """
         if run.batch.is_auto:
-            raise ValueError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
+            raise UserError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
         if run.data.folds and run.data.fold is None:
-            raise ValueError(
+            raise UserError(
                 f"data.folds={run.data.folds} stands for as many runs, which manyheads.train alone starts: choose one "
                 f"by data.fold=1 to {run.data.folds}, or 0 to learn from all rows"
             )
@@ -100,12 +101,12 @@ class TextData(LightningDataModule):
             labels: names of the classes, where labels are their numbers.
 
         Raises:
-            ValueError: a mistake in the rows, in one sentence; `batch.tokens=auto`.
+            UserError: a mistake in the rows, in one sentence; `batch.tokens=auto`.
         """
         run = RunConfig() if run is None else run
         run = replace(run, data=replace(run.data, source="memory", path="", hub=""))
         if run.batch.is_auto:
-            raise ValueError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
+            raise UserError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
         given = {"train": train, "validation": validation, "test": test}
         tables = {role: table_from(rows, f"rows/{role}", labels) for role, rows in given.items() if rows is not None}
         held = {"all": tables["train"]} if len(tables) == 1 else tables
@@ -119,25 +120,25 @@ class TextData(LightningDataModule):
         """Let the Trainer ask for the batches of each epoch, and take as many of them in a step as are planned.
 
         Raises:
-            ValueError: it is to accumulate another number of batches, or to judge by a part of those of a split, which
+            UserError: it is to accumulate another number of batches, or to judge by a part of those of a split, which
                 are the longest texts. Where `fast_dev_run` tries the code no figure is meant.
         """
         trainer: Any = self.trainer
         if trainer.overfit_batches:
-            raise ValueError(
+            raise UserError(
                 f"overfit_batches={trainer.overfit_batches} of the Trainer would train on other rows in each epoch, as "
                 "TextData draws their order anew: set data.rows instead"
             )
         for name in () if trainer.fast_dev_run else ("limit_val_batches", "limit_test_batches"):
             limit = getattr(trainer, name)
             if not reads_all_or_none(limit):
-                raise ValueError(
+                raise UserError(
                     f"{name}={limit} of the Trainer would judge by the longest texts alone, which TextData gives "
                     "first: remove it, or set data.rows"
                 )
         each, asked = self.per_step(trainer.world_size), trainer.accumulate_grad_batches
         if asked not in (1, self.batch.accumulate, each):
-            raise ValueError(
+            raise UserError(
                 f"accumulate_grad_batches={asked} of the Trainer is not batch.accumulate={self.batch.accumulate}, by "
                 "which steps are planned: set batch.accumulate alone"
             )

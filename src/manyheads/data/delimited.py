@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from manyheads.config.fields import listed, show
+from manyheads.errors import UserError
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 SIGNS = ",;\t|"  # that separate cells; of two that fit alike the first does
@@ -86,18 +87,18 @@ def refuse_wide(lines: Iterable[str], name: str) -> Iterator[str]:
     """The lines of the file `name`, one by one.
 
     Raises:
-        ValueError: one would be cut into cells that take many times its memory; names it.
+        UserError: one would be cut into cells that take many times its memory; names it.
     """
     for number, line in enumerate(lines, 1):
         if len(line) > MOST_SIGNS and any(line.count(sign) > MOST_SIGNS for sign in SIGNS):
-            raise ValueError(f"{name}, line {number} has more than {MOST_SIGNS:,} separators: it is no table of texts")
+            raise UserError(f"{name}, line {number} has more than {MOST_SIGNS:,} separators: it is no table of texts")
         yield line
 
 
 def require_few(header: list[str], name: str) -> None:
-    """Raise ValueError if a file has more columns than any table of texts."""
+    """Raise UserError if a file has more columns than any table of texts."""
     if len(header) > MOST_COLUMNS:
-        raise ValueError(
+        raise UserError(
             f"{name} has {len(header):,} columns, but a table has at most {MOST_COLUMNS:,}: keep those of the text and "
             "the label"
         )
@@ -257,17 +258,17 @@ def header_of(path: Path, record: list[str], number: int, sign: str) -> Header:
     """What the row `number`, the first that is not blank, says.
 
     Raises:
-        ValueError: it names no column, or one twice; or there is none.
+        UserError: it names no column, or one twice; or there is none.
     """
     require_few(record, str(path))
     header = [name.strip() for name in record]
     names = [name for name in header if name]
     if not names:
-        raise ValueError(f"{path} has no header: its first row must name the columns, such as text,label")
+        raise UserError(f"{path} has no header: its first row must name the columns, such as text,label")
     where = {name: at for at, name in enumerate(header) if name}
     if len(where) < len(names):
         repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
-        raise ValueError(f"{path}, row {number}: the header names the column '{show(repeated)}' twice; rename one")
+        raise UserError(f"{path}, row {number}: the header names the column '{show(repeated)}' twice; rename one")
     return Header(names, where, max(where.values()) + 1, len(header), sign)
 
 

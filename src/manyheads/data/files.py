@@ -20,6 +20,7 @@ from typing import Any
 from manyheads.config.data import KINDS, PACKED_KINDS, TEXT_KINDS
 from manyheads.config.fields import listed, show
 from manyheads.data.delimited import Cells, Part
+from manyheads.errors import UserError
 
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
@@ -86,14 +87,14 @@ def read_lines(path: Path, text: str, number: int, *, marked: bool) -> Cells:
     Where they are `marked` by `__label__`, the format of fastText, the names in such marks are the column `labels`.
 
     Raises:
-        ValueError: the lines are TREC's.
+        UserError: the lines are TREC's.
     """
     lines = {at: line.strip("\r") for at, line in enumerate(text.split("\n"), start=number) if line.strip()}
     texts = [*lines.values()]
     if marked:
         return _marked(texts, [*lines])
     if number == 1 and texts and all(map(OF_TREC.match, texts)):
-        raise ValueError(f"{path} {TREC}")
+        raise UserError(f"{path} {TREC}")
     return Cells(["text"], lambda name: texts, [*lines])
 
 
@@ -147,25 +148,25 @@ def reading(path: Path) -> Iterator[None]:
     """Say in a sentence why a file cannot be read or decompressed.
 
     Raises:
-        ValueError: it cannot.
+        UserError: it cannot.
     """
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
-        raise ValueError(
+        raise UserError(
             f"{path} cannot be decompressed ({problem}): the file is truncated or damaged; copy it again"
         ) from None
     except OSError as problem:
         if path.suffix.lower() in OPENERS and problem.errno is None:
-            raise ValueError(f"{path} cannot be decompressed ({problem}): it is damaged or of another kind") from None
-        raise ValueError(f"{path} cannot be read: {problem.strerror or problem}; check its permissions") from None
+            raise UserError(f"{path} cannot be decompressed ({problem}): it is damaged or of another kind") from None
+        raise UserError(f"{path} cannot be read: {problem.strerror or problem}; check its permissions") from None
 
 
 def text_of(path: Path) -> str:
     """The content of a text file.
 
     Raises:
-        ValueError: it cannot be read, or is not UTF-8; names file and line.
+        UserError: it cannot be read, or is not UTF-8; names file and line.
     """
     with reading(path):
         raw = path.read_bytes()
@@ -173,7 +174,7 @@ def text_of(path: Path) -> str:
         return raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
         row = raw.count(b"\n", 0, problem.start) + 1
-        raise ValueError(encoding_rule(path, raw, problem.start, 0, row)) from None
+        raise UserError(encoding_rule(path, raw, problem.start, 0, row)) from None
 
 
 def encoding_rule(path: Path, raw: bytes, start: int, offset: int, row: int) -> str:
@@ -187,19 +188,19 @@ def encoding_rule(path: Path, raw: bytes, start: int, offset: int, row: int) -> 
 
 
 def require_bounded(path: Path, n_bytes: int) -> None:
-    """Raise ValueError if a file holds more once decompressed than a file of its size may."""
+    """Raise UserError if a file holds more once decompressed than a file of its size may."""
     if n_bytes > (most := most_unpacked(path)):
-        raise ValueError(
+        raise UserError(
             f"{path} holds more than {most:,} bytes once decompressed: "
             "decompress it yourself and give the plain file, or split it"
         )
 
 
 def require_unchanged(path: Path, before: os.stat_result) -> None:
-    """Raise ValueError if a file is not of the size and time of last change that it was of `before`."""
+    """Raise UserError if a file is not of the size and time of last change that it was of `before`."""
     now = path.stat()
     if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-        raise ValueError(f"{path} was changed while it is in use: start again")
+        raise UserError(f"{path} was changed while it is in use: start again")
 
 
 def most_unpacked(path: Path) -> int:
@@ -251,7 +252,7 @@ def read_json_lines(path: Path, text: str, number: int, *, whole: bool) -> Cells
             objects.append({})
         numbers.append(at)
     if whole and len(objects) == 1 and isinstance(objects[0], dict) and _are((list, dict), objects[0].values()):
-        raise ValueError(_one_object(path, objects[0]))
+        raise UserError(_one_object(path, objects[0]))
     return cells_of_objects(objects, numbers, broken)
 
 
@@ -272,7 +273,7 @@ def read_json_array(path: Path, text: str, number: int, *, opens: bool, closes: 
     the text, may close only in one that `closes`, so that its end is never alone, and must in the `last`.
 
     Raises:
-        ValueError: it is no such array.
+        UserError: it is no such array.
     """
     decode, objects, wrong = json.JSONDecoder().raw_decode, list[Any](), None
     at = _behind_spaces(text, _behind_spaces(text, 0) + opens)
@@ -293,7 +294,7 @@ def read_json_array(path: Path, text: str, number: int, *, opens: bool, closes: 
         wrong = problem
     if last and wrong is not None:
         why = f"{wrong}" if number == 1 else f"row {number + len(objects)}: {getattr(wrong, 'msg', wrong)}"
-        raise ValueError(f"{path} is not JSON ({why}): it must hold an array of objects, or one object a line")
+        raise UserError(f"{path} is not JSON ({why}): it must hold an array of objects, or one object a line")
     return cells_of_objects(objects, range(number, number + len(objects)), {}), end
 
 
@@ -303,13 +304,13 @@ def _behind_spaces(text: str, at: int) -> int:
 
 
 def _refuse_one_object(path: Path, text: str) -> None:
-    """Raise ValueError if the whole text is one JSON object, spread over its lines."""
+    """Raise UserError if the whole text is one JSON object, spread over its lines."""
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):
         return
     if isinstance(whole, dict):
-        raise ValueError(_one_object(path, whole))
+        raise UserError(_one_object(path, whole))
 
 
 def _one_object(path: Path, whole: dict[str, Any]) -> str:

@@ -29,6 +29,7 @@ from manyheads.data.splits import (
     unread_notes,
 )
 from manyheads.data.table import Coded, Table, coded, concatenate, take
+from manyheads.errors import UserError
 
 NO_CLASS = "unsup"
 COLUMN = "split"
@@ -40,7 +41,7 @@ def read_file(path: Path, *, large: bool | None = None, cache: Path | None = Non
     of another, where its rows are is kept in the folder `cache`.
 
     Raises:
-        ValueError: the file is unreadable, truncated, undecodable or has no header; names file and row.
+        UserError: the file is unreadable, truncated, undecodable or has no header; names file and row.
     """
     kind = kind_of(path)
     large = is_large([path]) if large is None else large
@@ -58,7 +59,7 @@ def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list
     or texts of a split, next to them. And notes on those that are not read.
 
     Raises:
-        ValueError: a typed name is that of no folder that holds folders of classes.
+        UserError: a typed name is that of no folder that holds folders of classes.
     """
     beside = files_inside(folder, data)
     if any(stem.lower() in KNOWN or kind_of(files[0]) != ".txt" for stem, files in beside.items()):
@@ -84,7 +85,7 @@ def read_class_folders(folder: Path) -> Table:
     """The texts of all classes, each called as its folder is.
 
     Raises:
-        ValueError: a file cannot be read; names it.
+        UserError: a file cannot be read; names it.
     """
     from manyheads.data.column import in_memory, sliced
 
@@ -133,7 +134,7 @@ def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[s
     once, as it may say of each row which split it is of. And notes on what lies next to them and is not read.
 
     Raises:
-        ValueError: there is no such file, folder, dataset or split; or a name that must be `typed` right is not.
+        UserError: there is no such file, folder, dataset or split; or a name that must be `typed` right is not.
     """
     tables, notes = _opened(data, typed=typed)
     return follow_split_column(tables["all"](), data, typed=typed) if "all" in tables else tables, notes
@@ -145,7 +146,7 @@ def _opened(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
         return _local(data, typed=typed)
     splits = plugin.make("source", data.source)(data)
     if not isinstance(splits, Mapping):
-        raise ValueError(f"data.source={data.source} gives a {type(splits).__name__}: it must give splits by name")
+        raise UserError(f"data.source={data.source} gives a {type(splits).__name__}: it must give splits by name")
     splits = dict(splits)
     if data.source == "hub":
         return _named_splits(splits, data, data.hub, data.hub)
@@ -157,9 +158,9 @@ def nothing(data: DataConfig) -> dict[str, Any]:
     """Of sources that settings alone do not open.
 
     Raises:
-        ValueError: the rows were given in Python.
+        UserError: the rows were given in Python.
     """
-    raise ValueError(
+    raise UserError(
         f"data={data.source} are rows that were given in Python, which are not here any more: name a file with them by "
         "data.path=<file or folder>"
     )
@@ -175,14 +176,14 @@ def open_split(data: DataConfig, split: str) -> Table:
     """The table of one split; a single file is read whole. ValueError: there is no such split."""
     tables, _ = open_tables(data)
     if split not in tables and "all" not in tables:
-        raise ValueError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
+        raise UserError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     return tables["all" if "all" in tables else split]()
 
 
 def _local(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     path = Path(data.path).expanduser()
     if data.streaming and not (path.is_dir() and is_saved(path)):
-        raise ValueError(
+        raise UserError(
             f"data.streaming=true streams datasets of the Hub and of save_to_disk, but data.path={data.path} is "
             "neither: remove it, as large files are read where they are"
         )
@@ -192,9 +193,9 @@ def _local(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
         beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, beside, n=1)
         hint = f"did you mean {path.parent / close[0]}?" if close else f"give a file of {KINDS_IN_WORDS}, or a folder"
-        raise ValueError(f"data.path={data.path} does not exist: {hint}")
+        raise UserError(f"data.path={data.path} does not exist: {hint}")
     if kind_of(path) is None:
-        raise ValueError(f"data.path={data.path} {why_unread(path)}")
+        raise UserError(f"data.path={data.path} {why_unread(path)}")
     return {"all": lambda: _shards([path], data)}, []
 
 
@@ -233,7 +234,7 @@ def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> Table:
         classes: their names, where labels are numbers of them.
 
     Raises:
-        ValueError: they are none of these, or columns differ in length.
+        UserError: they are none of these, or columns differ in length.
     """
     from manyheads.data.column import in_memory
 
@@ -248,7 +249,7 @@ def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> Table:
         found = _columns_of(list(rows), source)
     lengths = {name: len(cells) for name, cells in found.items()}
     if len({*lengths.values()}) != 1:
-        raise ValueError(f"{source} has columns of different lengths, {lengths}: give each row a cell in each")
+        raise UserError(f"{source} has columns of different lengths, {lengths}: give each row a cell in each")
     cells = {name: in_memory(one) for name, one in found.items()}
     named = {"label": [*classes]} if classes else {}
     return Table([*cells], cells.__getitem__, range(1, max(lengths.values()) + 1), source, named)
@@ -264,7 +265,7 @@ def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
     for names in (["text", "label"], ["text", "text_pair", "label"]):
         if rows and all(isinstance(one, tuple | list) and len(one) == len(names) for one in rows):
             return {name: [one[at] for one in rows] for at, name in enumerate(names)}
-    raise ValueError(
+    raise UserError(
         f"{source} holds no rows that can be read: give a DataFrame, columns by name, or a list of (text, label)"
     )
 
@@ -273,14 +274,14 @@ def follow_split_column(table: Table, data: DataConfig, *, typed: bool) -> dict[
     """Role to rows, where each row of the table is given one and some are for training; else `all`.
 
     Raises:
-        ValueError: a typed name is in no row of the column, or names a part of a file that has none.
+        UserError: a typed name is in no row of the column, or names a part of a file that has none.
     """
     whole = {"all": lambda: table}
     named = next((name for name in table.names if name.casefold() == COLUMN), None)
     if named is None or named in (data.text, data.text_pair, data.label, data.target):
         path = Path(data.path).expanduser()
         for role, name in typed_names(data).items() if typed and (path.is_file() or is_saved(path)) else ():
-            raise ValueError(
+            raise UserError(
                 f"data.{role}_split={show(name)} is the name of no split of data.path={data.path}, which is one table "
                 f"without a column {COLUMN}: remove it, or give a folder with a file for each split"
             )

@@ -20,6 +20,7 @@ from typing import Any
 from manyheads.config import OnBadRow
 from manyheads.config.fields import show
 from manyheads.data.table import Coded, Table, Unread, in_parts, take
+from manyheads.errors import UserError
 
 SCORES = 20  # labels with decimals, of fewer nothing is said
 ROWS_AT_ONCE = 4096
@@ -411,7 +412,7 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
     """Indices of the good rows of a table with `faults`; a count of the others is added to `notes`.
 
     Raises:
-        ValueError: a row is bad under `raise`, or no row is good; names file and row.
+        UserError: a row is bad under `raise`, or no row is good; names file and row.
     """
     import numpy as np
 
@@ -422,14 +423,14 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
         if on_bad_row is OnBadRow["raise"]:
             others = len(faults) - 1
             more = f" ({others:,} more {'row is' if others == 1 else 'rows are'} bad)" if others else ""
-            raise ValueError(f"{table.source}, {place}{more}; {REMEDY}")
+            raise UserError(f"{table.source}, {place}{more}; {REMEDY}")
         notes.append(f"{table.source}: {len(faults):,} of {n_rows:,} rows left out (first: {place})")
     good = np.delete(np.arange(n_rows), [*faults])
     if not n_rows:
-        raise ValueError(f"{table.source} has no row: a split needs at least one")
+        raise UserError(f"{table.source} has no row: a split needs at least one")
     if not len(good):
         first = min(faults)
-        raise ValueError(
+        raise UserError(
             f"{table.source} has no usable row, but a split needs at least one: {len(faults):,} of {n_rows:,} are left "
             f"out by data.on_bad_row=drop (first: row {table.numbers[first]}: {faults[first]})"
         )
@@ -440,11 +441,11 @@ def check_splits(splits: Splits) -> None:
     """Check what the splits say together; warnings are added to `splits.notes`.
 
     Raises:
-        ValueError: there is only one class.
+        UserError: there is only one class.
     """
     if splits.train.targets is None and not splits.multi and len(splits.labels) < 2:
         only = splits.labels[0] if splits.labels else ""
-        raise ValueError(
+        raise UserError(
             f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; "
             "check data.label, the column of the label"
         )

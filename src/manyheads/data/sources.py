@@ -48,6 +48,7 @@ from manyheads.data.rows import (
 from manyheads.data.seen import cache_folder, splits_seen
 from manyheads.data.splits import carve, deal_folds, shorten
 from manyheads.data.table import Coded, Table, Unread, coded, take
+from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
 LARGEST_GROUP = 0.2  # of the rows, from which on splits or folds cannot be as large as they are to be
@@ -60,7 +61,7 @@ def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> 
     the columns that are not read, which texts to learn from without labels cannot.
 
     Raises:
-        ValueError: see `read_splits`.
+        UserError: see `read_splits`.
     """
     task = plugin.task(run.task)
     if task.read is not None:
@@ -91,7 +92,7 @@ def read_splits(
         held: tables in the place of those that `data` names.
 
     Raises:
-        ValueError: one sentence that names the file and the row, or the setting, and the remedy.
+        UserError: one sentence that names the file and the row, or the setting, and the remedy.
     """
     tables, notes = open_tables(data) if held is None else (held, list[str]())
     tables = {role: cache(read) for role, read in tables.items()}
@@ -158,7 +159,7 @@ def _drawn(
         require_columns(other, columns)
         other = _coded(other, columns)
         if role == "test" and (why := without_labels(other, columns, labels)):
-            raise ValueError(f"{why}; {_without_test('validation' in tables)}")
+            raise UserError(f"{why}; {_without_test('validation' in tables)}")
         others[role], answers = _checked(other, columns, data.on_bad_row, notes, known=known, with_unread=with_unread)
         _answer(others[role], answers, labels)
         others[role] = _readable(others[role], role, notes)
@@ -175,7 +176,7 @@ def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
 
     names = rows.unread.names if rows.unread else []
     if rows.unread is None or column not in names:
-        raise ValueError(
+        raise UserError(
             f"data.group={show(column)} is no further column of {rows.source}: it has {listed(names) or 'none'}"
         )
     held = coded(list(rows.unread.columns()[column]))
@@ -209,14 +210,14 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     all its rows. `multi`: rows have any number of them.
 
     Raises:
-        ValueError: there is no such split, or a label is not among `labels`.
+        UserError: there is no such split, or a label is not among `labels`.
     """
     table = open_split(data, split)
     notes = [*table.notes]
     columns = replace(find_columns(table, data, "label" if labels else "target"), multi=multi)
     table = _coded(table, columns)
     if why := without_labels(table, columns, labels):
-        raise ValueError(f"{why}; name another split by split=validation, or get the labels of these by predict")
+        raise UserError(f"{why}; name another split by split=validation, or get the labels of these by predict")
     known = Known(labels, any_case=data.merge_labels is MergeLabels.case)
     rows, answers = _checked(table, columns, data.on_bad_row, notes, known=known, may_be_others=True, with_unread=True)
     if labels:
@@ -232,7 +233,7 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
     """The rows whose labels a model has.
 
     Raises:
-        ValueError: there are others under `raise`, or no row is left.
+        UserError: there are others under `raise`, or no row is left.
     """
     import numpy as np
 
@@ -244,7 +245,7 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
     if strange and (not len(good) or on_bad_row is OnBadRow["raise"]):
         first = int(np.setdiff1d(np.arange(len(rows)), good)[0])
         drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
-        raise ValueError(
+        raise UserError(
             f"{rows.source} has labels the model does not know: the data's labels are {listed(found)}, the model's are "
             f"{listed(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, or choose "
             f"another column by data.label{drop}"
@@ -360,7 +361,7 @@ def _carve_missing(
     """Add what is missing to `others`, carved out of `train`; returns what is left of it. Both shares are of all rows.
 
     Raises:
-        ValueError: see `carve`, or the shares leave nothing to learn from.
+        UserError: see `carve`, or the shares leave nothing to learn from.
     """
     import numpy as np
 
@@ -397,7 +398,7 @@ def _carve_missing(
                 notes.append(f"train: no row of {listed(unseen)}, which fold {data.fold} holds: it cannot be learnt")
     elif "all" in tables:
         if data.test_share + data.validation_share >= 1:
-            raise ValueError(
+            raise UserError(
                 f"data.test_share={data.test_share} and data.validation_share={data.validation_share} leave no row of "
                 f"{train.source} to learn from: use smaller ones"
             )

@@ -15,6 +15,7 @@ from manyheads.config.data import DataConfig, stem_of
 from manyheads.config.fields import listed, show
 from manyheads.data.files import kind_of, why_empty
 from manyheads.data.rows import Rows, kept_together
+from manyheads.errors import UserError
 
 T = TypeVar("T")
 ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -35,7 +36,7 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
     A split that is named for one role is no other's. A dataset without a second split takes the role `all`.
 
     Raises:
-        ValueError: a split typed by name is missing, or there is no training split.
+        UserError: a split typed by name is missing, or there is no training split.
     """
     names = list(available)
     found: dict[str, str] = {}
@@ -47,7 +48,7 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
             other = next((name for name in names if name.lower() in ALIASES[role]), None)
             found |= {} if other is None else {role: other}
         elif typed:
-            raise ValueError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
+            raise UserError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
     take_typed_names(found, {name: name for name in names}, data)
     if "train" not in found and len(names) == 1:
         return {"all": names[0]}, []
@@ -63,11 +64,11 @@ def name_files(folder: Path, data: DataConfig, *, typed: bool = True) -> tuple[d
     named like `data.hub_config`. A folder of one file, or of a training file alone, takes the role `all`.
 
     Raises:
-        ValueError: no data file, two files for one role, no training file, or a typed name is that of no file.
+        UserError: no data file, two files for one role, no training file, or a typed name is that of no file.
     """
     by_stem = files_by_stem(folder, data)
     if not by_stem:
-        raise ValueError(f"data.path={data.path} holds no data file: {_deeper(folder, data) or why_empty(folder)}")
+        raise UserError(f"data.path={data.path} holds no data file: {_deeper(folder, data) or why_empty(folder)}")
     where = f"data.path={data.path}"
     if typed:
         require_typed_names(by_stem, data, f"the name of no file in {where}", "its files are named")
@@ -79,7 +80,7 @@ def name_files(folder: Path, data: DataConfig, *, typed: bool = True) -> tuple[d
         stems = [stem for stem in by_stem if stem.lower() in aliases]
         if len(stems) > 1:
             names = " and ".join(by_stem[stem][0].name for stem in stems)
-            raise ValueError(f"data.path={data.path} holds {names}: both would be the {role} split; keep one")
+            raise UserError(f"data.path={data.path} holds {names}: both would be the {role} split; keep one")
         if stems:
             found[role] = by_stem[stems[0]]
             taken.add(stems[0])
@@ -128,12 +129,12 @@ def typed_names(data: DataConfig) -> dict[str, str]:
 
 
 def require_typed_names(names: Iterable[str], data: DataConfig, none: str, those: str) -> None:
-    """Raise ValueError if a typed name is not among `names`: it is `none` of `those`. Nothing is asked of a preset,
+    """Raise UserError if a typed name is not among `names`: it is `none` of `those`. Nothing is asked of a preset,
     which names the splits of the hub, not those of a local copy."""
     names = list(names)
     for role, typed in typed_names(data).items():
         if _named(typed, names) is None:
-            raise ValueError(f"data.{role}_split={show(typed)} is {none}: {those} {listed(names)}; choose one of them")
+            raise UserError(f"data.{role}_split={show(typed)} is {none}: {those} {listed(names)}; choose one of them")
 
 
 def take_typed_names(found: dict[str, T], by_name: Mapping[str, T], data: DataConfig) -> None:
@@ -221,7 +222,7 @@ def _stems(folder: Path) -> dict[str, list[Path]]:
         shard = SHARD.match(stem_of(path))
         stem = shard[1] if shard else stem_of(path)
         if stem in files and not shard:
-            raise ValueError(f"{folder} holds {files[stem][0].name} and {path.name}: two files of one name; keep one")
+            raise UserError(f"{folder} holds {files[stem][0].name} and {path.name}: two files of one name; keep one")
         files.setdefault(stem, []).append(path)
     return files
 
@@ -230,7 +231,7 @@ def _all_in_one(found: dict[str, T], source: str, names: dict[str, str]) -> dict
     """`found`, or that what is there is everything. `names`: what is shown of each stem."""
     if "train" not in found:
         remedy = _by_settings([*names], ALIASES) if any(_is_like(stem, "train") for stem in names) else ""
-        raise ValueError(
+        raise UserError(
             f"{source} has no training split: it holds {listed([*names.values()])}; name one of them train"
             f"{f', or type {remedy}' if remedy else ''}, or give one file by data.path=<file>"
         )
@@ -244,7 +245,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     keeps at least one text. The same rows, share, seed and purpose give the same result on every machine.
 
     Raises:
-        ValueError: there are too few rows to carve one out, or no two of a class.
+        UserError: there are too few rows to carve one out, or no two of a class.
     """
     import numpy as np
 
@@ -267,7 +268,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
         first = drawn[:1] if label == largest else first
     if not any(carved):
         if len(by_class[largest]) < 2:
-            raise ValueError(_too_few(rows, len(by_class), purpose))
+            raise UserError(_too_few(rows, len(by_class), purpose))
         for row in (*first, *others.get(first[0], [])):
             carved[row] = 1
     is_carved = np.frombuffer(carved, dtype=bool)
@@ -318,7 +319,7 @@ def deal_folds(rows: Rows, n_folds: int, seed: int) -> Any:
         groups[first].append(row)
     if len(groups) < n_folds:
         what = "texts" if rows.groups is None else "groups"
-        raise ValueError(f"data.folds={n_folds}, but {rows.source} has {len(groups)} different {what}: use fewer folds")
+        raise UserError(f"data.folds={n_folds}, but {rows.source} has {len(groups)} different {what}: use fewer folds")
     sizes, folds = Counter(labels), range(n_folds)
     held, n_held, fold_n = [Counter[int]() for _ in folds], [0] * n_folds, np.zeros(len(rows), dtype=np.int64)
     for of_group in sorted(groups.values(), key=lambda one: (-len(one), labels[one[0]])):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from manyheads.config.data import AT_ONCE
 from manyheads.config.fields import listed, show
+from manyheads.errors import UserError
 
 T = TypeVar("T")
 
@@ -34,10 +35,10 @@ class Table:
 
 
 def require_whole(table: Table, where: str) -> None:
-    """Raise ValueError, of `where`, if a row could not be read."""
+    """Raise UserError, of `where`, if a row could not be read."""
     if table.broken:
         first = min(table.broken)
-        raise ValueError(f"{where}, row {table.numbers[first]:,}: {table.broken[first]}; correct it")
+        raise UserError(f"{where}, row {table.numbers[first]:,}: {table.broken[first]}; correct it")
 
 
 def take(column: Any, indices: Any) -> Any:
@@ -138,7 +139,7 @@ def concatenate(shards: list[Table]) -> Table:
     """Shards of one split as one table, its rows counted from 1 over all of them.
 
     Raises:
-        ValueError: they have other columns, or the numbers of their classes stand for other names.
+        UserError: they have other columns, or the numbers of their classes stand for other names.
     """
     if len(shards) == 1:
         return shards[0]
@@ -162,14 +163,14 @@ def _require_alike(shards: list[Table]) -> None:
     first = shards[0]
     for other in shards:
         if {*other.names} != {*first.names}:
-            raise ValueError(
+            raise UserError(
                 f"{other.source} has the columns {listed(other.names)}, but {first.source} has {listed(first.names)}: "
                 "files of one split must have the same columns"
             )
         changed = next((name for name in first.names if other.classes.get(name) != first.classes.get(name)), None)
         if changed is not None:
             theirs, ours = (listed(one.classes.get(changed, [])) or "none" for one in (other, first))
-            raise ValueError(
+            raise UserError(
                 f"{other.source} declares the classes {theirs} of '{show(changed)}', but {first.source} {ours}: files "
                 "of one split must give their classes the same numbers; write them from one dataset"
             )

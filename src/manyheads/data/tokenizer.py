@@ -22,6 +22,7 @@ from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.config.fields import show
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import MARKS, ROWS_AT_ONCE, SPECIAL, UNKNOWN, Tokens, reach, read_as_text
+from manyheads.errors import UserError
 
 MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
 
@@ -40,11 +41,11 @@ def vocabulary(tokenizer: Tokenizer, *, pairs: bool) -> Vocabulary:
     """Read it.
 
     Raises:
-        ValueError: there is no token that could stand for a hidden one.
+        UserError: there is no token that could stand for a hidden one.
     """
     mask = next((found for name in MARKS["mask"] if (found := tokenizer.token_to_id(name)) is not None), None)
     if mask is None:
-        raise ValueError(
+        raise UserError(
             "tokenizer.path names a tokenizer without a token such as [MASK], which stands where a word is hidden: "
             "give another one, or leave it empty to train one"
         )
@@ -143,7 +144,7 @@ def _learn_unigram(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     try:
         learner.train_from_iterator(_texts(rows), trainer)
     except Exception as problem:  # the library raises nothing narrower
-        raise ValueError(
+        raise UserError(
             f"tokenizer.vocab_size={config.vocab_size} is too small for tokenizer.kind=unigram, which has an entry for "
             f"every letter of the training texts ({problem}): use a larger one, or tokenizer.kind=wordpiece"
         ) from problem
@@ -218,10 +219,10 @@ def check_marks(tokenizer: Tokenizer) -> None:
     """A model must be told where to start and say where it ends.
 
     Raises:
-        ValueError: the tokenizer has not one mark before a text and another after it.
+        UserError: the tokenizer has not one mark before a text and another after it.
     """
     if marks(tokenizer) is None:
-        raise ValueError(
+        raise UserError(
             "tokenizer.path names a tokenizer that does not put one mark before a text and another after it, as a "
             "target needs: give another one, or leave it empty to train one"
         )
@@ -241,7 +242,7 @@ def check_lengths(rows: Rows, targets: Tokens, tokenizer: Tokenizer, max_length:
     """No target may be cut, as the model would learn to stop in the middle.
 
     Raises:
-        ValueError: one is longer than `max_length` tokens; names its row.
+        UserError: one is longer than `max_length` tokens; names its row.
     """
     if not targets.n_truncated:
         return
@@ -249,7 +250,7 @@ def check_lengths(rows: Rows, targets: Tokens, tokenizer: Tokenizer, max_length:
     full = (targets.lengths == max_length).nonzero().flatten().tolist()
     lengths = {at: len(tokenizer.encode(rows.targets[at])) for at in full}
     first = next(at for at in full if lengths[at] > max_length)
-    raise ValueError(
+    raise UserError(
         f"{rows.source}, row {rows.numbers[first]}: the target has {lengths[first]} tokens with its marks, more than "
         f"data.max_length={max_length}: use data.max_length={max(lengths.values())}, as the longest has, or shorten it"
     )
@@ -259,7 +260,7 @@ def check_spelling(rows: Rows, targets: Tokens, tokenizer: Tokenizer, split: str
     """Notes on the targets that tokens cannot spell, such as letters that no training text has.
 
     Raises:
-        ValueError: there are such targets in the training split.
+        UserError: there are such targets in the training split.
     """
     assert rows.targets is not None
     spoilt: list[tuple[int, str]] = []
@@ -277,7 +278,7 @@ def check_spelling(rows: Rows, targets: Tokens, tokenizer: Tokenizer, split: str
         f"tokens as '{show(text)}' ({len(spoilt):,} of {len(rows):,} targets change)"
     )
     if split == "train":
-        raise ValueError(
+        raise UserError(
             f"{found}: use tokenizer.kind=bpe or tokenizer.kind=characters with tokenizer.lowercase=false, "
             "or a larger tokenizer.vocab_size"
         )

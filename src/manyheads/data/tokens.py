@@ -27,6 +27,7 @@ from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
 from manyheads.config.fields import older_tokenizer, show
 from manyheads.distributed.ranks import n_cores
+from manyheads.errors import UserError
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 HEAD = 4  # one token in so many is of the head where head and tail are kept
@@ -215,7 +216,7 @@ def reach(tokenizer: Tokenizer, *, pairs: bool = False) -> Reach:
     """Ids of all entries and of the marks around a text: a stranger's tokenizer may give more ids than it has entries.
 
     Raises:
-        ValueError: it fails on a text.
+        UserError: it fails on a text.
     """
     with tokenizing("it fails on a text"):
         probe = tokenizer.encode(PROBE, PROBE) if pairs else tokenizer.encode(PROBE)
@@ -228,14 +229,14 @@ def tokenizing(what: str) -> Iterator[None]:
     """Say in a sentence that begins with `what` how the library failed. Its panics are no Exception.
 
     Raises:
-        ValueError: it did.
+        UserError: it did.
     """
     try:
         yield
     except BaseException as problem:  # its errors are nothing narrower
         if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
             raise
-        raise ValueError(f"{what} ({show(problem)})") from problem
+        raise UserError(f"{what} ({show(problem)})") from problem
 
 
 def read_as_text(tokenizer: Tokenizer) -> list[str]:
@@ -292,7 +293,7 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool =
         reads_marks: the name of a mark that is typed in a text is that mark, as models were trained before.
 
     Raises:
-        ValueError: no such file, not a tokenizer, one that puts no marks such as [CLS] and [SEP] around a text,
+        UserError: no such file, not a tokenizer, one that puts no marks such as [CLS] and [SEP] around a text,
             fails on one, gives more ids or, to `pairs`, segments than a model has, or cannot but read marks.
     """
     file = Path(path).expanduser()
@@ -301,12 +302,12 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool =
     if not file.is_file():
         remedy = older or "name a tokenizer.json, or leave it empty to train one"
         what = f"has no {file.name}" if file.parent.is_dir() and file != Path(path).expanduser() else "does not exist"
-        raise ValueError(f"tokenizer.path={path} {what}: {remedy}")
+        raise UserError(f"tokenizer.path={path} {what}: {remedy}")
     if file.stat().st_size > MOST_BYTES:
-        raise ValueError(f"tokenizer.path={path} is larger than {MOST_BYTES // 2**20} MiB: name a tokenizer.json")
+        raise UserError(f"tokenizer.path={path} is larger than {MOST_BYTES // 2**20} MiB: name a tokenizer.json")
     content = file.read_bytes()
     if any(content.count(sign) > most for sign, most in MOST_SIGNS.items()):
-        raise ValueError(f"tokenizer.path={path} lists more than {MOST_IDS:,} entries: name another one, or train one")
+        raise UserError(f"tokenizer.path={path} lists more than {MOST_IDS:,} entries: name another one, or train one")
     with tokenizing(f"tokenizer.path={path} is not a tokenizer.json: {older or 'name one, or train one'}"):
         if b"charsmap" in content or b"\\u" in content:  # spelt out or not
             _check_tables(json.loads(content))
@@ -317,7 +318,7 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool =
         tokenizer.model.dropout = None  # of bpe: a text has the same tokens every time
     _check_growth(tokenizer, path)
     if tokenizer.num_special_tokens_to_add(False) == 0:
-        raise ValueError(
+        raise UserError(
             f"tokenizer.path={path} puts no marks such as [CLS] and [SEP] around a text: "
             "give one with a post-processor, or leave it empty to train one"
         )
@@ -326,7 +327,7 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool =
         with tokenizing(f"tokenizer.path={path} fails on a text: give another one, or leave it empty to train one"):
             names = read_as_text(tokenizer)
         if names:
-            raise ValueError(
+            raise UserError(
                 f"tokenizer.path={path} reads '{show(names[0])}' that is typed in a text as its mark of that name: "
                 "give another one, or leave it empty to train one"
             )
@@ -342,14 +343,14 @@ def _check_tables(part: Any) -> None:
     if isinstance(table, str):
         table = base64.b64decode(table)
         if int.from_bytes(table[:4], "little") > len(table):
-            raise ValueError("a table of characters is cut short")
+            raise UserError("a table of characters is cut short")
 
 
 def _check_growth(tokenizer: Tokenizer, path: str | Path) -> None:
     """Replacements that are replaced again double a text with each line of the file, up to any size."""
     for step in (tokenizer.normalizer, tokenizer.decoder):
         if step is not None and _growth(json.loads(step.__getstate__())) > MOST_GROWTH:
-            raise ValueError(
+            raise UserError(
                 f"tokenizer.path={path} makes texts more than {MOST_GROWTH} times longer by what it replaces: "
                 "give another one, or leave it empty to train one"
             )
@@ -370,13 +371,13 @@ def _check_reach(tokenizer: Tokenizer, path: str | Path, *, pairs: bool) -> None
     try:
         reached = reach(tokenizer, pairs=pairs)
     except ValueError as problem:
-        raise ValueError(f"tokenizer.path={path} cannot be used, as {problem}: {remedy}") from problem
+        raise UserError(f"tokenizer.path={path} cannot be used, as {problem}: {remedy}") from problem
     if reached.ids > MOST_IDS:
-        raise ValueError(
+        raise UserError(
             f"tokenizer.path={path} gives the id {reached.ids - 1:,}, but ids must be below {MOST_IDS:,}: {remedy}"
         )
     if reached.segments > 2:
-        raise ValueError(
+        raise UserError(
             f"tokenizer.path={path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1: "
             f"{remedy}"
         )
@@ -396,7 +397,7 @@ def encode(
     """
     room = max_length - tokenizer.num_special_tokens_to_add(pairs is not None)
     if room < 1:
-        raise ValueError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
+        raise UserError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "texts.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
 

@@ -29,6 +29,7 @@ from manyheads.config.fields import to_plain
 from manyheads.distributed.heartbeat import LOST, last_seen
 from manyheads.distributed.ranks import n_cores, this_process
 from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS, handled_by
+from manyheads.errors import UserError
 from manyheads.runs.folder import OUTPUT_VARIABLE
 from manyheads.runs.restart import EXIT_CODE as AGAIN
 
@@ -58,7 +59,7 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
     if asked > n_usable and (is_cpu or (hardware.accelerator is Accelerator.auto and not _n_gpus())):
         crowd = f"hardware.devices={asked} is {asked} processes on a CPU"
         if asked > n_all and not hardware.threads:
-            raise ValueError(
+            raise UserError(
                 f"{crowd} of {n_all} cores, where more than {n_all} only take turns: use "
                 f"hardware.devices={n_all} at the most, or add hardware.threads=1 if it is meant"
             )
@@ -70,7 +71,7 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
         return n_local if n_local > 1 else 0
     missing = [name for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"hardware.nodes={nodes} needs {', '.join(missing)} in the environment of each machine: set NODE_RANK=0, "
             "1, ... and the address and a free port of the first, or start it by torchrun or srun"
         )
@@ -93,7 +94,7 @@ def validate_world_size(hardware: Hardware) -> Hardware:
     for name, number in found.items():
         asked = getattr(hardware, name, 1)
         if asked not in (0, 1, number):
-            raise ValueError(
+            raise UserError(
                 f"hardware.{name}={asked}, but {ranks.started_by} started processes for {number}: give the same "
                 f"number to both, or remove hardware.{name}"
             )
@@ -108,7 +109,7 @@ def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, fo
         folder: of the run, handed on to all.
 
     Raises:
-        ValueError: one of them found a user's mistake.
+        UserError: one of them found a user's mistake.
         SystemExit: one of them failed or was told to stop; its exit code, 128 + the number of a signal.
     """
     for start in range(MOST_STARTS):
@@ -212,7 +213,7 @@ class Processes:
         """Wait for all; once one has failed the others have a while to leave by themselves. Returns its exit code.
 
         Raises:
-            ValueError: it was a user's mistake.
+            UserError: it was a user's mistake.
         """
         first, until = None, float("inf")
         while True:
@@ -236,7 +237,7 @@ class Processes:
             child.process.wait()
         for child in (first, *self.children):
             if sentence := child.report.read().decode().removesuffix("\n"):
-                raise ValueError(sentence)
+                raise UserError(sentence)
         code = first.code or 0
         self._say(first, code)
         return code if code > 0 else 128 - code

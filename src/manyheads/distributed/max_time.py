@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from manyheads.errors import UserError
+
 UNITS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
@@ -9,7 +11,7 @@ def parse_max_time(limit: Any) -> float | None:
     """Seconds of "days:hours:minutes:seconds" or {hours: 1, minutes: 30}; None where there is no limit.
 
     Raises:
-        ValueError: it is anything else.
+        UserError: it is anything else.
     """
     if limit is None:
         return None
@@ -23,7 +25,7 @@ def parse_max_time(limit: Any) -> float | None:
     except (KeyError, TypeError, ValueError):
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(
+        raise UserError(
             f"trainer.max_time={limit} is not a time: write days:hours:minutes:seconds, such as 00:01:30:00"
         )
     return seconds

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import multi_hot
+from manyheads.errors import UserError
 from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.report import Example, Group
@@ -143,7 +144,7 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
     """The answers of `models_of` to all rows; what `setup.answers` holds of them already is not asked again.
 
     Raises:
-        ValueError: `rows` are pairs and the model takes single texts, or the other way round; or an answer is no
+        UserError: `rows` are pairs and the model takes single texts, or the other way round; or an answer is no
             number, as where weights are so large that their sums are infinite.
     """
     tokens, baseline, models = setup.tokens or TOKENS, setup.baseline, models_of(classifier, setup)
@@ -171,7 +172,7 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> Stored:
         logits = torch.stack([found[name].float() for name in models])
         if len(broken := (~logits.isfinite()).any(2).nonzero()):
             name, at = [*models][int(broken[0, 0])], into.progress.rows + int(broken[0, 1])
-            raise ValueError(f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers {OVERFLOW}")
+            raise UserError(f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers {OVERFLOW}")
         into.add(logits.numpy().tobytes(), logits.size(1))
     marks = [[one.numpy() for one in of_rule if one is not None] for of_rule in zip(*marked, strict=True)]
     marks = [np.concatenate(of_rule) if of_rule else None for of_rule in marks]

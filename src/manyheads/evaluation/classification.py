@@ -69,7 +69,7 @@ def evaluate_classifier(
     what is `stored` where several of its kind have answered, each some of the rows.
 
     Raises:
-        ValueError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
+        UserError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
     explained = with_words if stored is None else lambda _, examples: examples

@@ -17,6 +17,7 @@ from manyheads.config.required import check_reached
 from manyheads.data.seen import fingerprint
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
+from manyheads.errors import UserError
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.evaluation.judged_rows import EVALUATED, EvaluationData, find_data, results_name
 from manyheads.inference.answers import Answers, opened_answers
@@ -51,7 +52,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     same command, repeated after a kill, goes on after them.
 
     Raises:
-        ValueError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
+        UserError: one sentence; the run, the data, its labels, or the output. All but broken weights are found
             before torch is imported, where there is one process.
     """
     if n_local := n_to_start(config.hardware):
@@ -101,12 +102,12 @@ def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, An
     rules = fit_rules(config, opened, predictor)
     fitted = getattr(predictor, "calibration", None)
     if fitted is not None and fitted.digest == data.rows.digest(labels):
-        raise ValueError(
+        raise UserError(
             f"{data.rows.source} holds the rows that calibrate was fitted on, which say nothing: judge others"
         )
     for rule in rules:
         if rule.set_on and rule.set_on == data.rows.digest(labels):
-            raise ValueError(rule.refusal.format(source=data.rows.source))
+            raise UserError(rule.refusal.format(source=data.rows.source))
     with _kept_answers(config, opened, predictor, data, folder) as answers, progress_bar(len(data.rows)) as progress:
         setup = Setup(
             train=data.splits.train if data.splits else None,

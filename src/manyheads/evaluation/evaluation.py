@@ -2,7 +2,7 @@
 
 Parts of kind `analysis` are questions to an evaluation of a classifier: `make(config, stored)` gives a `Finding` by its
 `Stored` answers. The fact `check` of such a part is `check(config, folder, rows)`: whether the settings ask it; it
-raises ValueError for what cannot be asked of this model or these rows, before torch is imported.
+raises UserError for what cannot be asked of this model or these rows, before torch is imported.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -6,21 +6,22 @@ from pathlib import Path
 from manyheads.config import RunConfig
 from manyheads.data.rows import Rows, Splits, hashed
 from manyheads.data.sources import read_rows
+from manyheads.errors import UserError
 from manyheads.runs.config_file import read_run
 from manyheads.runs.summary import written_summary
 
 
 def require_held_out(run: RunConfig, what: str, otherwise: str) -> None:
-    """Raise ValueError if a run was validated on the rows that it learnt from, by which `what` cannot be set."""
+    """Raise UserError if a run was validated on the rows that it learnt from, by which `what` cannot be set."""
     if run.data.validates_on_train:
-        raise ValueError(
+        raise UserError(
             f"data.validation_split={run.data.validation_split} of the run made its training rows those of validation, "
             f"by which {what} cannot be set, as they were learnt from: {otherwise}"
         )
 
 
 def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None:
-    """Raise ValueError if rows that were learnt from may be in `split`, as the data is not that of the training in
+    """Raise UserError if rows that were learnt from may be in `split`, as the data is not that of the training in
     `home`; what is changed in a split that is a file of its own is noted. `otherwise`: what else can be done."""
     known = written_summary(home).get("digests")
     named = splits.by_name()
@@ -28,7 +29,7 @@ def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None
         return
     source = named[split].source
     if any(known.get(name) != named[name].digest(splits.labels) for name in ("train", "validation")):
-        raise ValueError(
+        raise UserError(
             f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
             f"same data, or {otherwise}"
         )
@@ -58,9 +59,9 @@ def learnt_texts(
 
 
 def require_new(home: Path | None, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
-    """Raise ValueError if the run in `home` learnt from more than a half of the texts of rows that it is not to have
+    """Raise UserError if the run in `home` learnt from more than a half of the texts of rows that it is not to have
     learnt from; that it did from fewer is said. `otherwise`: what can be done."""
     n, said = learnt_texts(home, rows, labels)
     if 2 * n > len(rows):
-        raise ValueError(f"{said}, of which it is too sure: {otherwise}")
+        raise UserError(f"{said}, of which it is too sure: {otherwise}")
     return [said] if n else []

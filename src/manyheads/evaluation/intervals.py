@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from manyheads.errors import UserError
 from manyheads.runs.summary import Figures, Interval
 
 Floats = NDArray[np.float64]
@@ -31,7 +32,7 @@ def share_interval(n_some: float, n: int) -> Interval:
     """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
     Succession, and Statistical Inference"."""
     if not n:
-        raise ValueError(NO_ROWS)
+        raise UserError(NO_ROWS)
     share, doubt = n_some / n, Z**2 / n
     middle, half = share + doubt / 2, math.sqrt(share * (1 - share) * doubt + doubt**2 / 4)
     low, high = (middle - half) / (1 + doubt), (middle + half) / (1 + doubt)
@@ -90,7 +91,7 @@ def weighted_interval(weight_P: Floats, count_P: Ints, least: float, most: float
     weights `least` and `most` are possible. Of these two kinds alone it is Wilson's.
     """
     if not count_P.sum():
-        raise ValueError(NO_ROWS)
+        raise UserError(NO_ROWS)
     value = float(count_P @ weight_P) / int(count_P.sum())
     low = least + _least_gap(weight_P - least, count_P)
     high = most - _least_gap(most - weight_P, count_P)
@@ -167,7 +168,7 @@ def mean_interval(
     value_n = np.asarray(values, dtype=np.float64)
     n = len(value_n)
     if not n:
-        raise ValueError(NO_ROWS)
+        raise UserError(NO_ROWS)
     mean = float(value_n.sum()) / n
     apart_n = value_n - mean
     deviation = math.sqrt(float(apart_n @ apart_n) / (n - 1)) if n > 1 else 0.0
@@ -266,7 +267,7 @@ def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
     """How often each of `n` rows counts: first once, then as often as it is drawn."""
     if not n:
-        raise ValueError(NO_ROWS)
+        raise UserError(NO_ROWS)
     random = np.random.default_rng(seed)
     yield np.ones(n, dtype=np.int64)
     at_once = max(1, AT_ONCE // n)

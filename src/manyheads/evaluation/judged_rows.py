@@ -18,6 +18,7 @@ from manyheads.config.required import bounds_of
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits
 from manyheads.data.sources import read_rows, read_split
+from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_same
 from manyheads.inference.format import (
     COLUMNS,
@@ -79,7 +80,7 @@ class EvaluationData:
 
 
 def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:
-    """Read the rows; `home` is the run folder, None where the model/ folder stands alone. A ValueError where no data is
+    """Read the rows; `home` is the run folder, None where the model/ folder stands alone. A UserError where no data is
     named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
     and the model takes pairs."""
     task = plugin.task(settings.task)
@@ -89,7 +90,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     for unread in ("label", "target"):
         name = getattr(config.data, unread)
         if name and f"data.{unread}" in task.unread and config.data.source in ("run", "files"):
-            raise ValueError(
+            raise UserError(
                 f"data.{unread}={name} does nothing here, as the model of run answers by {task.answers}: remove it"
             )
     named = _named(config, settings)
@@ -98,7 +99,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
     else:
         data = _named_data(named, config, settings, labels)
     if settings.pairs and data.rows.pairs is None:
-        raise ValueError(
+        raise UserError(
             f"{data.rows.source} holds single texts, but the model takes pairs: name the column of the second text by "
             "data.text_pair=<column>"
         )
@@ -165,13 +166,13 @@ def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConf
 
 def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, multi: bool) -> EvaluationData:
     if home is None:
-        raise ValueError(
+        raise UserError(
             f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
             "name the data to judge it on, by data.path=<file or folder> or data=<preset>"
         )
     run = read_run(home / "config.yaml")
     if run.data.path and not Path(run.data.path).expanduser().exists():
-        raise ValueError(
+        raise UserError(
             f"data.path={run.data.path}, which run={config.run} was trained on, is not there any more: put it back, or "
             "let evaluate judge other data by data.path=<file>, which may hold rows that were learnt from"
         )
@@ -179,15 +180,15 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
     splits = read_rows(run, with_test=config.split == "test" or learnt_without, with_unread=True)
     rows = splits.by_name().get(config.split)
     if rows is None:
-        raise ValueError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
+        raise UserError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
     if sorted(splits.labels) != sorted(labels):
-        raise ValueError(
+        raise UserError(
             f"{rows.source} has changed since training: its labels are {listed(splits.labels)}, "
             f"the model's are {listed(labels)}"
         )
     if splits.multi != multi:
         had = "any number of labels" if multi else "one class"
-        raise ValueError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
+        raise UserError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
     require_same(splits, config.split, home, "let evaluate judge other rows by data.path=<file>")
     ids = [labels.index(name) for name in splits.labels]  # that labels have in the model
     for part in splits.by_name().values() if ids != list(range(len(ids))) else ():

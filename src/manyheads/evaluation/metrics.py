@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import manyheads.plugin as plugin
 from manyheads.config.figures import figures_of, figures_of_answers
+from manyheads.errors import UserError
 from manyheads.evaluation.calibration import EDGES, N_BINS, binned_error, equal_bins, error_interval
 from manyheads.evaluation.intervals import (
     NO_ROWS,
@@ -138,9 +139,9 @@ class Counts:
 
     @classmethod
     def of(cls, labels: NDArray[Any], answers: NDArray[Any], n_classes: int) -> "Counts":
-        """Count them. A ValueError where there are no rows."""
+        """Count them. A UserError where there are no rows."""
         if not len(labels):
-            raise ValueError(NO_ROWS)
+            raise UserError(NO_ROWS)
         if labels.ndim == 1:
             right_n = labels == answers
             every = (labels, answers, labels[right_n])
@@ -274,7 +275,7 @@ def _slopes_of(figures: dict[str, MeanOfShares]) -> Floats:
 
 
 def score_answers(labels: ArrayLike, answers: ArrayLike, n_classes: int) -> Figures:
-    """The figures of answers alone, such as a baseline's. A ValueError where there are no rows."""
+    """The figures of answers alone, such as a baseline's. A UserError where there are no rows."""
     labels, answers = np.asarray(labels), np.asarray(answers)
     figures = _counted(labels, answers, n_classes)
     variances = covariances_of(labels, [answers], [_slopes_of(figures)]).diagonal().tolist()
@@ -417,14 +418,14 @@ class Judged:
 
 
 def score(labels: ArrayLike, probabilities: ArrayLike, names: list[str]) -> Scores:
-    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. A ValueError where there are no rows."""
+    """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. A UserError where there are no rows."""
     probabilities_nC = np.asarray(probabilities, dtype=np.float64)
     judged = Judged.of(np.asarray(labels, dtype=np.int64), probabilities_nC.argmax(1), probabilities_nC)
     return judged.scores(names)
 
 
 def score_labels(marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float]) -> Scores:
-    """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`. A ValueError
+    """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`. A UserError
     where there are no rows."""
     judged = Judged.of(marks_nC, probabilities_nC >= np.array(thresholds), probabilities_nC)
     return judged.scores(names, thresholds)

@@ -45,7 +45,7 @@ def evaluate_rows(predictor: AnyPredictor, rows: Rows, setup: Setup) -> Evaluati
     """The evaluation of the task that the model has.
 
     Raises:
-        ValueError: there are no rows, or none that suit the model.
+        UserError: there are no rows, or none that suit the model.
     """
     return plugin.resolve(plugin.task(predictor.task).evaluate)(predictor, rows, setup)
 
@@ -110,7 +110,7 @@ def write_evaluation(
     home: Path | None,
 ) -> dict[str, Any]:
     """Write metrics.json, the predictions, report.html and its pictures, each whole or not at all, and print a table;
-    `home` is the run folder, whose learning curves are shown. A ValueError where the folder cannot be written to.
+    `home` is the run folder, whose learning curves are shown. A UserError where the folder cannot be written to.
 
     Returns:
         The content of metrics.json: figures of the model at the top level, each as value, low, high; those of its

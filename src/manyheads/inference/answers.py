@@ -24,6 +24,7 @@ from manyheads.config.fields import listed
 from manyheads.data.files import OPENERS
 from manyheads.data.rows import join_names
 from manyheads.distributed.faults import inject_fault
+from manyheads.errors import UserError
 from manyheads.runs.files import fsync_path, read_json, replace_file
 from manyheads.terminal import one_line, writes_unicode
 
@@ -70,7 +71,7 @@ class Answers:
     part: BinaryIO | None = None  # what is put, to be read
 
     def write(self, kept: list[Row], answers: list[Row]) -> None:
-        """Add a chunk; a ValueError where a row has a column, or a cell a type, that the first rows have not."""
+        """Add a chunk; a UserError where a row has a column, or a cell a type, that the first rows have not."""
         kind = Path(self.name).suffix.lower()
         if kind == ".parquet":
             from manyheads.inference.parquet import as_stream
@@ -109,7 +110,7 @@ class Answers:
             progress.columns |= {name: "double" for name in flat[0] if name.startswith("p_")}
         if other := [name for name in names if name not in progress.columns]:
             at = next(at for at, row in enumerate(rows, progress.rows + 1) if other[0] in row)
-            raise ValueError(
+            raise UserError(
                 f"output={self.name} has the columns of its first rows, but row {at:,} has {listed(other)}, too: name "
                 "a .jsonl, whose rows may differ"
             )
@@ -117,32 +118,32 @@ class Answers:
 
 
 def check_output(name: str, *, overwrite: bool = False) -> None:
-    """Raise ValueError if the file lies nowhere, holds something, with `overwrite` something other than answers, or its
+    """Raise UserError if the file lies nowhere, holds something, with `overwrite` something other than answers, or its
     name promises what is not written."""
     if name == "-":
         return
     file, kind = Path(name), Path(name).suffix.lower()
     if kind in OPENERS:
-        raise ValueError(
+        raise UserError(
             f"output={name} would be compressed, but answers are written plain: name a .csv, .tsv, .jsonl or .parquet"
         )
     if kind and kind not in WRITTEN and (file.is_file() or not file.exists()):
         what = (
             "would hold JSON as a whole, but rows are written" if kind == ".json" else "is of no kind that is written"
         )
-        raise ValueError(f"output={name} {what}: name a .csv, .tsv, .jsonl or .parquet")
+        raise UserError(f"output={name} {what}: name a .csv, .tsv, .jsonl or .parquet")
     if file.is_dir() or not file.parent.is_dir():
         what = "is a folder" if file.is_dir() else f"lies in {file.parent}, which does not exist"
-        raise ValueError(f"output={name} {what}: name a file in a folder that exists, or - for standard output")
+        raise UserError(f"output={name} {what}: name a file in a folder that exists, or - for standard output")
     if file.exists() and file.stat().st_size:
         ours = _are_answers(file)
         if overwrite and not ours:
-            raise ValueError(
+            raise UserError(
                 f"output={name} holds no answers of predict, and nothing else is replaced: name another file"
             )
         if not overwrite:
             remedy = "replace these answers by overwrite=true" if ours else "remove it first"
-            raise ValueError(f"output={name} exists and is not empty: name another file, or {remedy}")
+            raise UserError(f"output={name} exists and is not empty: name another file, or {remedy}")
 
 
 def _are_answers(file: Path) -> bool:
@@ -174,7 +175,7 @@ def _are_answers(file: Path) -> bool:
 def opened_answers(
     name: str, *, ranked: bool = False, of: dict[str, str] | None = None, kept: bool = True, overwrite: bool = False
 ) -> Iterator[Answers]:
-    """What writes the answers; a file appears once it is whole. A ValueError, as where another process writes to it,
+    """What writes the answers; a file appears once it is whole. A UserError, as where another process writes to it,
     leaves nothing of it.
 
     Args:
@@ -242,7 +243,7 @@ def _lock(file: BinaryIO, part: Path, name: str) -> None:
         held = error.errno not in (errno.EAGAIN, errno.EACCES)
     opened = os.fstat(file.fileno())
     if not held or not part.exists() or not os.path.samestat(opened, part.stat()):  # its end came in between
-        raise ValueError(f"output={name} is being written by another process: wait for its end, or name another file")
+        raise UserError(f"output={name} is being written by another process: wait for its end, or name another file")
 
 
 def _resumed(name: str, file: BinaryIO, record: Path, of: dict[str, str]) -> Progress:

@@ -21,6 +21,7 @@ from manyheads.config.fields import first_line, install_extra, show
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
+from manyheads.errors import UserError
 from manyheads.inference.format import CALIBRATION, ModelFolder, Settings, read_thresholds
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import About, Predictor, Shape
@@ -70,7 +71,7 @@ class GraphNetwork(nn.Module):
         both: it holds a linear model, too, which `linear` asks.
 
     Raises:
-        ValueError: onnxruntime is not there, or cannot read the file `path`, or it does not give `n_classes` logits.
+        UserError: onnxruntime is not there, or cannot read the file `path`, or it does not give `n_classes` logits.
     """
 
     def __init__(self, path: Path, n_classes: int, *, pairs: bool = False, both: bool = False) -> None:
@@ -78,7 +79,7 @@ class GraphNetwork(nn.Module):
         self.inputs = ["ids", "real", *["segments"] * pairs, *["terms"] * both]
         self.outputs = ["logits", *["network_logits", "linear_logits"] * both]
         if not find_spec("onnxruntime"):
-            raise ValueError(f"{path} cannot be opened without the package onnxruntime: {install_extra('onnx')}")
+            raise UserError(f"{path} cannot be opened without the package onnxruntime: {install_extra('onnx')}")
         self.path, self.n_classes = path, n_classes
         self.sessions = {1: self._open(1)}  # by their threads
         self.on_cpu = nn.Parameter(torch.empty(0), requires_grad=False)  # says where it computes, as weights do
@@ -91,11 +92,11 @@ class GraphNetwork(nn.Module):
         try:
             session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its own kinds have no common base
-            raise ValueError(f"{self.path} is not a graph that onnxruntime can read: {first_line(error)}") from error
+            raise UserError(f"{self.path} is not a graph that onnxruntime can read: {first_line(error)}") from error
         given = {one.name: one.shape[-1:] for one in session.get_outputs()}
         wanted = {name: [self.n_classes] for name in self.outputs}
         if {one.name for one in session.get_inputs()} != {*self.inputs} or given != wanted:
-            raise ValueError(
+            raise UserError(
                 f"{self.path} does not make {' and '.join(self.outputs)} of {self.n_classes} classes out of "
                 f"{' and '.join(self.inputs)}: it is not the graph of this model"
             )
@@ -139,7 +140,7 @@ class GraphNetwork(nn.Module):
         try:
             return torch.from_numpy(self.sessions[threads].run([output], inputs, asked)[0])
         except Exception as error:
-            raise ValueError(f"{self.path} cannot be computed by onnxruntime: {first_line(error)}") from error
+            raise UserError(f"{self.path} cannot be computed by onnxruntime: {first_line(error)}") from error
 
 
 class GraphLinear(LinearModel):
@@ -247,15 +248,15 @@ class TextClassifier(Predictor[Classifier]):
         network_nC: Tensor | None = None,
     ) -> list[Prediction] | list[Labelled]:
         """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
-        those of `logits`, and a ValueError where a text is empty or the numbers of an answer are not finite."""
+        those of `logits`, and a UserError where a text is empty or the numbers of an answer are not finite."""
         self.check(texts, pairs, filled=True)
         return self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
 
     def predictions(self, logits_nC: Tensor, texts: list[str]) -> list[Prediction] | list[Labelled]:
-        """What the `logits` of these texts say, as `predict` returns it. A ValueError where they are not finite."""
+        """What the `logits` of these texts say, as `predict` returns it. A UserError where they are not finite."""
         probabilities_nC = self.probabilities(logits_nC)
         if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
-            raise ValueError(f"what is answered to the text '{show(texts[int(broken[0])])}' {OVERFLOW}")
+            raise UserError(f"what is answered to the text '{show(texts[int(broken[0])])}' {OVERFLOW}")
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
         if not self.multi:
             answers = probabilities_nC.argmax(-1).tolist()
@@ -341,10 +342,10 @@ class TextClassifier(Predictor[Classifier]):
         own, and uncalibrated where both were calibrated together; itself where nobody else answers.
 
         Raises:
-            ValueError: there is no linear model.
+            UserError: there is no linear model.
         """
         if self.blend is None and member == "linear":
-            raise ValueError("the model has no linear model that could answer alone")
+            raise UserError("the model has no linear model that could answer alone")
         if self.blend is None or self.members == (member,):
             return self
         blend, thresholds = self.blend._replace(share=float(member == "linear")), self.member_thresholds.get(member)
@@ -385,7 +386,7 @@ class TextClassifier(Predictor[Classifier]):
 
     def baseline(self, home: Path | None) -> LinearBaseline | None:
         """The linear model alone, as it was fitted in training: the one in the folder, else that of the run folder
-        `home`; None where training fitted none. A ValueError where its files are broken or do not fit."""
+        `home`; None where training fitted none. A UserError where its files are broken or do not fit."""
         if self.blend is not None:
             return LinearBaseline(self.blend.linear, self.member_thresholds.get("linear"))
         return read_baseline(home, len(self.labels), multi=self.multi) if home else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.fields import first_line
+from manyheads.errors import UserError
 from manyheads.runs.summary import CALIBRATION
 
 OUTLIERS = "outliers.safetensors"  # that outliers.false_alarms adds
@@ -38,7 +39,7 @@ def download(name: str, setting: str) -> Path:
     fetched before.
 
     Raises:
-        ValueError: one sentence that begins with `setting`; there is no such model or revision, it is not open to this
+        UserError: one sentence that begins with `setting`; there is no such model or revision, it is not open to this
             user, or the hub cannot be reached and there is no copy.
     """
     from manyheads.data.arrow import can_connect  # the one that asks the network
@@ -66,7 +67,7 @@ def download(name: str, setting: str) -> Path:
 
 @contextmanager
 def hub_errors(what: str, otherwise: str, *, offline: bool = False) -> Iterator[None]:
-    """Turn what the hub's client raises into a ValueError that begins with `what`; none of them holds the token.
+    """Turn what the hub's client raises into a UserError that begins with `what`; none of them holds the token.
 
     Args:
         otherwise: what else can be done.
@@ -78,25 +79,25 @@ def hub_errors(what: str, otherwise: str, *, offline: bool = False) -> Iterator[
         yield
     except errors.GatedRepoError as problem:
         why = "its owner lets in whom he chose: ask on its page, and set $HF_TOKEN"
-        raise ValueError(f"{what} is closed ({why}), {otherwise}") from problem
+        raise UserError(f"{what} is closed ({why}), {otherwise}") from problem
     except errors.RepositoryNotFoundError as problem:
         why = "it is no folder here and the Hugging Face hub has no such model, or it is private"
-        raise ValueError(f"{what} is not found, as {why}: check the name, set $HF_TOKEN, {otherwise}") from problem
+        raise UserError(f"{what} is not found, as {why}: check the name, set $HF_TOKEN, {otherwise}") from problem
     except errors.RevisionNotFoundError as problem:
         why = "the Hugging Face hub has the model, but no such revision"
-        raise ValueError(f"{what} is not found, as {why}: name a branch, tag or commit after @") from problem
+        raise UserError(f"{what} is not found, as {why}: name a branch, tag or commit after @") from problem
     except errors.LocalEntryNotFoundError as problem:
         inner = problem.__cause__
         if isinstance(inner, errors.HfHubHTTPError):
-            raise ValueError(f"{what} {_status_sentence(inner)}") from problem
+            raise UserError(f"{what} {_status_sentence(inner)}") from problem
         reached = "as the network is off or down" if offline or inner is None else f"({first_line(inner)})"
-        raise ValueError(
+        raise UserError(
             f"{what} is no folder here, and the Hugging Face hub cannot be reached, {reached}: connect, {otherwise}"
         ) from problem
     except errors.HfHubHTTPError as problem:
-        raise ValueError(f"{what} {_status_sentence(problem)}") from problem
+        raise UserError(f"{what} {_status_sentence(problem)}") from problem
     except Exception as problem:  # of the network and the disk: they have no narrower class
-        raise ValueError(
+        raise UserError(
             f"{what} cannot be exchanged with the Hugging Face hub ({first_line(problem)}): try again, {otherwise}"
         ) from problem
 

@@ -20,6 +20,7 @@ from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, M
 from manyheads.config.fields import one_of
 from manyheads.config.plugins import use
 from manyheads.data.tokens import copied, load_tokenizer, reach
+from manyheads.errors import UserError
 from manyheads.inference.card import write_card
 from manyheads.inference.classifier import GraphNetwork, TextClassifier
 from manyheads.inference.format import (
@@ -137,11 +138,11 @@ def load_to_answer(
         network: the module that it was trained with by `train(run, network=...)`, whose weights are put into it.
 
     Raises:
-        ValueError: see `load`, or `precision` is none of these.
+        UserError: see `load`, or `precision` is none of these.
     """
     names = [one.name for one in (Precision.auto, Precision.fp32, Precision.bf16)]
     if precision not in names:
-        raise ValueError(f"precision={precision} is not a choice: choose {one_of(names)}")
+        raise UserError(f"precision={precision} is not a choice: choose {one_of(names)}")
     use(plugins)
     predictor, cpu = load(folder, network=network), torch.device("cpu")
     return predictor.on(cpu, _type(predictor, Precision[precision], cpu))
@@ -172,7 +173,7 @@ def _type(
 
 def _refuse_graph(predictor: AnyPredictor, setting: str) -> None:
     if isinstance(network := predictor.network, GraphNetwork):
-        raise ValueError(
+        raise UserError(
             f"{setting} does nothing, as {network.path} is computed on the CPU, as it was exported: remove it"
         )
 
@@ -183,16 +184,16 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
         tokenizer = load_tokenizer(path, reads_marks=settings.reads_marks)
         reached = reach(tokenizer, pairs=settings.pairs)
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is not a whole tokenizer that puts marks such as [CLS] and [SEP] around any text"
         ) from error
     if reached.ids > settings.vocab_size:
-        raise ValueError(
+        raise UserError(
             f"{path} has {reached.ids} entries, but the embedding has {settings.vocab_size} rows: "
             "it is not the tokenizer this model was trained with"
         )
     if settings.pairs and reached.segments > 2:
-        raise ValueError(f"{path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1")
+        raise UserError(f"{path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1")
     return tokenizer
 
 
@@ -200,23 +201,23 @@ def read_graph(folder: Path, settings: Settings) -> Classifier:
     """The network of an exported folder, which answers as a `Classifier` does and has nothing else of it. Errors as of
     `GraphNetwork`, or the model is one that no graph is written of."""
     if settings.task != "classify" or settings.cutting.long is not Long.cut:
-        raise ValueError(f"{folder / GRAPH} classifies texts cut at their end, but config.json says otherwise")
+        raise UserError(f"{folder / GRAPH} classifies texts cut at their end, but config.json says otherwise")
     both = settings.terms is not None
     return cast(Classifier, GraphNetwork(folder / GRAPH, settings.n_classes, pairs=settings.pairs, both=both))
 
 
 def read_network(path: Path, settings: Settings, own: nn.Module | None = None) -> Any:
     """The network of `settings`, or a user's `own`, with the tensors of `path`, in eval mode; torch's generator is left
-    as it was. A ValueError where these are missing, too many, of another shape or type, or not finite; or the module
+    as it was. A UserError where these are missing, too many, of another shape or type, or not finite; or the module
     that the model was trained with is not given."""
     held = tensors_in(path)
     if settings.network and own is None:
-        raise ValueError(
+        raise UserError(
             f"{path} holds the weights of {settings.network}, a module of its maker's own: open it in Python by "
             "manyheads.load(folder, network=...)"
         )
     if own is not None and not settings.network:
-        raise ValueError(f"network= does nothing for {path}, whose network config.json describes: remove it")
+        raise UserError(f"network= does nothing for {path}, whose network config.json describes: remove it")
     if own is None:
         check_size(path, sum(torch.Size(shape).numel() for _, shape in held.values()), settings)
     sizes = {"vocab_size": settings.vocab_size, "max_length": settings.max_length, "n_classes": settings.n_classes}
@@ -229,13 +230,13 @@ def read_network(path: Path, settings: Settings, own: nn.Module | None = None) -
     beside = f"{path} does not fit config.json beside it"
     wanted = {name: ("F32", list(value.shape)) for name, value in network.state_dict().items()}
     for name in sorted(wanted.keys() ^ held.keys()):
-        raise ValueError(f"{beside}: tensor {name!r} is {'missing' if name in wanted else 'not part of the model'}")
+        raise UserError(f"{beside}: tensor {name!r} is {'missing' if name in wanted else 'not part of the model'}")
     for name, (kind, shape) in wanted.items():
         if held[name] != (kind, shape):
-            raise ValueError(f"{beside}: tensor {name} is {held[name][0]} {held[name][1]}, not {kind} {shape}")
+            raise UserError(f"{beside}: tensor {name} is {held[name][0]} {held[name][1]}, not {kind} {shape}")
     tensors = load_file(path)
     broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
     if broken:
-        raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
+        raise UserError(f"{path}: tensor {broken} holds values that are not finite numbers")
     network.load_state_dict(tensors)
     return network.eval()

@@ -30,6 +30,7 @@ from manyheads.config.facts import settings as all_settings
 from manyheads.config.fields import from_plain, plain_settings, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.config.plugins import changed_since, recorded, require_given
+from manyheads.errors import UserError
 from manyheads.inference.download import download, is_hub_name
 from manyheads.runs.files import read_json
 from manyheads.runs.summary import CALIBRATION
@@ -157,13 +158,13 @@ def read_settings(path: Path) -> Settings:
     """Check config.json key by key; settings of the model, and keys that came later, keep their defaults if absent.
 
     Raises:
-        ValueError: names the file, the key, its value and what it must be.
+        UserError: names the file, the key, its value and what it must be.
     """
     content = read_json(path)
     names = [one.name for one in fields(Settings) if one.name not in LATER]
     missing = [name for name in names if not isinstance(content, dict) or name not in content]
     if missing:
-        raise ValueError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
+        raise UserError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
     require_given(content.get("plugins"), f"{path}: the model")
     try:
         settings = from_plain(Settings, {"reads_marks": True, **content})  # as they were before there was the key
@@ -171,7 +172,7 @@ def read_settings(path: Path) -> Settings:
             log.warning("%s: %s", path, note)
         return settings
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
 
 
 def read_labels(path: Path, settings: Settings) -> list[str]:
@@ -179,14 +180,14 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
     for each class."""
     labels = read_json(path)
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise ValueError(f"{path} must be a list of class names")
+        raise UserError(f"{path} must be a list of class names")
     if any("\ud800" <= letter <= "\udfff" for label in labels for letter in label):
-        raise ValueError(f"{path} has a class name with half of a surrogate pair, which is no letter: write it whole")
+        raise UserError(f"{path} has a class name with half of a surrogate pair, which is no letter: write it whole")
     if len(labels) != settings.n_classes:
-        raise ValueError(f"{path} names {len(labels)} classes, but config.json beside it has {settings.n_classes}")
+        raise UserError(f"{path} names {len(labels)} classes, but config.json beside it has {settings.n_classes}")
     for label, times in Counter(labels).most_common(1):
         if times > 1:
-            raise ValueError(f"{path} names the class {label!r} {times} times")
+            raise UserError(f"{path} names the class {label!r} {times} times")
     return labels
 
 
@@ -198,18 +199,18 @@ def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
     lists = found if isinstance(found, dict) else {"both": found}
     if set(lists) != ({"both", "network", "linear"} if settings.terms else {"both"}):
         what = "hold a list for each of both, network and linear" if settings.terms else "be a list of numbers"
-        raise ValueError(f"{path} must {what}")
+        raise UserError(f"{path} must {what}")
     n = settings.n_classes
     for numbers in lists.values():
         if not isinstance(numbers, list) or not all(type(one) in (int, float) and 0 <= one <= 1 for one in numbers):
-            raise ValueError(f"{path} must be a list of numbers between 0 and 1")
+            raise UserError(f"{path} must be a list of numbers between 0 and 1")
         if len(numbers) != n:
-            raise ValueError(f"{path} holds {len(numbers)} numbers, but config.json beside it has {n} classes")
+            raise UserError(f"{path} holds {len(numbers)} numbers, but config.json beside it has {n} classes")
     return {name: [float(one) for one in numbers] for name, numbers in lists.items()}
 
 
 def check_size(path: Path, n_held: int, settings: Settings) -> None:
-    """Raise ValueError unless the file `path` of `n_held` numbers accounts for the model of `settings`, or if tables of
+    """Raise UserError unless the file `path` of `n_held` numbers accounts for the model of `settings`, or if tables of
     positions, which are not in the file, would be too large. The largest matrices are counted; what is not (keys,
     values, gates, biases, norms) is no larger than they are."""
     model = settings.model
@@ -227,10 +228,10 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
     of_words = model.width_of_words * settings.vocab_size
     n_least = of_words + model.d_model * n_rows + of_layers
     if n_least > n_held:
-        raise ValueError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
+        raise UserError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
     n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
     if n_table > MOST_TABLE:
-        raise ValueError(
+        raise UserError(
             f"{path.with_name('config.json')} has max_length={settings.max_length}, which asks for tables of positions "
             f"with {n_table:,} numbers: no model of manyheads needs that many"
         )
@@ -238,10 +239,10 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
 
 def find_model(folder: Path, *, graph: bool = False) -> Path:
     """The folder of the model: `folder` itself, or model/ in a run folder; with `graph` also one that was exported by
-    `format=onnx`. A ValueError where a file is missing."""
+    `format=onnx`. A UserError where a file is missing."""
     if not folder.is_dir():
         what = "it is a file" if folder.exists() else "there is no such folder"
-        raise ValueError(f"run={folder} is not a run folder: {what}; {REMEDY}")
+        raise UserError(f"run={folder} is not a run folder: {what}; {REMEDY}")
     found = next((place for place in (folder, folder / "model") if (place / "config.json").is_file()), None)
     if found is None:
         began = (folder / "config.yaml").is_file()
@@ -250,17 +251,17 @@ def find_model(folder: Path, *, graph: bool = False) -> Path:
             if began
             else "there is no model/config.json in it"
         )
-        raise ValueError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {REMEDY}")
+        raise UserError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {REMEDY}")
     missing = [name for name in FILES if not (found / name).is_file()]
     if missing == [WEIGHTS] and (found / GRAPH).is_file():
         if graph:
             return found
-        raise ValueError(
+        raise UserError(
             f"run={folder} holds a graph for onnxruntime, which predict, evaluate, compare, serve and manyheads.load "
             "alone can open: name the run that it was exported from"
         )
     if missing:
-        raise ValueError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")
+        raise UserError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")
     return found
 
 
@@ -271,9 +272,9 @@ def run_folder(model: Path) -> Path | None:
 
 def home_of(run: str, model: Path) -> Path:
     """Where what is made of a model goes unless `output` says: its run folder, or the model's own where that stands
-    alone. A ValueError where it is the hub's, beside whose copy nothing is written."""
+    alone. A UserError where it is the hub's, beside whose copy nothing is written."""
     if is_hub_name(run):
-        raise ValueError(
+        raise UserError(
             f"run={run} is a model of the Hugging Face hub, beside whose copy nothing is written: name a folder by "
             "output="
         )
@@ -286,7 +287,7 @@ def readable(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error
+        raise UserError(f"{error.filename or place} cannot be read: {error.strerror or error}") from error
 
 
 class ModelFolder(NamedTuple):
@@ -301,7 +302,7 @@ class ModelFolder(NamedTuple):
 
 
 def open_folder(folder: str | Path, needed: str | None = None, *, graph: bool = False) -> ModelFolder:
-    """Find the model, as `find_model` does, and read its config.json. A ValueError where there is none, it is not of
+    """Find the model, as `find_model` does, and read its config.json. A UserError where there is none, it is not of
     the task `needed`, or a file cannot be read."""
     is_of_hub = isinstance(folder, str) and is_hub_name(folder)
     path = find_model(download(str(folder), "run") if is_of_hub else Path(folder), graph=graph)
@@ -309,7 +310,7 @@ def open_folder(folder: str | Path, needed: str | None = None, *, graph: bool = 
         settings = read_settings(path / "config.json")
     if needed not in (None, settings.task):
         wanted = "a classifier" if needed == "classify" else f"a model of task={needed}"
-        raise ValueError(f"run={path} {plugin.task(settings.task).model}, but {wanted} is needed here: name another")
+        raise UserError(f"run={path} {plugin.task(settings.task).model}, but {wanted} is needed here: name another")
     return ModelFolder(path, settings)
 
 
@@ -318,7 +319,7 @@ def refuse_other_task(config: Any, settings: Settings) -> None:
     plain = plain_settings(config)
     for name, one in all_settings(type(config)).items():
         if not one.is_read_in(settings.task) and plain[name] != to_plain(one.default) and one.facts.tasks is not None:
-            raise ValueError(
+            raise UserError(
                 f"{name}={show(plain[name])} does nothing here, as the model of run answers by "
                 f"{plugin.task(settings.task).answers}: remove it"
             )

@@ -16,6 +16,7 @@ from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import having
 from manyheads.config.fields import show, to_plain
+from manyheads.errors import UserError
 from manyheads.inference.download import download
 from manyheads.inference.format import check_size, read_settings
 from manyheads.runs.files import read_json
@@ -56,14 +57,14 @@ def find_origin(name: str) -> Origin:
     """What `init_from=name` brings.
 
     Raises:
-        ValueError: there is nothing of that name, a file is missing or broken, or it is of a family that cannot be
+        UserError: there is nothing of that name, a file is missing or broken, or it is of a family that cannot be
             read, or of a model that answers by texts.
     """
     folder = folder_of(name)
     if not (folder / "config.json").is_file() and ((folder / "config.yaml").is_file() or (folder / "model").is_dir()):
         folder = folder / "model"
     if not (folder / "config.json").is_file():
-        raise ValueError(f"init_from={name} is no trained model, as {folder} has no config.json: {REMEDY}")
+        raise UserError(f"init_from={name} is no trained model, as {folder} has no config.json: {REMEDY}")
     content = read_json(folder / "config.json")
     mistakes: list[ValueError] = []
     for part in plugin.parts("weights").values():
@@ -77,7 +78,7 @@ def find_origin(name: str) -> Origin:
     if mistakes:
         raise mistakes[0]
     kinds = ", ".join(plugin.names("weights"))
-    raise ValueError(f"init_from={name} is none of the models that are read here ({kinds}): name a run")
+    raise UserError(f"init_from={name} is none of the models that are read here ({kinds}): name a run")
 
 
 def find_run(name: str, folder: Path, content: Any) -> Origin | None:
@@ -88,7 +89,7 @@ def find_run(name: str, folder: Path, content: Any) -> Origin | None:
     settings = read_settings(folder / "config.json")
     task = plugin.task(settings.task)
     if not task.is_weights:
-        raise ValueError(
+        raise UserError(
             f"init_from={name} answers by {task.answers}, but a classifier or a pretrained encoder is needed: "
             "name another"
         )
@@ -96,7 +97,7 @@ def find_run(name: str, folder: Path, content: Any) -> Origin | None:
     try:
         check_size(weights, weights.stat().st_size // BYTES, settings)
     except ValueError as problem:
-        raise ValueError(
+        raise UserError(
             f"init_from={name} is no whole model, as {problem}: copy all its files again, or name another"
         ) from problem
     free = having(ModelConfig, weights="free")  # which say nothing of these weights
@@ -111,12 +112,12 @@ def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:
     """Rows of the embedding for a tokenizer that gives `n_ids` ids: as many as the weights have, if there are any.
 
     Raises:
-        ValueError: they have too few.
+        UserError: they have too few.
     """
     if origin is None:
         return n_ids
     if n_ids > origin.vocab_size:
-        raise ValueError(
+        raise UserError(
             f"tokenizer.path={run.tokenizer.path} gives {n_ids:,} ids, but the weights of init_from={run.init_from} "
             f"have {origin.vocab_size:,} words: it is not the tokenizer they were trained with"
         )
@@ -127,7 +128,7 @@ def folder_of(name: str) -> Path:
     """The folder that `init_from=name` means: itself, or the local copy of what the hub has by that name.
 
     Raises:
-        ValueError: neither a folder nor an id, or the hub does not give it, or has no weights of it as safetensors.
+        UserError: neither a folder nor an id, or the hub does not give it, or has no weights of it as safetensors.
     """
     path = os.path.expanduser(name)
     if os.path.isdir(path):
@@ -135,10 +136,10 @@ def folder_of(name: str) -> Path:
     found = HUB_MODEL.fullmatch(name)
     if os.path.exists(path) or found is None:
         what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
-        raise ValueError(f"init_from={show(name)} is {what}: {REMEDY}")
+        raise UserError(f"init_from={show(name)} is {what}: {REMEDY}")
     folder = download(name, "init_from")
     if (folder / "config.json").is_file() and not any(folder.glob("model*.safetensors")):
-        raise ValueError(
+        raise UserError(
             f"init_from={name} has no weights as safetensors, and others, which could run code, are not fetched: name "
             f"a revision that has them, often {found['id']}@refs/pr/1, or a local folder"
         )
@@ -146,9 +147,9 @@ def folder_of(name: str) -> Path:
 
 
 def refuse_missing(name: str, folder: Path, missing: list[str], remedy: str = REMEDY) -> None:
-    """Raises ValueError: a file is missing."""
+    """Raises UserError: a file is missing."""
     if missing:
-        raise ValueError(f"init_from={name} is no whole model, as {folder} has no {missing[0]}: {remedy}")
+        raise UserError(f"init_from={name} is no whole model, as {folder} has no {missing[0]}: {remedy}")
 
 
 def file_digests(run: RunConfig) -> dict[str, str]:

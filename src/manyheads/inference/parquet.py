@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from manyheads.config.fields import show
 from manyheads.data.arrow import unpacked
+from manyheads.errors import UserError
 
 Row = dict[str, Any]
 ROWS_AT_ONCE = 1024
@@ -20,7 +21,7 @@ PLAIN = {"int64": {int}, "double": {int, float}, "list": {list}, "string": {str}
 
 
 def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns of the file `name`, and its rows, as yet to be made plain; a ValueError where it is
+    """The names of the columns of the file `name`, and its rows, as yet to be made plain; a UserError where it is
     not parquet, damaged, or holds text that is not UTF-8."""
     import pyarrow.parquet
 
@@ -31,7 +32,7 @@ def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
         # a text is held once, as in the file, whose bytes would all be kept if they were fetched beforehand
         file = pyarrow.parquet.ParquetFile(stream, read_dictionary=texts, pre_buffer=False)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
-        raise ValueError(damaged) from None
+        raise UserError(damaged) from None
 
     def rows() -> Iterator[Row]:
         try:
@@ -41,9 +42,9 @@ def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
                 for at in range(0, len(batch), step):
                     yield from batch.slice(at, step).to_pylist()
         except UnicodeDecodeError:
-            raise ValueError(f"{name} holds text that is not UTF-8; write it as UTF-8") from None
+            raise UserError(f"{name} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError):
-            raise ValueError(damaged) from None
+            raise UserError(damaged) from None
 
     return schema.names, rows()
 
@@ -66,7 +67,7 @@ def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: 
         cells = [as_text(one) for one in found[name]] if kind == "mixed" else found[name]
         array = _array(cells, kind)
         if array is None:
-            raise ValueError(
+            raise UserError(
                 f"{setting} has one type a column, and that of '{show(name)}' is {_type(kind)} by its first rows, but "
                 "a later cell is of another: name a .jsonl, whose rows may differ"
             )

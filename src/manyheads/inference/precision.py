@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, ModelConfig, Precision
 from manyheads.distributed.ranks import n_cores, this_process
+from manyheads.errors import UserError
 from manyheads.nn.classifier import Cross
 
 DTYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
@@ -24,13 +25,13 @@ def choose_device(hardware: HardwareConfig | InferenceHardware) -> torch.device:
     processes of a machine each has a GPU of its own.
 
     Raises:
-        ValueError: a GPU is required and there is none, or more of them than there are.
+        UserError: a GPU is required and there is none, or more of them than there are.
     """
     if hardware.accelerator is Accelerator.cpu:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         if hardware.accelerator is Accelerator.gpu:
-            raise ValueError(
+            raise UserError(
                 "hardware.accelerator=gpu, but torch sees no GPU on this machine: use hardware=cpu, "
                 "or install a build of torch for your GPU"
             )
@@ -38,7 +39,7 @@ def choose_device(hardware: HardwareConfig | InferenceHardware) -> torch.device:
     ranks, available = this_process(), torch.cuda.device_count()
     needed = max(hardware.devices, ranks.n_local)
     if needed > available:
-        raise ValueError(
+        raise UserError(
             f"hardware.devices={needed}, but this machine has {available}: use hardware.devices={available}, or 0 for "
             "all"
         )
@@ -49,10 +50,10 @@ def choose_precision(precision: Precision, device: torch.device) -> Precision:
     """What a training multiplies in: `auto` is bf16 where the processor multiplies in it, else fp32.
 
     Raises:
-        ValueError: fp16 on the CPU.
+        UserError: fp16 on the CPU.
     """
     if precision is Precision.fp16 and device.type == "cpu":
-        raise ValueError(
+        raise UserError(
             "hardware.precision=fp16 needs a GPU, but this run computes on the CPU: "
             "use hardware.precision=bf16 or hardware.precision=fp32"
         )

@@ -23,6 +23,7 @@ from manyheads.config.fields import to_plain
 from manyheads.data.seen import fingerprint
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
+from manyheads.errors import UserError
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder, refuse_other_task
 from manyheads.inference.reading import Chunk, check_texts, opened_texts
@@ -47,7 +48,7 @@ def predict(config: PredictConfig) -> int:
     command, repeated after a kill, resumes if it reads a file: see `opened_answers`.
 
     Raises:
-        ValueError: one sentence; the run, the input, the line in it, or the output.
+        UserError: one sentence; the run, the input, the line in it, or the output.
         BrokenPipeError: the reader of standard output has gone.
     """
     if n_local := n_to_start(config.hardware):
@@ -148,23 +149,23 @@ def check_predict(config: PredictConfig) -> ModelFolder:
     refuse_other_task(config, folder.settings)
     plugin.asked("answer_rule", config, folder)
     if config.top_k and folder.settings.task != "classify":
-        raise ValueError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
+        raise UserError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
     check_members(config.members, folder)
     check_output(config.output, overwrite=config.overwrite)
     if config.overwrite:
         for name in having(type(config), path=True):
             read = Path(attrgetter(name)(config))
             if name != "output" and read.is_file() and Path(config.output).resolve() == read.resolve():
-                raise ValueError(f"output={config.output} is what {name} names, which is read: name another file")
+                raise UserError(f"output={config.output} is what {name} names, which is read: name another file")
     return folder
 
 
 def check_members(members: Member, folder: ModelFolder) -> None:
-    """Raise ValueError where the model has no such member."""
+    """Raise UserError where the model has no such member."""
     if members is not Member.all and folder.settings.task != "classify":
-        raise ValueError(f"members={members.name} does nothing, as the model of run has no classes: remove it")
+        raise UserError(f"members={members.name} does nothing, as the model of run has no classes: remove it")
     if members is Member.linear and folder.settings.terms is None:
-        raise ValueError(
+        raise UserError(
             "members=linear asks the linear model, but the model of run has none: name a run trained with linear=true, "
             "or remove it"
         )

@@ -17,6 +17,7 @@ from manyheads.config import ModelConfig, PredictConfig
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch
 from manyheads.data.rows import is_blank
 from manyheads.data.tokens import Tokens
+from manyheads.errors import UserError
 from manyheads.inference.batching import WHOLE, Found, Part, run_batches
 from manyheads.inference.format import ModelFolder, Settings
 from manyheads.inference.rules import AnswerRule
@@ -62,7 +63,7 @@ class Predictor(ABC, Generic[Network]):
     @classmethod
     @abstractmethod
     def opened(cls, folder: ModelFolder, network: Network, tokenizer: Tokenizer) -> Self:
-        """The model of a folder. A ValueError where a file in it is missing, broken or does not fit."""
+        """The model of a folder. A UserError where a file in it is missing, broken or does not fit."""
 
     @classmethod
     @abstractmethod
@@ -124,19 +125,19 @@ class Predictor(ABC, Generic[Network]):
         return run_batches(partial(self.answer, **asked), encoded, **where, tokens=tokens, rows=rows, part=part)
 
     def check(self, texts: list[str], pairs: list[str] | None = None, *, filled: bool = False) -> None:
-        """Raise ValueError for a single text, a text that is no str, pairs for a model of single texts, none for one of
+        """Raise UserError for a single text, a text that is no str, pairs for a model of single texts, none for one of
         pairs, or not one pair for each text. `filled`: for an empty text, too, which has logits but no answer."""
         if isinstance(texts, str) or isinstance(pairs, str):
-            raise ValueError("texts is a single str, but a list of texts is needed: put it in brackets")
+            raise UserError("texts is a single str, but a list of texts is needed: put it in brackets")
         for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
             for at, one in enumerate(given):
                 if not isinstance(one, str):
                     rule = "but each text is a str: leave it out, or convert it"
-                    raise ValueError(f"{name}[{at}] is of type {type(one).__name__}, {rule}")
+                    raise UserError(f"{name}[{at}] is of type {type(one).__name__}, {rule}")
                 if filled and is_blank(one):
-                    raise ValueError(f"{name}[{at}] is empty, and an empty text has no answer: leave it out")
+                    raise UserError(f"{name}[{at}] is empty, and an empty text has no answer: leave it out")
         if (pairs is not None) != self.settings.pairs:
             single, missing = "single texts, but pairs are given", "pairs of texts, but second texts are missing"
-            raise ValueError(f"the model was trained on {missing if self.pairs else single}")
+            raise UserError(f"the model was trained on {missing if self.pairs else single}")
         if pairs is not None and len(pairs) != len(texts):
-            raise ValueError(f"there are {len(texts)} texts but {len(pairs)} second texts: give one for each text")
+            raise UserError(f"there are {len(texts)} texts but {len(pairs)} second texts: give one for each text")

@@ -35,6 +35,7 @@ from manyheads.data.delimited import (
 )
 from manyheads.data.files import LONGEST, OPENERS, OTHERS, is_marked, taken_apart
 from manyheads.data.rows import is_blank, text_faults
+from manyheads.errors import UserError
 
 if TYPE_CHECKING:
     from manyheads.inference.predictor import Predictor
@@ -83,7 +84,7 @@ def read_lines(
     on_bad_row: OnBadText = OnBadText.empty,
 ) -> Iterator[Chunk]:
     """One row a line, also where the line is empty; with `pairs` a tab divides the two texts, and where lines are
-    `marked`, the format of fastText, their labels are no part of them. A mistake is a ValueError that names the line.
+    `marked`, the format of fastText, their labels are no part of them. A mistake is a UserError that names the line.
 
     Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows with it,
     so a pipe and a file would differ. `at_once`, for a person who types: each line is a chunk.
@@ -119,7 +120,7 @@ def as_row(text: str, place: str, name: str, *, pairs: bool, marked: bool = Fals
         return Row(place, {"text": text} | more)
     cells = text.split("\t") if text.strip() else ["", ""]
     if len(cells) != 2:
-        raise ValueError(
+        raise UserError(
             f"{name}{place and f', {place}'} has {len(cells) - 1} tabs, but the model takes pairs of texts: one tab "
             "must stand between the two"
         )
@@ -134,7 +135,7 @@ def as_chunks(
     another type, is refused, or has no answer under `drop`.
 
     Raises:
-        ValueError: a row is refused; names it.
+        UserError: a row is refused; names it.
     """
     columns = {"the text": first} if second is None else {"the text": first, "the second text": second}
 
@@ -158,7 +159,7 @@ def as_chunks(
         if refused and on_bad_row is not OnBadText.drop:
             at = min(refused)
             remedy = "" if part[at].why else REMEDY if part[at].place else "; type one"
-            raise ValueError(f"{name}{part[at].place and f', {part[at].place}'}{faults[at]}{remedy}")
+            raise UserError(f"{name}{part[at].place and f', {part[at].place}'}{faults[at]}{remedy}")
         named = {at: f"{part[at].place}{why}" for at, why in sorted(faults.items())}
         kept = [plain(row.cells) if at in faults else row.cells for at, row in enumerate(part)]
         yield Chunk(kept, texts[0], texts[1] if second else None, named)
@@ -170,7 +171,7 @@ def whole_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
     while line := stream.readline(MOST_LINE + 1):
         number += 1
         if len(line.removesuffix(b"\n")) > MOST_LINE:
-            raise ValueError(f"{name}, line {number} is longer than {MOST_LINE:,} bytes: give one text a line")
+            raise UserError(f"{name}, line {number} is longer than {MOST_LINE:,} bytes: give one text a line")
         yield number, line
 
 
@@ -181,7 +182,7 @@ def decode(line: bytes, name: str, number: int) -> str:
     except UnicodeDecodeError as error:
         utf_16 = number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
         remedy = f"iconv -f {'utf-16' if utf_16 else 'latin1'} -t utf-8 FILE > NEW"
-        raise ValueError(
+        raise UserError(
             f"{name}, line {number} is not UTF-8: {error.reason} at byte {error.start + 1}; save it as UTF-8, "
             f"{'as' if utf_16 else 'if it is Latin-1'} by {remedy}"
         ) from error
@@ -198,7 +199,7 @@ def read_table(
     on_bad_row: OnBadText = OnBadText.empty,
 ) -> Iterator[Chunk]:
     """The rows of a csv or tsv with a header, read as training reads them; one that has a single column may begin with
-    a text. Blank lines are no rows. A mistake is a ValueError that names the line.
+    a text. Blank lines are no rows. A mistake is a UserError that names the line.
 
     Args:
         name: the file, as error messages call it.
@@ -233,11 +234,11 @@ def read_table(
     while header and not header[-1]:  # as spreadsheets leave them
         header.pop()
     if not header:
-        raise ValueError(f"{name} is empty: its first line must name the columns")
+        raise UserError(f"{name} is empty: its first line must name the columns")
     is_bare = len(header) == 1 < len(text) and not text_pair and header[0] not in text
     if is_bare:
         if titled:
-            raise ValueError(f"{name} begins with '{show(header[0])}', which names no column: {titled}")
+            raise UserError(f"{name} begins with '{show(header[0])}', which names no column: {titled}")
         require_texts(header, name, remedy)
         rows, header = chain([first], rows), text[-1:]
     columns = _columns(header, name, text, text_pair, hint or remedy)
@@ -253,13 +254,13 @@ def read_table(
 
 
 def require_texts(cells: list[str], name: str, remedy: str) -> None:
-    """Raise ValueError unless the first line is a row: one of its cells at least is clearly no name of a column."""
+    """Raise UserError unless the first line is a row: one of its cells at least is clearly no name of a column."""
     if all(NAME.fullmatch(cell.strip()) for cell in cells):
         line, one = " and ".join(f"'{show(cell)}'" for cell in cells), len(cells) == 1
         either = "the name of its column or a text" if one else "the names of its columns or two texts"
         usual = "text" if one else "text and text_pair"
         called = f"call {'it' if one else 'them'} {usual}" if remedy == RENAME else remedy
-        raise ValueError(
+        raise UserError(
             f"{name} begins with {line}, which may be {either}: if texts begin there, put a line that says {usual} "
             f"on top, else {called}"
         )
@@ -285,7 +286,7 @@ def read_objects(
         return
     place, head, why = first[-1]
     if why:
-        raise ValueError(f"{name}, {place} {why}")
+        raise UserError(f"{name}, {place} {why}")
     if len(head) == 1 < len(text) and not text_pair:
         text = list(head)
     columns = _columns(list(head), name, text, text_pair, remedy)
@@ -338,10 +339,10 @@ def _rows(reader: Any, name: str, n_lines: int) -> Iterator[tuple[int, list[str]
     except csv.Error as error:
         if "new-line" in str(error):  # what csv goes on to say is of Python's open()
             remedy = "end lines by a line feed, and quote texts that hold a carriage return"
-            raise ValueError(f"{name}, line {first} is not csv: a bare carriage return is in it; {remedy}") from error
+            raise UserError(f"{name}, line {first} is not csv: a bare carriage return is in it; {remedy}") from error
         if "unexpected end" in str(error) or "expected after" in str(error):
-            raise ValueError(f"{name}, line {first}: {quote_rule(error)}") from error
-        raise ValueError(f"{name}, line {first} is not csv: {error}") from error
+            raise UserError(f"{name}, line {first}: {quote_rule(error)}") from error
+        raise UserError(f"{name}, line {first} is not csv: {error}") from error
 
 
 def _objects(stream: BinaryIO, name: str) -> Iterator[Row]:
@@ -372,17 +373,17 @@ def _columns(
     """The columns of the text and of the second text, if there is to be one."""
     for twice, times in Counter(header).most_common(1):
         if times > 1:
-            raise ValueError(f"{name} has the column '{show(twice)}' twice: name every column once")
+            raise UserError(f"{name} has the column '{show(twice)}' twice: name every column once")
     found = [next((one for one in names if one in header), None) for names in (text, text_pair)]
     for names, one in zip((text, text_pair), found, strict=True):
         if names and one is None:
-            raise ValueError(
+            raise UserError(
                 f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; {remedy}"
             )
     first, second = found
     assert first is not None, "there is always a name for the text"
     if first == second:
-        raise ValueError(
+        raise UserError(
             f"data.text={first} and data.text_pair={first} name one column of {name} twice: each needs its own"
         )
     return first, second
@@ -392,21 +393,21 @@ READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects, ".par
 
 
 def check_texts(verb: str, text: str, name: str) -> None:
-    """Raise ValueError if both the typed `text` and the file `name` ("-": standard input) are given, the text is not
+    """Raise UserError if both the typed `text` and the file `name` ("-": standard input) are given, the text is not
     UTF-8, or there is no such file or one of another kind; before torch is imported."""
     file = Path(name)
     if text and name != "-":
-        raise ValueError(f"text and input={name} are both given: give one text, or a file of texts")
+        raise UserError(f"text and input={name} are both given: give one text, or a file of texts")
     if text and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("text is not UTF-8: type it in the encoding of the terminal, or give it as a file by input=")
+        raise UserError("text is not UTF-8: type it in the encoding of the terminal, or give it as a file by input=")
     if name != "-" and (file.is_dir() or not file.exists()):
         what = "is a folder" if file.is_dir() else "does not exist"
-        raise ValueError(
+        raise UserError(
             f"input={name} {what}: name a file of one text a line, a .csv, .tsv, .jsonl or .parquet, or - for standard "
             "input"
         )
     if name != "-" and file.suffix.lower() in OTHER_KINDS:
-        raise ValueError(f"input={name} {OTHER_KINDS[file.suffix.lower()].format(verb=verb)}")
+        raise UserError(f"input={name} {OTHER_KINDS[file.suffix.lower()].format(verb=verb)}")
 
 
 @contextmanager
@@ -414,13 +415,13 @@ def opened_texts(
     text: str, name: str, predictor: "Predictor[Any]", named: TextColumns | None = None
 ) -> Iterator[Iterator[Chunk]]:
     """The texts, a chunk at a time, as the predictor takes them: by its columns, or those that are `named`, in pairs
-    or single. None: the verb has no setting that names one. A mistake is a ValueError that names the line."""
+    or single. None: the verb has no setting that names one. A mistake is a UserError that names the line."""
     pair = named.text_pair if named else ""
     if pair and not predictor.pairs:
-        raise ValueError(f"data.text_pair={pair} does nothing, as the model of run takes single texts: remove it")
+        raise UserError(f"data.text_pair={pair} does nothing, as the model of run takes single texts: remove it")
     if named and (named.text or pair) and (text or Path(name).suffix.lower() not in READERS):
         setting = f"data.text={named.text}" if named.text else f"data.text_pair={pair}"
-        raise ValueError(
+        raise UserError(
             f"{setting} names a column, but {'text' if text else f'input={name}'} has none: remove it, or give a .csv, "
             ".tsv, .jsonl or .parquet"
         )
@@ -464,7 +465,7 @@ def _first_lines(stream: BinaryIO) -> list[str]:
 
 
 def _is_bare(name: str, lines: list[str], text: list[str], remedy: str) -> bool:
-    """Whether a .tsv has pairs from its first line on, and none names columns; a ValueError where the first may."""
+    """Whether a .tsv has pairs from its first line on, and none names columns; a UserError where the first may."""
     rows = [[cell.strip().strip('"') for cell in line.split("\t")] for line in lines]
     if len(rows[0]) > 2 or any({*row} & {*text} for row in rows) or SEP.fullmatch(lines[0]):
         return False

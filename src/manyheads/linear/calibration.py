@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from manyheads.errors import UserError
 from manyheads.runs.files import read_json
 
 LEAST_MAPPED = 1e-6  # of a calibrated probability, so that the loss of a mistake stays finite
@@ -75,7 +76,7 @@ def _along(x_n: Tensor, from_P: Tensor, to_P: Tensor) -> Tensor:
 
 
 def read_calibration(path: Path, n_classes: int) -> Calibration | None:
-    """What `manyheads calibrate` wrote; None where there is no file. A ValueError where it does not fit."""
+    """What `manyheads calibrate` wrote; None where there is no file. A UserError where it does not fit."""
     if not path.is_file():
         return None
     found = read_json(path)
@@ -87,14 +88,14 @@ def read_calibration(path: Path, n_classes: int) -> Calibration | None:
     if "knots" in found:
         pairs = found["knots"]
         if not isinstance(pairs, list) or len(pairs) != n_classes or not all(map(_are_knots, pairs)):
-            raise ValueError(
+            raise UserError(
                 f"{path} must hold ascending knots, two lists of probabilities for each of {n_classes} classes"
             )
         knots = [(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)) for x, y in pairs]
         return Calibration(method, knots=knots, digest=digest)
     scale, shift = _numbers(found.get("scale")), _numbers(found.get("shift"))
     if len(scale) != n_classes or len(shift) != n_classes or min(scale) <= 0:
-        raise ValueError(f"{path} must hold a scale above 0 and a shift for each of {n_classes} classes")
+        raise UserError(f"{path} must hold a scale above 0 and a shift for each of {n_classes} classes")
     scale_C, shift_C = torch.tensor(scale, dtype=torch.float64), torch.tensor(shift, dtype=torch.float64)
     return Calibration(method, scale_C, shift_C, digest=digest)
 

@@ -34,6 +34,7 @@ from manyheads.config import Terms
 from manyheads.config.facts import check_ranges, setting
 from manyheads.config.fields import from_plain, to_plain
 from manyheads.data.rows import normalise_unicode
+from manyheads.errors import UserError
 from manyheads.runs.files import read_json
 
 FILE = "linear.safetensors"
@@ -236,18 +237,18 @@ def read_linear(path: Path, n_classes: int, terms: Terms) -> LinearModel:
     """What `write_linear` has written.
 
     Raises:
-        ValueError: not a safetensors file; tensors missing, too many, of another shape or type, not finite, too
+        UserError: not a safetensors file; tensors missing, too many, of another shape or type, not finite, too
             large, or terms that do not ascend.
     """
     held = tensors_in(path)
     n_terms = held.get("terms_U", ("", [0]))[1][0:1]
     sizes = {"terms_U": n_terms, "rarity_U": n_terms, "votes_UC": [*n_terms, n_classes], "bias_C": [n_classes]}
     if held != {name: (kind, sizes[name]) for name, kind in KINDS.items()} or n_terms in ([], [0]):
-        raise ValueError(f"{path} does not hold the linear model of {n_classes} classes")
+        raise UserError(f"{path} does not hold the linear model of {n_classes} classes")
     tensors = load_file(path)
     bounded = all((tensors[name].abs() < MOST).all() for name in ("rarity_U", "votes_UC", "bias_C"))
     if not bounded or (tensors["terms_U"].diff() <= 0).any():
-        raise ValueError(f"{path} holds values that are not finite or not below a million, or terms out of order")
+        raise UserError(f"{path} holds values that are not finite or not below a million, or terms out of order")
     return LinearModel(**tensors, terms=terms)
 
 
@@ -263,7 +264,7 @@ def read_baseline(folder: Path, n_classes: int, *, multi: bool) -> LinearBaselin
     """What `write_baseline` has written; None where there is none.
 
     Raises:
-        ValueError: a file is not what it should be.
+        UserError: a file is not what it should be.
     """
     tensors, written = (folder / name for name in BASELINE)
     if not tensors.is_file() or not written.is_file():
@@ -272,9 +273,9 @@ def read_baseline(folder: Path, n_classes: int, *, multi: bool) -> LinearBaselin
         about = from_plain(About, read_json(written))
         check_ranges(about, "")
     except ValueError as error:
-        raise ValueError(f"{written}: {error}") from error
+        raise UserError(f"{written}: {error}") from error
     if len(about.thresholds) != (n_classes if multi else 0):
-        raise ValueError(f"{written} holds {len(about.thresholds)} thresholds for {n_classes} classes")
+        raise UserError(f"{written} holds {len(about.thresholds)} thresholds for {n_classes} classes")
     return LinearBaseline(read_linear(tensors, n_classes, about.terms), about.thresholds if multi else None)
 
 
@@ -282,11 +283,11 @@ def tensors_in(path: Path) -> dict[str, tuple[str, list[int]]]:
     """Type and shape of every tensor, from the header of the file alone.
 
     Raises:
-        ValueError: it is not a safetensors file.
+        UserError: it is not a safetensors file.
     """
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
             return {name: (one.get_dtype(), list(one.get_shape())) for name, one in slices.items()}
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+        raise UserError(f"{path} is not a whole safetensors file: {error}") from error

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from manyheads.errors import UserError
 from manyheads.layout import Layout, as_layout
 from manyheads.nn.attention import Normaliser, Score, attend, attention_weights, make_score, share_heads
 from manyheads.nn.kernels import attention, kept_keys
@@ -62,7 +63,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         d_k, d_v = d_k or d_model // n_heads, d_v or d_model // n_heads
         if not d_k or not d_v:
-            raise ValueError(f"d_model={d_model} gives none of n_heads={n_heads} a width: give d_k and d_v")
+            raise UserError(f"d_model={d_model} gives none of n_heads={n_heads} a width: give d_k and d_v")
         self.n_heads, self.d_k, self.d_v = n_heads, d_k, d_v
         self.n_kv_heads = n_kv_heads or n_heads
         self.dropout = dropout
@@ -94,7 +95,7 @@ class MultiHeadAttention(nn.Module):
             Tokens of the shape of x, without W^O of width H · V.
 
         Raises:
-            ValueError: x is no plain batch and comes without a layout, or the mask does not fit it.
+            UserError: x is no plain batch and comes without a layout, or the mask does not fit it.
         """
         layout = as_layout(x, layout)
         keys = layout if memory is None else as_layout(memory, memory_layout)

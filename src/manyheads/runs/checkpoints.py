@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from manyheads.distributed.faults import inject_fault
+from manyheads.errors import UserError
 from manyheads.runs.files import fsync_path, hardlink_or_copy, read_json_or_none
 
 MANIFEST = "manifest.json"
@@ -138,17 +139,17 @@ def read_progress(checkpoint: Path) -> dict[str, Any]:
     """The checked content of progress.json: where in the training the checkpoint was made.
 
     Raises:
-        ValueError: it is not that of a checkpoint of this package.
+        UserError: it is not that of a checkpoint of this package.
     """
     progress = read_json_or_none(checkpoint / "progress.json")
     with refuse_unfit(checkpoint):
         counts = [progress[name] for name in COUNTS] + [progress.get(name, 1) for name in ("ranks", "per_step")]
         if not all(type(count) is int and 0 <= count < MAX_COUNT for count in counts):
-            raise ValueError("progress.json holds a count that is none")
+            raise UserError("progress.json holds a count that is none")
         if not math.isfinite(progress["seconds"]) or type(progress["data"]) is not str:
-            raise ValueError("progress.json lacks the time or the rows")
+            raise UserError("progress.json lacks the time or the rows")
         if type(progress.get("finished", True)) is not bool:
-            raise ValueError("progress.json does not say whether it is the last")
+            raise UserError("progress.json does not say whether it is the last")
     return progress
 
 
@@ -157,7 +158,7 @@ def refuse_unfit(checkpoint: Path) -> Iterator[None]:
     """Turn any error of reading a state that does not fit this run into one sentence, without words of a stranger.
 
     Raises:
-        ValueError: the block failed.
+        UserError: the block failed.
     """
     try:
         yield
@@ -165,7 +166,7 @@ def refuse_unfit(checkpoint: Path) -> Iterator[None]:
         why = MISFIT
         if isinstance(problem, ValueError) and str(problem).strip():
             why = str(problem).strip().splitlines()[0]
-        raise ValueError(
+        raise UserError(
             f"{checkpoint} does not fit this run, as {why:.300}: delete it to resume from another checkpoint, or start "
             "a new run in another folder"
         ) from problem

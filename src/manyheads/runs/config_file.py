@@ -10,6 +10,7 @@ from manyheads.config import RunConfig
 from manyheads.config.facts import having, settings, with_plugins
 from manyheads.config.fields import check_flags, first_line, from_plain, refuse_code, show, to_plain
 from manyheads.config.plugins import require_given
+from manyheads.errors import UserError
 from manyheads.runs.files import write_atomic
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
@@ -38,13 +39,13 @@ def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
 
     Removed settings are left out; a run that `goes_on` training may not have changed them. The file
     may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in it is
-    imported, called or interpolated. A `ValueError` names the file and what is wrong in it.
+    imported, called or interpolated. A UserError names the file and what is wrong in it.
     """
     path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
     if not path.is_file():
-        raise ValueError(f"{path} does not exist: name a run folder with its config.yaml")
+        raise UserError(f"{path} does not exist: name a run folder with its config.yaml")
     if path.is_symlink():  # what is wrong in the file of somebody else would be shown
-        raise ValueError(f"{path} is a link, which may lead to any file: put the file itself there")
+        raise UserError(f"{path} is a link, which may lead to any file: put the file itself there")
     try:
         values = read_yaml(path, with_plugins(RunConfig))
         require_given(values.get("plugins") if isinstance(values, dict) else None, "the run in it")
@@ -55,7 +56,7 @@ def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
         check_flags(run)
         return run
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
 
 
 def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
@@ -66,21 +67,21 @@ def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
         return
     value = section.pop(key)
     if goes_on and value != REMOVED[name]:
-        raise ValueError(
+        raise UserError(
             f"{name}={show(value)} was removed, so this run cannot go on: start a new run in another folder"
         )
 
 
 def read_yaml(path: Path, schema: type | None = None) -> Any:
-    """The content of a config.yaml, which may be anybody's; a `ValueError` says that it is too large, not UTF-8, not
+    """The content of a config.yaml, which may be anybody's; a UserError says that it is too large, not UTF-8, not
     YAML, names a key twice, or holds aliases or tags of code."""
     if path.stat().st_size > LARGEST_FILE:
-        raise ValueError("is larger than any configuration: give the config.yaml of a run")
+        raise UserError("is larger than any configuration: give the config.yaml of a run")
     try:
         return plain_yaml(path.read_text(encoding="utf-8"), schema)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of 5000 digits
         why = first_line(error)
-        raise ValueError(f"cannot be read as plain YAML ({why}): give the config.yaml of a run") from error
+        raise UserError(f"cannot be read as plain YAML ({why}): give the config.yaml of a run") from error
 
 
 def plain_yaml(text: str, schema: type | None = None, where: str = "") -> Any:

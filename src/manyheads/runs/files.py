@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from manyheads.errors import UserError
+
 MAX_JSON_BYTES = 2**28
 MAX_STATE_BYTES = 2**26  # of a JSON file that is read in silence
 
@@ -90,7 +92,7 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"{folder} cannot be written to ({error.strerror}): name another folder by output=<folder>"
         ) from error
 
@@ -99,14 +101,14 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file.
 
     Raises:
-        ValueError: it is too large, not UTF-8, not JSON, nested too deeply, or gives a key twice.
+        UserError: it is too large, not UTF-8, not JSON, nested too deeply, or gives a key twice.
     """
     if path.stat().st_size > MAX_JSON_BYTES:
-        raise ValueError(f"{path} is larger than {MAX_JSON_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
+        raise UserError(f"{path} is larger than {MAX_JSON_BYTES // 2**20} MiB: it is not a file that manyheads wrote")
     try:
         return json.loads(path.read_bytes().decode("utf-8"), object_pairs_hook=_without_duplicate_keys)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
+        raise UserError(f"{path} is not valid JSON: {error}") from error
 
 
 def read_json_or_none(path: Path) -> Any:
@@ -123,7 +125,7 @@ def read_json_or_none(path: Path) -> Any:
 def _without_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        raise ValueError("a key is given twice")
+        raise UserError("a key is given twice")
     return content
 
 

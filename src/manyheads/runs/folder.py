@@ -14,6 +14,7 @@ from pathlib import Path
 
 import manyheads.plugin as plugin
 from manyheads.distributed.ranks import job_name, this_process
+from manyheads.errors import UserError
 
 OUTPUT_VARIABLE = "MANYHEADS_OUTPUT"
 RANKS = "ranks"  # the folder in which each of several processes keeps its own log and heartbeat
@@ -29,7 +30,7 @@ def start_folder(output: str = "", *, resume: bool = False) -> Path:
         resume: it may hold a run, which is resumed.
 
     Raises:
-        ValueError: the folder is not empty and `resume` is false, or the processes cannot agree on a name.
+        UserError: the folder is not empty and `resume` is false, or the processes cannot agree on a name.
     """
     shared = this_process().started_by or resume
     if not shared and not output:
@@ -65,7 +66,7 @@ def named_folder(output: str) -> Path:
     the job.
 
     Raises:
-        ValueError: there is no such name.
+        UserError: there is no such name.
     """
     started = this_process().started_by
     if started and os.environ.get(OUTPUT_VARIABLE):
@@ -75,10 +76,10 @@ def named_folder(output: str) -> Path:
     if job_name():
         return Path("outputs", job_name()).absolute()
     if started:
-        raise ValueError(
+        raise UserError(
             "output is empty, but several processes run side by side: name the folder of the run by output=FOLDER"
         )
-    raise ValueError("output is empty, but resume=auto and resume=must resume a run by its folder: add output=FOLDER")
+    raise UserError("output is empty, but resume=auto and resume=must resume a run by its folder: add output=FOLDER")
 
 
 def is_unbegun(folder: Path) -> bool:
@@ -96,19 +97,19 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
         by_training: an interrupted run could be resumed there, which the sentence then says.
 
     Raises:
-        ValueError: the folder is refused.
+        UserError: the folder is refused.
     """
     folder = Path(output).expanduser()
     if not output or not this_process().is_first:
         return
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output={folder} is a file: name a new folder")
+        raise UserError(f"output={folder} is a file: name a new folder")
     if by_training and (folder / "config.yaml").is_file() and not (folder / "summary.json").is_file():
-        raise ValueError(
+        raise UserError(
             f"output={folder} holds a run that is not finished: add resume=auto to resume it, or name a new folder"
         )
     if folder.is_dir() and any(folder.iterdir()):
-        raise ValueError(f"output={folder} exists and is not empty: name a new folder")
+        raise UserError(f"output={folder} exists and is not empty: name a new folder")
 
 
 def ranks_folder(folder: Path, timeout: float) -> Path:
@@ -120,7 +121,7 @@ def ranks_folder(folder: Path, timeout: float) -> Path:
     until = time.monotonic() + timeout
     while not place.exists():
         if time.monotonic() > until:
-            raise ValueError(
+            raise UserError(
                 f"rank 0 has not made {place} within hardware.timeout={timeout:g} seconds: name a folder that all "
                 "machines see by output=FOLDER"
             )
@@ -133,7 +134,7 @@ def within(folder: Path, *names: str) -> Path:
     for name in names:
         folder = folder / name
         if folder.is_symlink():
-            raise ValueError(f"{folder} is a link, which may {REMEDY}")
+            raise UserError(f"{folder} is a link, which may {REMEDY}")
     return folder
 
 

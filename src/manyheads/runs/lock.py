@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from manyheads.distributed.ranks import this_process
+from manyheads.errors import UserError
 
 _locked: set[Path] = set()  # by this process, which may enter a folder again
 
@@ -19,7 +20,7 @@ def lock_run_folder(folder: Path) -> Iterator[None]:
     none to give, and there the block runs unlocked.
 
     Raises:
-        ValueError: another run is in the folder.
+        UserError: another run is in the folder.
     """
     if folder in _locked or not this_process().is_first:
         yield
@@ -30,7 +31,7 @@ def lock_run_folder(folder: Path) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(
+                raise UserError(
                     f"output={folder} holds a run that is still in progress: wait for its end, or name another folder"
                 ) from None
         _locked.add(folder)

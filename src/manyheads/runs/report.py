@@ -21,6 +21,7 @@ from manyheads.config.data import data_name
 from manyheads.config.facts import nearest, require, settings
 from manyheads.config.fields import listed, plain_settings, show, show_list
 from manyheads.config.required import COMPARED, conditions_of
+from manyheads.errors import UserError
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import read_json, write_atomic
 from manyheads.runs.summary import (
@@ -60,7 +61,7 @@ def report(config: ReportConfig) -> None:
     """Write what `config.run` is worth to a file, or to standard output.
 
     Raises:
-        ValueError: one sentence; there is no finished run, its files are damaged, or the file cannot be written.
+        UserError: one sentence; there is no finished run, its files are damaged, or the file cannot be written.
     """
     found, page = read_finished(Path(config.run)), Path(config.run, "report.html")
     require(found["run"]["finished"], f"run={config.run} is not finished: go on with its training by resume=auto")
@@ -82,7 +83,7 @@ def report(config: ReportConfig) -> None:
     try:
         write_atomic(Path(config.output), content)
     except OSError as error:
-        raise ValueError(f"output={config.output} cannot be written ({error.strerror}): name another file") from error
+        raise UserError(f"output={config.output} cannot be written ({error.strerror}): name another file") from error
 
 
 def as_json(found: Any) -> str:
@@ -95,7 +96,7 @@ def read_finished(folder: Path, *, evaluations: bool = True) -> dict[str, Any]:
     finished has none. With `evaluations` those that lie in it are among its `splits`.
 
     Raises:
-        ValueError: it is neither, or one of its files is damaged.
+        UserError: it is neither, or one of its files is damaged.
     """
     config, metrics = folder / "config.yaml", folder / "metrics.json"
     home = folder.parents[1] if folder.parent.name == "evaluate" and not config.is_file() else folder
@@ -239,7 +240,7 @@ def runs(config: RunsConfig) -> None:
     """Print the runs of a folder, or the comparison of `config.runs`.
 
     Raises:
-        ValueError: one sentence; no such folder, no such setting or figure, or a run to compare that is none.
+        UserError: one sentence; no such folder, no such setting or figure, or a run to compare that is none.
     """
     form, broken = config.format.name, list[str]()
     if config.runs:
@@ -281,7 +282,7 @@ def find_runs(folder: Path, where: str = "", sort: str = "") -> tuple[Found, lis
     if strange := next((one for one in asked if found and one not in known), ""):
         near = nearest(strange, known)
         remedy = f"did you mean {near}?" if near else f"choose {listed([*COLUMNS])}, a setting, or accuracy"
-        raise ValueError(f"{show(strange)} is neither a column, a setting nor a figure of these runs: {remedy}")
+        raise UserError(f"{show(strange)} is neither a column, a setting nor a figure of these runs: {remedy}")
     kept = [name for name, of in values.items() if all(holds(of.get(one), sign, to) for one, sign, to in conditions)]
     having = [(isinstance(value, str), value, name) for name in kept if (value := values[name].get(key)) is not None]
     ordered = sorted(having, key=lambda one: one[:2], reverse=not sort or sort.startswith("-"))

@@ -9,6 +9,7 @@ from manyheads.config import Resume, RunConfig
 from manyheads.config.facts import settings
 from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, plain_settings, show
 from manyheads.distributed.ranks import this_process
+from manyheads.errors import UserError
 from manyheads.runs.checkpoints import delete_leftovers, newest_checkpoint, read_progress
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import read_json_or_none
@@ -58,7 +59,7 @@ def find_start(run: RunConfig) -> Start:
     """What `run.resume` means for the folder `run.output`. Nothing is written; the first process deletes leftovers of a
     kill. Nothing else changes there before all have seen it, and they go on from what the first has seen.
 
-    A `ValueError` says that the folder holds what is not to be touched, nothing to go on from where there must be, or a
+    A UserError says that the folder holds what is not to be touched, nothing to go on from where there must be, or a
     run with other settings.
     """
     if run.resume is Resume.never or run.dry:
@@ -73,7 +74,7 @@ def find_start(run: RunConfig) -> Start:
     if not (folder / "config.yaml").is_file():
         if not this_process().is_first:
             return Start()  # the first is about to write it, or refuses
-        raise ValueError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
+        raise UserError(f"output={folder} is not empty and holds no run with its config.yaml: name another folder")
     refuse_links(folder)
     if (folder / "summary.json").is_file():  # other settings are refused, so that nobody takes old figures for new
         before = read_run(folder)
@@ -102,7 +103,7 @@ def _refuse_late(notes: Iterable[str], folder: Path) -> None:
     for note in notes:
         if not note.startswith("hardware."):
             late = note.partition(" ")[0]
-            raise ValueError(
+            raise UserError(
                 f"the run in {folder} is trained to its end, too late for {late}: leave that as it was, or start a new "
                 "run in another folder"
             )
@@ -137,11 +138,11 @@ def refuse_other_input(digests: Mapping[str, str], files: Mapping[str, str], fol
     rows, contents = (written.get(key) if isinstance(written, dict) else None for key in ("digests", "files"))
     other = "start a new run in another folder"
     if name := _differing(rows, digests):
-        raise ValueError(
+        raise UserError(
             f"the rows of {name} are not those that the finished run in {folder} read: give the same data, or {other}"
         )
     if name := _differing(contents, files):
-        raise ValueError(
+        raise UserError(
             f"{name} names other content than the finished run in {folder} read: give the same files, or {other}"
         )
 
@@ -192,7 +193,7 @@ def _settled(before: RunConfig, run: RunConfig) -> dict[str, Any]:
 
 def _refuse_nothing(run: RunConfig, folder: Path) -> None:
     if run.resume is Resume.must:
-        raise ValueError(
+        raise UserError(
             f"resume=must, but {folder / 'checkpoints'} holds no checkpoint that is whole: "
             "use resume=auto to start anew there, or name another folder by output="
         )
@@ -206,7 +207,7 @@ def changes(before: RunConfig, now: RunConfig, folder: Path, step: int) -> Itera
             continue
         was, typed = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
         if resume_policy(name) == "refuse":
-            raise ValueError(
+            raise UserError(
                 f"{typed}, but the run in {folder} has {was}, which its checkpoints are made of: leave that as it was, "
                 "or start a new run in another folder"
             )
@@ -226,7 +227,7 @@ def check_limits(start: Start, run: RunConfig) -> None:
         limit, done = run.trainer.get(f"max_{name}"), int(start.progress[name.removesuffix("s")])
         if limit not in (None, -1) and limit < done + within:
             typed = f"budget={run.budget}, which is {limit} {name}" if run.budget else f"trainer.max_{name}={limit}"
-            raise ValueError(
+            raise UserError(
                 f"{typed}, but the run in {start.checkpoint.parent.parent} has done {done} {name} and goes on: "
                 "give more, or leave that as it was"
             )

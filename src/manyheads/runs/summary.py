@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin
 from manyheads.config.facts import require
 from manyheads.config.fields import show
 from manyheads.config.figures import is_of_answers
+from manyheads.errors import UserError
 from manyheads.runs.files import read_json, write_json
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
@@ -92,7 +93,7 @@ class Summary:
 
 
 def read_summary(path: Path) -> Summary | None:
-    """What `write` has written; None where there is no file. A `ValueError` says that it is anything else."""
+    """What `write` has written; None where there is no file. A UserError says that it is anything else."""
     if not path.is_file():
         return None
     found = read_json(path)
@@ -118,7 +119,7 @@ def damaged(path: Path) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: it does not hold what manyheads writes there") from error
+        raise UserError(f"{path} is damaged: it does not hold what manyheads writes there") from error
 
 
 def typed(value: Any, kind: Any) -> Any:
@@ -233,4 +234,4 @@ def names_of(runs: Sequence[str]) -> list[str]:
         names = ["/".join(one[-n:]) for one in parts]
         if len({*names}) == len(names):
             return names
-    raise ValueError(f"runs={show(list(runs))} names one model twice: name others")
+    raise UserError(f"runs={show(list(runs))} names one model twice: name others")

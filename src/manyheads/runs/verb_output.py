@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from manyheads.distributed.ranks import this_process
+from manyheads.errors import UserError
 from manyheads.runs.files import refuse_unwritable, replace_folder
 from manyheads.runs.folder import refuse_taken
 
@@ -31,18 +32,18 @@ def refuse_occupied(folder: Path, output: VerbOutput, *, overwrite: bool) -> Non
     the first process asks, before any work.
 
     Raises:
-        ValueError: the folder is refused.
+        UserError: the folder is refused.
     """
     if not this_process().is_first:
         return
     occupied = folder.is_dir() and any(folder.iterdir())
     foreign = _foreign_content(folder, output) if occupied else ""
     if occupied and overwrite and foreign:
-        raise ValueError(
+        raise UserError(
             f"output={folder} holds {foreign}, and nothing but results of {output.verb} is replaced: name a new folder"
         )
     if occupied and not overwrite and not foreign:
-        raise ValueError(
+        raise UserError(
             f"output={folder} exists and is not empty: name a new folder, or replace these results of {output.verb} by "
             "overwrite=true"
         )

@@ -42,6 +42,7 @@ from manyheads.distributed.faults import inject_fault
 from manyheads.distributed.heartbeat import phase
 from manyheads.distributed.ranks import spare_memory
 from manyheads.distributed.signals import Stop, Stopped, ending
+from manyheads.errors import UserError
 from manyheads.plugin import VERSION
 from manyheads.runs.checkpoints import Write, refuse_unfit, write_checkpoint
 from manyheads.runs.files import hardlink_or_copy, read_json_or_none, replace_file
@@ -103,7 +104,7 @@ class KeepBest(Callback):
             with refuse_unfit(self.path):
                 self.network.load_state_dict(load_file(self.path))
         if not all(bool(one.isfinite().all()) for one in self.network.state_dict().values()):
-            raise ValueError(
+            raise UserError(
                 f"the run in {self.path.parent.parent} ends with weights that are not finite numbers, so that no model "
                 "is written: start a new run in another folder"
             )
@@ -137,7 +138,7 @@ class Unchanged(Callback):
         for name in [*self._made, *found]:
             before, now = (one.get(name, "nothing") for one in (self._made, found))
             if before != now:
-                raise ValueError(
+                raise UserError(
                     f"a callback ({', '.join(type(one).__name__ for one in self.callbacks)}) has changed the network, "
                     f"which could not be saved: {name} is {now} where the settings make {before}; remove the callback, "
                     "or train such a network under a Trainer of your own"
@@ -329,7 +330,7 @@ class Checkpoint(Callback):
         firsts = json.loads(from_first(json.dumps([found, same]).encode(), self.votes.group))
         if firsts[1] != same:
             what = ", ".join(name for name in same if same[name] != firsts[1][name])
-            raise ValueError(
+            raise UserError(
                 f"process {trainer.global_rank} has other {what} than process 0: give all machines the same data and "
                 "the same folder, and start all processes with the same words"
             )
@@ -378,7 +379,7 @@ class Checkpoint(Callback):
             if trainer.is_global_zero and not refusal:
                 refusal = self._write(place["step"], files, began, aside=aside)
             if refusal := from_first(refusal.encode(), self.votes.group).decode():
-                raise ValueError(refusal)
+                raise UserError(refusal)
         self._saved, self._since, self._voted = place, perf_counter(), False
         for meter in (one for one in trainer.callbacks if isinstance(one, Meter)):  # type: ignore[attr-defined]
             meter.leave_out(self._since - came)

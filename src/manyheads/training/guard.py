@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from manyheads.config import RunConfig
+from manyheads.errors import UserError
 from manyheads.runs.files import read_json_or_none, write_atomic
 from manyheads.runs.restart import FILE as NEXT
 from manyheads.runs.restart import RestartRequested, RestartState, read_restart_state, write_restart_state
@@ -32,7 +33,7 @@ SCALINGS = 40  # steps in a row after which the factor of fp16's losses, halved 
 log = logging.getLogger("manyheads")
 
 
-class DivergedError(ValueError):
+class DivergedError(UserError):
     """Training cannot go on; the weights of `module` are those before the step that went wrong."""
 
     def __init__(self, sentence: str, module: LitModule) -> None:
@@ -143,9 +144,9 @@ class Guard(Callback):
             return RestartRequested(written) if written != self.again else None
         remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
         if not self.config.halve:
-            raise ValueError(f"{self._out_of_memory}: set guard.halve=true, use a smaller batch.tokens, or {remedy}")
+            raise UserError(f"{self._out_of_memory}: set guard.halve=true, use a smaller batch.tokens, or {remedy}")
         if self._rows <= 1:
-            raise ValueError(f"{self._out_of_memory} with one row at a time: {remedy}")
+            raise UserError(f"{self._out_of_memory} with one row at a time: {remedy}")
         again = replace(self.again, split=2 * self.again.split, why=self._out_of_memory)
         assert self.folder
         write_restart_state(self.folder, again)

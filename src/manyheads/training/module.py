@@ -23,6 +23,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens, reach
 from manyheads.distributed.faults import inject_fault
+from manyheads.errors import UserError
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision
@@ -79,19 +80,19 @@ class LitModule(pl.LightningModule):
         `run.init_from` if any, its objective, optimiser and schedule.
 
         What the sections trainer, hardware, checkpoint, guard and logger say is the Trainer's to decide here; the mean
-        of the weights (`optim.average`), a run folder and a saved model are of `manyheads.train`. A `ValueError` says
+        of the weights (`optim.average`), a run folder and a saved model are of `manyheads.train`. A UserError says
         that the settings do not fit the data, or hold what only `manyheads.train` can do.
 
         Args:
             data: `TextData.from_run(run)`.
         """
         if data.splits is None or data.tokenizer is None:
-            raise ValueError("this TextData holds no rows to build a network for: make it by TextData.from_run(run)")
+            raise UserError("this TextData holds no rows to build a network for: make it by TextData.from_run(run)")
         tokens, labels = data.tokens["train"], data.splits.labels
         asked = {"budget": run.budget, "resume": "" if run.resume is Resume.never else run.resume.name}
         for name, value in asked.items():
             if value:
-                raise ValueError(
+                raise UserError(
                     f"{name}={value} is carried out by manyheads.train alone, not by a Trainer of your own: remove it"
                 )
         check_rows(run, data.splits)
@@ -160,7 +161,7 @@ class LitModule(pl.LightningModule):
 def steps_of(trainer: pl.Trainer) -> int:
     """Optimiser steps from the first to the last, as far as they can be known; there must be a last one."""
     if trainer.max_steps == -1 and trainer.max_epochs == -1:
-        raise ValueError(
+        raise UserError(
             "max_epochs=-1 leaves training without an end, but the learning rate falls towards it: give the Trainer "
             "max_epochs or max_steps"
         )

@@ -22,6 +22,7 @@ from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Known
 from manyheads.data.tokens import Tokens
+from manyheads.errors import UserError
 from manyheads.linear.blend import row_weights
 from manyheads.linear.thresholds import ThresholdCounts, add_counts, best_thresholds, zero_counts
 from manyheads.nn import Classifier
@@ -150,7 +151,7 @@ class Classify(nn.Module):
             self.train_metrics.update(logits_BC.detach(), labels)
         losses = self.loss(logits_BC, labels)
         if losses.shape != labels.shape:  # it would be broadcast to wrong ones
-            raise ValueError(
+            raise UserError(
                 f"optim.objective gives losses of shape {tuple(losses.shape)} for labels of shape "
                 f"{tuple(labels.shape)}: it must give one for each, without a sum or mean of them"
             )

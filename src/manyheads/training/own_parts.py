@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import manyheads.plugin as plugin
 from manyheads.config import ModelConfig, RunConfig
+from manyheads.errors import UserError
 from manyheads.layout import Packed, Padded
 from manyheads.nn.classifier import Classifier, OwnNetwork
 
@@ -30,18 +31,18 @@ def check_part(run: RunConfig, network: nn.Module) -> None:
     tried.
 
     Raises:
-        ValueError: names the plugins, kinds and names of the blocks that are not of the package.
+        UserError: names the plugins, kinds and names of the blocks that are not of the package.
     """
     if isinstance(network, OwnNetwork):
         name = type(network.module).__qualname__
         if problem := _tried(network):
-            raise ValueError(f"network={name}: {problem}; docs/extending.md says what it must keep")
+            raise UserError(f"network={name}: {problem}; docs/extending.md says what it must keep")
         return
     named = own_blocks(run.model)
     if not named or not isinstance(network, Classifier):
         return
     if problem := _tried(network):
-        raise ValueError(f"{named}: {problem}; docs/extending.md says what a block must keep")
+        raise UserError(f"{named}: {problem}; docs/extending.md says what a block must keep")
 
 
 def _tried(network: Classifier | OwnNetwork) -> str:

@@ -26,6 +26,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
+from manyheads.errors import UserError
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision
 from manyheads.layout import Packed
 from manyheads.nn.assemble import count_parameters
@@ -61,7 +62,7 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
         return with_tokens(run, ON_CPU) if run.batch.is_auto else run
     if count_devices(run.hardware, on_gpu=True) * run.hardware.nodes > 1:
         if run.batch.is_auto:
-            raise ValueError(
+            raise UserError(
                 "batch.tokens=auto tries batches on one device, but this run has several, which must agree: "
                 "give a number"
             )
@@ -84,14 +85,14 @@ def found(run: RunConfig, fits: Callable[[int], bool], *, longest: int) -> RunCo
     """`run` with the number it says, if that fits, or with the largest that does."""
     if not run.batch.is_auto:
         if not fits(run.batch.tokens):
-            raise ValueError(
+            raise UserError(
                 f"batch.tokens={run.batch.tokens} needs more memory than the GPU has for its largest batch: use a "
                 "smaller number, batch.tokens=auto to have it found, or hardware.recompute=true"
             )
         return run
     most = largest(fits, least=-(-longest // STEP), most=max(MOST, longest) // STEP)
     if not most:
-        raise ValueError(
+        raise UserError(
             f"batch.tokens=auto finds no batch that the GPU has memory for, not even one text of {longest} tokens: "
             "set hardware.recompute=true, or use a smaller data.max_length or a smaller model"
         )
@@ -150,7 +151,7 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
         return limited_by_data(run, few=are_few(run, tokens["train"], labels), n_classes=len(labels))
     n_devices = count_devices(run.hardware, on_gpu=choose_device(run.hardware).type == "cuda") * run.hardware.nodes
     if budget.seconds and n_devices != 1:
-        raise ValueError(
+        raise UserError(
             f"a budget of {run.budget} is a time, which is measured on one device, but this run has several: give a "
             "number of tokens, such as 20Mtok"
         )

@@ -22,6 +22,7 @@ from torchmetrics import Metric
 
 from manyheads.config.fields import first_line
 from manyheads.data.tokens import Tokens, drop_pages
+from manyheads.errors import UserError
 from manyheads.training import strategies as shards
 from manyheads.training.logs import Meter
 
@@ -63,7 +64,7 @@ def write_tensors(tensors: Mapping[str, Tensor], file: IO[bytes], metadata: Mapp
 
 
 def read_nest(path: Path) -> Any:
-    """What `write_nest` wrote, equal to the bit, in the same types. The file may be anybody's: a `ValueError` names
+    """What `write_nest` wrote, equal to the bit, in the same types. The file may be anybody's: a UserError names
     it."""
     try:
         with safetensors.safe_open(path, "pt") as file:
@@ -73,7 +74,7 @@ def read_nest(path: Path) -> Any:
         return _together(json.loads(nest), tensors)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as problem:
         kind = type(problem).__name__
-        raise ValueError(f"{path} is not a state that manyheads saved ({kind}: {first_line(problem)})") from problem
+        raise UserError(f"{path} is not a state that manyheads saved ({kind}: {first_line(problem)})") from problem
 
 
 def check_nest(nest: Any) -> None:
@@ -89,7 +90,7 @@ def _apart(nest: Any, tensors: list[Tensor]) -> Any:
     if isinstance(nest, dict):
         for key in nest:
             if type(key) not in (str, int):
-                raise ValueError(
+                raise UserError(
                     f"a checkpoint cannot hold the key {key!r:.60} in the state of a callback: only texts and whole "
                     "numbers"
                 )
@@ -99,7 +100,7 @@ def _apart(nest: Any, tensors: list[Tensor]) -> Any:
         return {kind: [_apart(value, tensors) for value in nest]}
     if nest is not None and type(nest) not in (bool, int, float, str):
         kind = nest.dtype if isinstance(nest, Tensor) else type(nest).__name__
-        raise ValueError(
+        raise UserError(
             f"a checkpoint cannot hold the {kind} in the state of a callback: only numbers, texts and "
             "tensors, in lists and dicts"
         )
@@ -155,7 +156,7 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
     for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=bool(trainer.optimizers)):
         own_types, its_types = (_types(one) for one in (config.scheduler.state_dict(), its))
         if own_types != its_types:  # what is put back as attributes replaces nothing else
-            raise ValueError("its schedule is of another kind")
+            raise UserError("its schedule is of another kind")
         config.scheduler.load_state_dict(its)
         one: Any = config.scheduler
         for group, peak, factor in zip(one.optimizer.param_groups, one.base_lrs, one.lr_lambdas, strict=True):
@@ -180,11 +181,11 @@ def check_moments(optimizer: Any) -> None:
         [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
     for weight, kept in optimizer.state.items():
         if "owed" in kept:
-            raise ValueError("an earlier version updated its embedding row by row, which this one does not")
+            raise UserError("an earlier version updated its embedding row by row, which this one does not")
         if not {"step", *MOMENTS} <= kept.keys() or kept["step"].numel() != 1:
-            raise ValueError("its optimiser lacks what it keeps of a weight")
+            raise UserError("its optimiser lacks what it keeps of a weight")
         if any(kept[name].shape != weight.shape for name in MOMENTS):
-            raise ValueError("its optimiser is that of other weights")
+            raise UserError("its optimiser is that of other weights")
 
 
 def _types(values: dict[str, Any]) -> dict[str, type]:

@@ -32,6 +32,7 @@ from manyheads.distributed.collectives import Votes
 from manyheads.distributed.max_time import parse_max_time
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
+from manyheads.errors import UserError
 from manyheads.inference.precision import (
     choose_device,
     choose_precision,
@@ -162,7 +163,7 @@ def check_trainer(run: RunConfig) -> None:
 def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
     """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags.
 
-    A `ValueError` says of what is asked for that devices or a precision are not there, Lightning refuses it, there are
+    A UserError says of what is asked for that devices or a precision are not there, Lightning refuses it, there are
     two intervals of validation, or a time limit is no time.
     """
     for part in ("pytorch", "fabric"):
@@ -173,7 +174,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
     batches, epochs = flags.get("val_check_interval"), flags.get("check_val_every_n_epoch")
     if isinstance(batches, int):
         if epochs is not None:
-            raise ValueError(
+            raise UserError(
                 f"trainer.check_val_every_n_epoch={epochs} cannot be combined with trainer.val_check_interval="
                 f"{batches}, an interval in batches, which are counted over the whole run: remove one of them"
             )
@@ -200,7 +201,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
         )
     except (ValueError, TypeError, MisconfigurationException, ModuleNotFoundError) as refusal:
         why = " ".join(str(refusal).split())
-        raise ValueError(f"Lightning refuses the flags of hardware and trainer: {why}") from refusal
+        raise UserError(f"Lightning refuses the flags of hardware and trainer: {why}") from refusal
 
 
 def count_in_steps(trainer: pl.Trainer, accumulate: int, per_step: int) -> None:
@@ -224,7 +225,7 @@ def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
     """Refuse texts, an order or labels other than those the run began with: rows already trained on are known by their
     numbers."""
     if start.checkpoint is not None and start.progress["data"] != hash_tokens(tokens):
-        raise ValueError(
+        raise UserError(
             f"the rows are not those that {start.checkpoint} was trained on: give the same data, "
             "or start a new run in another folder"
         )
@@ -251,7 +252,7 @@ def fit(
         loggers: further ones than metrics.csv.
 
     Raises:
-        ValueError: training diverged, or memory runs out whatever the size of a batch.
+        UserError: training diverged, or memory runs out whatever the size of a batch.
         RestartRequested: it is to go on from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """

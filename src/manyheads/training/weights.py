@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import manyheads.plugin as plugin
 from manyheads.config.fields import listed, show
+from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
 
 ROOMS, POOLING = ("embeddings.", "encoder."), "pooling."
@@ -28,7 +29,7 @@ def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
     are not read.
 
     Raises:
-        ValueError: tensors are missing, too many, of another shape, or not finite.
+        UserError: tensors are missing, too many, of another shape, or not finite.
     """
     path = origin.folder / "model.safetensors"
     try:
@@ -39,12 +40,12 @@ def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
             if MATCHES in held and MATCHES not in wanted and held[MATCHES] == [2, held[WORDS][1]]:
                 found[WORDS] += file.get_slice(MATCHES)[0] / math.sqrt(held[WORDS][1])  # by which the words are scaled
     except SafetensorError as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is not a whole safetensors file ({show(error)}): copy the run again, or name another"
         ) from error
     broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
     if broken:
-        raise ValueError(f"{path}: tensor {broken} holds values that are not finite numbers")
+        raise UserError(f"{path}: tensor {broken} holds values that are not finite numbers")
     return found
 
 
@@ -52,22 +53,20 @@ def _taken(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
     """The names that are taken.
 
     Raises:
-        ValueError: names the tensors that do not fit.
+        UserError: names the tensors that do not fit.
     """
     theirs, ours = ({name for name in sizes if name.startswith(ROOMS)} for sizes in (held, wanted))
     if missing := sorted(ours - theirs - {*ADDED}):
-        raise ValueError(f"{path} has no {listed(missing)}, which the model needs: name weights of the same shape")
+        raise UserError(f"{path} has no {listed(missing)}, which the model needs: name weights of the same shape")
     if unread := sorted(theirs - ours - {MATCHES}):
-        raise ValueError(
-            f"{path} has {listed(unread)}, which the model has no room for: name weights of the same shape"
-        )
+        raise UserError(f"{path} has {listed(unread)}, which the model has no room for: name weights of the same shape")
     pooling = [name for name in wanted if name.startswith(POOLING)]
     same = all(held.get(name) == wanted[name] for name in pooling)
     names = [*sorted(ours & theirs), *(pooling if same else ())]
     for name in names:
         size, room = held[name], wanted[name]
         if size != room and not (name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]):
-            raise ValueError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
+            raise UserError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
     return names
 
 
@@ -79,7 +78,7 @@ def begin_with(network: nn.Module, origin: Origin | None) -> None:
     was to them, a pair as the two texts it is made of.
 
     Raises:
-        ValueError: the weights are not of the network's shape.
+        UserError: the weights are not of the network's shape.
     """
     if origin is None:
         return

@@ -7,6 +7,7 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.cli.errors import composition_sentence, hydra_sentence, user_sentence
 from manyheads.config import RunConfig
+from manyheads.errors import UserError
 
 
 def raising(name, source, **names):
@@ -36,12 +37,12 @@ def f():
         raise SystemExit(1)
 """
 RULE = [  # source of the verb, exit code, what is said
-    ("def f():\n    raise ValueError('data.path=x is wrong: mend it')", 2, "data.path=x is wrong: mend it\n"),
-    ("def f():\n    raise FileNotFoundError('x does not exist: name another')", 2, "x does not exist: name another\n"),
+    ("def f():\n    raise UserError('data.path=x is wrong: mend it')", 2, "data.path=x is wrong: mend it\n"),
     ("def f():\n    open('nowhere.csv')", 2, "nowhere.csv does not exist\n"),
     ("from pathlib import Path\ndef f():\n    Path('nowhere.csv').read_text()", 2, "nowhere.csv does not exist\n"),
     ("def f():\n    open('/')", 2, "/ cannot be used: Is a directory\n"),
-    ("def f():\n    try:\n        raise ValueError('inner')\n    finally:\n        print(end='')", 2, "inner\n"),
+    ("def f():\n    try:\n        raise UserError('inner')\n    finally:\n        print(end='')", 2, "inner\n"),
+    ("def f():\n    raise ValueError('no sentence for a user')", 1, None),
     ("def f():\n    disk()", 2, FULL),
     ("def f():\n    open('/dev/full', 'w', buffering=1).write('x\\n')", 2, FULL),
     ("def f():\n    raise KeyboardInterrupt", 130, "stopped by Ctrl-C\n"),
@@ -55,7 +56,7 @@ RULE = [  # source of the verb, exit code, what is said
 
 @pytest.mark.parametrize(("source", "code", "sentence"), RULE)
 def test_which_exceptions_are_mistakes(source, code, sentence, capsys, monkeypatch, tmp_path):
-    verb = raising(OURS, source, library=library_fails(), disk=disk_fails())
+    verb = raising(OURS, source, library=library_fails(), disk=disk_fails(), UserError=UserError)
     monkeypatch.setattr(cli, "call", lambda name, config: verb())
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train"]) == code

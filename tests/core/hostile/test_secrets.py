@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
-from manyheads.cli.errors import refuse_secrets
 from manyheads.cli.main import main
+from manyheads.cli.validation import refuse_secrets
 from manyheads.cli.verbs import VERBS
 
 SECRETS = {

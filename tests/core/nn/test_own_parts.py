@@ -15,6 +15,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.errors import user_sentence
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.blocks import NUMBERS
+from manyheads.errors import UserError
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, MultiHeadAttention, assemble, attend
 from manyheads.nn.assemble import flops_per_token
@@ -196,13 +197,20 @@ def test_a_mistake_that_a_part_raises_names_its_plugin():
     plugin.register(Plugin("picky", parts=[Part("pooling", "picky", names["picky"])]))
     with pytest.raises(ValueError, match="k is too small") as raised:
         built(ModelConfig(pooling="picky"))(torch.arange(3), Packed.of_lengths([3]))
-    assert user_sentence(raised.value) == "plugin picky: k is too small: use 2"
+    assert user_sentence(raised.value) == "plugin picky: k is too small: use 2 (line 3 of <string>)"
     names = {"__name__": "picky_parts"}
     exec("def picky(x, layout):\n    return int('no number')", names)
     plugin.register(Plugin("picky", parts=[Part("pooling", "picky", names["picky"])]))
     with pytest.raises(ValueError, match="invalid literal") as raised:
         built(ModelConfig(pooling="picky"))(torch.arange(3), Packed.of_lengths([3]))
-    assert user_sentence(raised.value) is None, "a bug of the part keeps its traceback"
+    sentence = "plugin picky: invalid literal for int() with base 10: 'no number' (line 2 of <string>)"
+    assert user_sentence(raised.value) == sentence, "its author finds the line"
+    names = {"__name__": "picky_parts", "UserError": UserError}
+    exec("def picky(x, layout):\n    raise UserError('k is too small: use 2')", names)
+    plugin.register(Plugin("picky", parts=[Part("pooling", "picky", names["picky"])]))
+    with pytest.raises(UserError) as raised:
+        built(ModelConfig(pooling="picky"))(torch.arange(3), Packed.of_lengths([3]))
+    assert user_sentence(raised.value) == "plugin picky: k is too small: use 2"
 
 
 def test_an_encoder_reads_the_settings_that_its_signature_names():

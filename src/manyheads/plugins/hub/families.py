@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from manyheads.config import ModelConfig
 from manyheads.config.fields import from_plain, one_of, show
+from manyheads.errors import UserError
 from manyheads.runs.files import read_json
 
 MOST_BYTES = 2**22  # of a config.json
@@ -27,12 +28,12 @@ class Given:
 
     @classmethod
     def read(cls, path: Path) -> "Given":
-        """Raises ValueError: too large, not JSON, or not an object."""
+        """Raises UserError: too large, not JSON, or not an object."""
         if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is no description of a model")
+            raise UserError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is no description of a model")
         content = read_json(path)
         if not isinstance(content, dict):
-            raise ValueError(f"{path} must be an object with keys and values")
+            raise UserError(f"{path} must be an object with keys and values")
         return cls(content, path)
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -61,7 +62,7 @@ class Given:
         """What `choices` has for the value.
 
         Raises:
-            ValueError: it is none of them: another model than ours can be.
+            UserError: it is none of them: another model than ours can be.
         """
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
@@ -209,7 +210,7 @@ def read_config(kind: str, given: Given) -> Shape:
     """What a config.json of the family `kind` says.
 
     Raises:
-        ValueError: a value that is missing or cannot be, or that makes another model than ours can be.
+        UserError: a value that is missing or cannot be, or that makes another model than ours can be.
     """
     family, keys = FAMILIES[kind], {row.ours: row.theirs for row in FAMILIES[kind].rows}
     first_position = given.whole("pad_token_id", 1, at_least=0) + 1 if family.pads_first else 0

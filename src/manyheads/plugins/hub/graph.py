@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from manyheads.config import Long, Terms
 from manyheads.config.fields import install_extra
 from manyheads.data.tokens import PROBE, copied, names_of_marks
+from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import GRAPH, TYPED, write_settings
 from manyheads.layout import Padded
@@ -116,10 +117,10 @@ def carries_linear(predictor: TextClassifier, members: Members) -> bool:
     """Whether the graph holds the linear model, too: where it has a share and its terms are of one text.
 
     Raises:
-        ValueError: the rest of a sentence about the run: it is asked for, and cannot be carried.
+        UserError: the rest of a sentence about the run: it is asked for, and cannot be carried.
     """
     if members is Members.all and predictor.share and predictor.pairs:
-        raise ValueError(
+        raise UserError(
             "has a linear model that counts which terms both texts of a pair have, and which one has alone: a graph "
             "counts the terms of single texts; use members=network"
         )
@@ -127,10 +128,10 @@ def carries_linear(predictor: TextClassifier, members: Members) -> bool:
 
 
 def check_packages(kind: Format) -> None:
-    """Raise ValueError, the rest of a sentence about the run, where what writes and reads the format is missing."""
+    """Raise UserError, the rest of a sentence about the run, where what writes and reads the format is missing."""
     missing = [one for one in PACKAGES[kind] if find_spec(one) is None]
     if missing:
-        raise ValueError(f"cannot be exported without the package {missing[0]}: {install_extra('onnx')}")
+        raise UserError(f"cannot be exported without the package {missing[0]}: {install_extra('onnx')}")
 
 
 def export_graph(part: Path, predictor: TextClassifier, model: Path, config: ExportConfig) -> str:
@@ -140,7 +141,7 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
         model: the folder that `predictor` was opened from.
 
     Raises:
-        ValueError: the rest of a sentence about the run: the graph does not answer as it does.
+        UserError: the rest of a sentence about the run: the graph does not answer as it does.
     """
     from manyheads.plugin import VERSION
 
@@ -304,7 +305,7 @@ def sentence_of_own_blocks(predictor: TextClassifier, kind: Format) -> Iterator[
         if not own:
             raise
         what = str(error).strip().partition("\n")[0][:120]
-        raise ValueError(
+        raise UserError(
             f"format={kind.name} cannot trace a model with {own}: export it as format=transformers, or change the "
             f"block, such as x.size(0) in place of len(x) ({type(error).__name__}: {what})"
         ) from error

@@ -18,6 +18,7 @@ from manyheads.config.fields import show
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
 from manyheads.data.tokens import encode, names_of_marks
+from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import run_folder
 from manyheads.plugins.hub.config import Format
@@ -93,14 +94,14 @@ def hold_to_run(
     `both` members, whose probabilities are compared.
 
     Raises:
-        ValueError: the rest of a sentence about the run: a row is answered otherwise.
+        UserError: the rest of a sentence about the run: a row is answered otherwise.
     """
     what, worst, at = apart(predictor, exported, compared, both=both)
     bound = BOUND_OF_BOTH if both else BOUNDS[kind]
     if not worst <= bound:
         texts, pairs = compared.texts, compared.pairs
         pair = f" and {show(pairs[at][:60])}" if pairs else ""
-        raise ValueError(
+        raise UserError(
             f"answers otherwise by format={kind.name}: the {what} of {show(texts[at][:60])}{pair} differ by "
             f"{worst:.1e}, more than {bound:.0e}: nothing is written; use another format, and report the shape"
         )
@@ -143,12 +144,12 @@ def changed_by_rounding(
         thresholds: of each label, where a row has any number of them; else empty.
 
     Raises:
-        ValueError: there are no such rows, or more than `most` of them are answered otherwise.
+        UserError: there are no such rows, or more than `most` of them are answered otherwise.
     """
     from scipy.stats import binomtest
 
     if rows is None:
-        raise ValueError(
+        raise UserError(
             "has no validation rows to judge precision=int8 on, as its data cannot be read: give the data back its "
             "place, or use precision=fp32"
         )
@@ -162,7 +163,7 @@ def changed_by_rounding(
     first, last = answers(before), answers(after)
     changed = sum(one != other for one, other in zip(first, last, strict=True)) / len(texts)
     if changed > most:
-        raise ValueError(
+        raise UserError(
             f"by precision=int8 gives other answers to {changed:.1%} of {len(texts):,} validation rows, more than "
             f"max_changed={most}: nothing is written; use precision=fp32"
         )

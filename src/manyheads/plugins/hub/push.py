@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
+from manyheads.errors import UserError
 from manyheads.inference.download import OF_HUB, OUTLIERS, hub_errors, is_hub_name
 from manyheads.inference.format import CALIBRATION, CARD, GRAPH, MORE, ModelFolder, open_folder, run_folder
 from manyheads.plugins.hub.config import PushConfig
@@ -24,15 +25,15 @@ def push(config: PushConfig) -> dict[str, int]:
     files. With `dry` nothing is asked of the hub.
 
     Raises:
-        ValueError: one sentence; the run, no token, a repository that is public, a tag that is taken, or what the hub
+        UserError: one sentence; the run, no token, a repository that is public, a tag that is taken, or what the hub
             answers.
     """
     if is_hub_name(config.run):
-        raise ValueError(f"run={config.run} is on the Hugging Face hub already: name a run of this machine")
+        raise UserError(f"run={config.run} is on the Hugging Face hub already: name a run of this machine")
     opened = open_folder(config.run)
     token = os.environ.get("HF_TOKEN", "")
     if not token and not config.dry:
-        raise ValueError(
+        raise UserError(
             "$HF_TOKEN is not set, but push needs a token that may write: make one in the settings of your account on "
             "the Hugging Face hub and export it, or add dry=true"
         )
@@ -65,14 +66,14 @@ def _upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> s
             api.create_repo(config.repo, private=config.private)
             is_public = not config.private
     if is_public and config.private:
-        raise ValueError(
+        raise UserError(
             f"repo={config.repo} is public, but private=true: add private=false if the model may be seen by anyone, or "
             "name another repository"
         )
     with hub_errors(what, otherwise):
         tags = {one.name for one in api.list_repo_refs(config.repo).tags} if config.tag else set()
     if config.tag in tags:
-        raise ValueError(
+        raise UserError(
             f"tag={config.tag} is a tag of {config.repo} already, so nothing is uploaded: name another, or remove that "
             "one first"
         )
@@ -122,7 +123,7 @@ def _results(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any]]
     summary, run = read_json(home / "summary.json"), read_run(home).data
     split = summary.get("judged_on") if isinstance(summary, dict) else None
     if not isinstance(split, str) or not isinstance(summary.get(split), dict):
-        raise ValueError(f"{home / 'summary.json'} is not what training wrote: copy it again, or remove it")
+        raise UserError(f"{home / 'summary.json'} is not what training wrote: copy it again, or remove it")
     data = run.hub or (Path(run.path).name.partition(".")[0] if run.path else run.source)  # without the way to it
     task, calibration = {"type": kind, "name": words}, opened.path / CALIBRATION
     fitted = read_json(calibration) if calibration.is_file() else {}

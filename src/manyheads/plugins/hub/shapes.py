@@ -11,6 +11,7 @@ from typing import Any
 
 from manyheads.config import ModelConfig, PairKind, Segments
 from manyheads.config.fields import listed, make_tokenizer, older_tokenizer, one_of, show, to_plain
+from manyheads.errors import UserError
 from manyheads.inference.origin import REMEDY, Origin, refuse_missing
 from manyheads.plugins.hub.families import FAMILIES, Given, Marks, Shape, read_config, write_config
 
@@ -44,7 +45,7 @@ def find_family(name: str, folder: Path, content: Any) -> Origin | None:
     """A model of BERT's family, as transformers or sentence-transformers write it.
 
     Raises:
-        ValueError: see `read_shape`, or there is no tokenizer.json.
+        UserError: see `read_shape`, or there is no tokenizer.json.
     """
     shape = read_shape(folder)
     remedy = older_tokenizer(folder) or REMEDY
@@ -60,12 +61,12 @@ def read_shape(folder: str | Path) -> Shape:
     """The shape of the model in `folder`.
 
     Raises:
-        ValueError: no such folder, a file is missing or broken, or a family or an option that our blocks cannot be.
+        UserError: no such folder, a file is missing or broken, or a family or an option that our blocks cannot be.
     """
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file():
         what = "has no config.json" if folder.is_dir() else "is not a folder"
-        raise ValueError(
+        raise UserError(
             f"init_from={folder} {what}: name a run, a folder with config.json, tokenizer.json and model.safetensors, "
             "or a model of the Hugging Face hub"
         )
@@ -73,7 +74,7 @@ def read_shape(folder: str | Path) -> Shape:
     given = Given.read(path)
     kind = given.get("model_type", "")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise ValueError(f"{path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}")
+        raise UserError(f"{path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}")
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):  # of any family: another model of it
         given.must_be(name, False)
     for name in ("quantization_config", "auto_map"):
@@ -86,12 +87,12 @@ def read_shape(folder: str | Path) -> Shape:
     try:
         model = shape.config()
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
     of_layer = model.d_model * (4 * model.n_heads * model.d_k + 2 * model.d_ff)
     n_least = model.width_of_words * shape.vocab_size + model.n_layers * of_layer
     n_bytes = sum(file.stat().st_size for file in weight_files(folder))
     if n_least > n_bytes:  # before the memory is allocated
-        raise ValueError(
+        raise UserError(
             f"{path} describes a model of at least {n_least:,} numbers, but its weights are "
             f"{n_bytes:,} bytes: the folder is not whole, copy all its files again"
         )
@@ -102,7 +103,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The files that hold the weights: safetensors if there are, else PyTorch's own.
 
     Raises:
-        ValueError: there are none, or an index names what is not a file of the folder.
+        UserError: there are none, or an index names what is not a file of the folder.
     """
     for name in (
         "model.safetensors",
@@ -112,7 +113,7 @@ def weight_files(folder: Path) -> list[Path]:
     ):
         if (folder / name).is_file():
             return _named_by(folder / name) if name in INDICES else [folder / name]
-    raise ValueError(
+    raise UserError(
         f"init_from={folder} has no weights that manyheads reads: it needs model.safetensors or pytorch_model.bin"
     )
 
@@ -122,10 +123,10 @@ def _named_by(index: Path) -> list[Path]:
     found = sorted({name for name in names.values() if isinstance(name, str)}) if isinstance(names, dict) else []
     bad = [name for name in found if Path(name).name != name or not name.endswith(INDICES[index.name])]
     if not found or bad:
-        raise ValueError(f"{index} names {listed(bad) if bad else 'no files'}: it must name weights beside it")
+        raise UserError(f"{index} names {listed(bad) if bad else 'no files'}: it must name weights beside it")
     missing = [name for name in found if not (index.parent / name).is_file()]
     if missing:
-        raise ValueError(f"{index} names {listed(missing)}, not in its folder: copy all files of the model")
+        raise UserError(f"{index} names {listed(missing)}, not in its folder: copy all files of the model")
     return [index.parent / name for name in found]
 
 
@@ -160,7 +161,7 @@ def describe(
         pooled: it is to have the same pooling, too.
 
     Raises:
-        ValueError: no family has it; the sentence follows the name of the run.
+        UserError: no family has it; the sentence follows the name of the run.
     """
     refuse_foreign(model)
     kinds = ["bert", "electra", "modernbert"]  # those first that are most likely to be meant
@@ -182,7 +183,7 @@ def describe(
         if not nearest or len(wrong) < len(least):
             nearest, least = kind, wrong
     classes = FAMILIES[nearest].classes
-    raise ValueError(
+    raise UserError(
         f"has a shape of its own, which no family of transformers has; nearest to it is {classes}, which has "
         f"{listed(least)}: train one with these settings, or from a model of such a family by init_from, or use "
         "format=transformers"
@@ -193,14 +194,14 @@ def refuse_foreign(model: ModelConfig) -> None:
     """Refuse what no family has at all.
 
     Raises:
-        ValueError: see `describe`.
+        UserError: see `describe`.
     """
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
     if model.encoder != "transformer" or model.pair is not PairKind.joint:
         name = "encoder" if model.encoder != "transformer" else "pair"
-        raise ValueError(f"has model.{name}={show(getattr(model, name))}, {why} by init_from")
+        raise UserError(f"has model.{name}={show(getattr(model, name))}, {why} by init_from")
     if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
-        raise ValueError(
+        raise UserError(
             f"has model.n_heads={model.n_heads} with model.d_k={model.d_k} and model.d_v={model.d_v}, which do not "
             f"share out model.d_model={model.d_model} as in every model of BERT's family: use format=transformers, or "
             "train one where d_k = d_v = d_model / n_heads"

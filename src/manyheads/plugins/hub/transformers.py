@@ -69,7 +69,7 @@ class ManyheadsConfig(PretrainedConfig):
         super().__init__(**more | sizes)  # as other programs look for them
 
     def architecture(self) -> ModelConfig:
-        """Raises ValueError: a value is not of its type or out of range, or tables of positions would be too large."""
+        """Raises UserError: a value is not of its type or out of range, or tables of positions would be too large."""
         model = from_plain(ModelConfig, self.model, "model.")
         for name in ("vocab_size", "max_position_embeddings"):
             value = getattr(self, name)

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from manyheads.config.fields import listed, show
+from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
 from manyheads.plugins.hub.families import Shape
 from manyheads.plugins.hub.shapes import weight_files
@@ -146,7 +147,7 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
             is not wanted is left alone.
 
     Raises:
-        ValueError: the weights are broken, lack what is wanted, hold what nobody wants, or are of other sizes.
+        UserError: the weights are broken, lack what is wanted, hold what nobody wants, or are of other sizes.
     """
     sizes = {name: list(size) for name, size in wanted.items()}
     with _opened(Path(folder).expanduser()) as (held, tensor):
@@ -163,13 +164,13 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
             for part, one in zip(parts, tensors, strict=True):
                 if not one.is_floating_point() or one.dtype.itemsize < 2:  # whose scales lie elsewhere
                     kind = str(one.dtype).removeprefix("torch.")
-                    raise ValueError(
+                    raise UserError(
                         f"init_from={folder}: {there[part][0]} is of type {kind}, as in quantised models, but weights "
                         "of at least 16 bits are needed: name the model it was made from"
                     )
             read[name] = _joined(name, tensors, sizes[name], shape)
     if broken := [name for name, tensor in read.items() if not tensor.isfinite().all()]:
-        raise ValueError(f"init_from={folder}: {listed(broken)} hold values that are not finite numbers")
+        raise UserError(f"init_from={folder}: {listed(broken)} hold values that are not finite numbers")
     return read
 
 
@@ -188,12 +189,12 @@ def theirs(name: str, shape: Shape) -> list[str]:
     """Names of the tensors that make up our tensor `name`; of a part that may start anew there may be none.
 
     Raises:
-        ValueError: the family has no such thing.
+        UserError: the family has no such thing.
     """
     keys, (module, _, kind) = KEYS[shape.family], name.rpartition(".")
     found = [f"{one}.{kind}" for one in keys.modules(module)]
     if not found and not name.startswith(NEW):
-        raise ValueError(f"{name} is part of the model, but a model of {shape.family} has none: remove that setting")
+        raise UserError(f"{name} is part of the model, but a model of {shape.family} has none: remove that setting")
     return found + [keys.segments] * (name == POSITIONS and shape.n_segments == 1)
 
 
@@ -202,14 +203,14 @@ def _compare(folder: Path, plan: dict[str, list[str]], there: There, wanted: Siz
     keys = KEYS[shape.family]
     used = {part for parts in plan.values() for part in parts}
     if missing := sorted(used - there.keys()):
-        raise ValueError(
+        raise UserError(
             f"init_from={folder} lacks {listed(missing)}, which its config.json asks for: fetch the model anew, or "
             "name another"
         )
     if left := sorted(
         name for name in there.keys() - used if not name.startswith(keys.others) and not name.endswith(keys.computed)
     ):
-        raise ValueError(
+        raise UserError(
             f"init_from={folder} holds {listed(left)}, which its config.json does not ask for: fetch the model anew, "
             "or name another"
         )
@@ -217,7 +218,7 @@ def _compare(folder: Path, plan: dict[str, list[str]], there: There, wanted: Siz
         sizes = [there[part][1] for part in parts]
         if not _fits(name, sizes, wanted[name], shape):
             shown = " + ".join(map(str, sizes))
-            raise ValueError(f"init_from={folder}: {listed(parts)} is {shown}, but {name} is {wanted[name]}")
+            raise UserError(f"init_from={folder}: {listed(parts)} is {shown}, but {name} is {wanted[name]}")
 
 
 def _fits(name: str, sizes: list[list[int]], size: list[int], shape: Shape) -> bool:
@@ -254,30 +255,30 @@ def _opened(folder: Path) -> Iterator[Weights]:
             tensors = {name: tensor for file in files for name, tensor in _unpickled(file).items()}
             yield {name: list(tensor.shape) for name, tensor in tensors.items()}, tensors.__getitem__
     except SafetensorError as error:
-        raise ValueError(
+        raise UserError(
             f"init_from={folder} holds no whole safetensors file ({show(error)}): fetch the model anew, or name another"
         ) from error
     except OSError as error:
-        raise ValueError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
+        raise UserError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
 
 
 def _unpickled(file: Path) -> dict[str, Tensor]:
-    """Raises ValueError: compressed or of an old format, which may ask for any memory, or more than plain tensors."""
+    """Raises UserError: compressed or of an old format, which may ask for any memory, or more than plain tensors."""
     if not zipfile.is_zipfile(file):
-        raise ValueError(f"{file} is of PyTorch's old format: save the model as safetensors by a current transformers")
+        raise UserError(f"{file} is of PyTorch's old format: save the model as safetensors by a current transformers")
     try:
         with zipfile.ZipFile(file) as archive:
             is_packed = any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist())
         content = None if is_packed else torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # its errors are many: of pickle, of the archive, of torch
-        raise ValueError(f"{file} holds more than tensors, or is damaged: save the model as safetensors") from error
+        raise UserError(f"{file} holds more than tensors, or is damaged: save the model as safetensors") from error
     if is_packed:
-        raise ValueError(f"{file} is compressed, which PyTorch never does: save the model as safetensors")
+        raise UserError(f"{file} is compressed, which PyTorch never does: save the model as safetensors")
     if not isinstance(content, dict) or not all(
         isinstance(name, str) and type(tensor) is Tensor and tensor.layout is torch.strided
         for name, tensor in content.items()
     ):
-        raise ValueError(f"{file} is not a list of named tensors: save the model as safetensors")
+        raise UserError(f"{file} is not a list of named tensors: save the model as safetensors")
     return content
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from manyheads.config import Long, Pooler
 from manyheads.config.fields import install_extra, show, to_plain
 from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
+from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.download import OUTLIERS
 from manyheads.inference.folder import load
@@ -82,7 +83,7 @@ def export(config: ExportConfig) -> Path:
     """Write the folder that `config` asks for, whole or not at all, and say how it is opened.
 
     Raises:
-        ValueError: the run is no classifier, or of a shape that the format does not have; what is written answers
+        UserError: the run is no classifier, or of a shape that the format does not have; what is written answers
             otherwise; the folder holds something.
     """
     opened = open_folder(config.run, "classify")
@@ -102,12 +103,12 @@ def export(config: ExportConfig) -> Path:
         fill, opens, whole = writer(predictor, config, model)
         say_what_is_left_out(predictor, config, whole=whole)
     except ValueError as error:
-        raise ValueError(f"run={config.run} {error}") from error
+        raise UserError(f"run={config.run} {error}") from error
     with refuse_unwritable(folder), replace_folder(folder) as part:
         try:
             said = fill(part)
         except ValueError as error:
-            raise ValueError(f"run={config.run} {error}") from error
+            raise UserError(f"run={config.run} {error}") from error
         refuse_occupied(folder, EXPORTED, overwrite=config.overwrite)  # something may have come in between
     print(f"{folder}: {opens}; compared with the run on {said}")
     return folder
@@ -117,7 +118,7 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
     """What fills the folder and says how it compares, how the folder is opened, and whether it holds all members.
 
     Raises:
-        ValueError: the rest of a sentence about the run: the format cannot carry it.
+        UserError: the rest of a sentence about the run: the format cannot carry it.
     """
     if config.format in READERS:
         check_packages(config.format)
@@ -125,7 +126,7 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
         opens = f"predict.py in it answers by {READERS[config.format]}"
         return fill, opens, carries_linear(predictor, config.members)
     if predictor.share and config.members is Members.all:
-        raise ValueError(
+        raise UserError(
             f"has a linear model, which format={config.format.name} cannot carry: use members=network, or format=onnx"
         )
     pooled = config.format is Format.transformers
@@ -133,7 +134,7 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
     modules = [] if pooled else modules_of(predictor)
     package = "transformers" if pooled else "sentence_transformers"
     if find_spec(package) is None:
-        raise ValueError(f"cannot be exported without the package {package}: {install_extra('hf')}")
+        raise UserError(f"cannot be exported without the package {package}: {install_extra('hf')}")
 
     def family(part: Path) -> str:
         write_family(part, predictor, described, modules)
@@ -230,7 +231,7 @@ def described_as(predictor: TextClassifier, *, pooled: bool = True) -> Described
     """What a family says of it.
 
     Raises:
-        ValueError: see `describe`.
+        UserError: see `describe`.
     """
     embeddings = predictor.network.embeddings
     return describe(
@@ -372,12 +373,12 @@ def modules_of(predictor: TextClassifier) -> list[Module]:
     """The modules from token vectors `(..., D)` to the vector `(..., D)` of a text that the head of the run sees.
 
     Raises:
-        ValueError: it pools as none of them does.
+        UserError: it pools as none of them does.
     """
     model, classifier = predictor.model, predictor.network
     if model.pooling not in POOLINGS or (model.pooler is not Pooler.none and model.pooler not in ACTIVATIONS):
         name = "pooling" if model.pooling not in POOLINGS else "pooler"
-        raise ValueError(
+        raise UserError(
             f"has model.{name}={show(getattr(model, name))}, which sentence-transformers has no module for: "
             f"train one with model.{name}={'mean' if name == 'pooling' else 'tanh'}"
         )

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Known
+from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier, likeliest_of
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
@@ -93,11 +94,11 @@ def attribute(
         tokens: most tokens that go through the model together.
 
     Raises:
-        ValueError: Captum is not installed, no such class, or not the kind of text the model takes.
+        UserError: Captum is not installed, no such class, or not the kind of text the model takes.
     """
     label = label and Known(deliverable.labels, any_case=True).named(label)
     if label and label not in deliverable.labels:
-        raise ValueError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
+        raise UserError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
     in_fp32 = replace(deliverable, autocast=None)
     batch = only_batch(in_fp32, text, pair)
     maps = look_at_batch(in_fp32, batch)
@@ -159,7 +160,7 @@ def integrated_gradients(
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
-        raise ValueError(NO_CAPTUM) from error
+        raise UserError(NO_CAPTUM) from error
     added_L, steps = torch.zeros(len(words_LD)), 0
     for steps in STEPS:
         with warnings.catch_warnings():

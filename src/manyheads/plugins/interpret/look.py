@@ -10,6 +10,7 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig
 from manyheads.config.fields import show
+from manyheads.errors import UserError
 from manyheads.evaluation.judged_rows import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
@@ -30,13 +31,13 @@ def look(config: LookConfig) -> Any:
     is overwritten. Returns what was written, or of a split what `manyheads.plugins.interpret.look.study` returns.
 
     Raises:
-        ValueError: one sentence; the settings, the run, a model without attention maps, the input or a line in it.
+        UserError: one sentence; the settings, the run, a model without attention maps, the input or a line in it.
     """
     _check(config)
     opened = open_folder(config.run)
     model, settings = opened
     if settings.task != "classify":
-        raise ValueError(
+        raise UserError(
             f"run={config.run} has task={settings.task}, but look shows the attention of "
             "classifiers: name a run with task=classify"
         )
@@ -45,7 +46,7 @@ def look(config: LookConfig) -> Any:
         return study(config)
     folder = _folder(config, model)
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"output={folder} is a file: name a folder")
+        raise UserError(f"output={folder} is a file: name a folder")
 
     from manyheads.inference.classifier import TextClassifier, likeliest_of
     from manyheads.inference.folder import load, place
@@ -69,7 +70,7 @@ def look(config: LookConfig) -> Any:
         many = "1 row has no page" if len(without) == 1 else f"{len(without):,} rows have no page"
         say(f"{many} (first: {without[0]})")
     if not texts:
-        raise ValueError(f"input={config.input} holds no texts: give one a line")
+        raise UserError(f"input={config.input} holds no texts: give one a line")
     source = (model.parent if model.name == "model" else model).name
     written: list[Path] = []
     for text, pair in texts:
@@ -95,21 +96,21 @@ def _check(config: LookConfig) -> None:
     """Find what is wrong before torch is imported."""
     asked = [name for name in ("text", "input", "split") if getattr(config, name)]
     if len(asked) > 1:
-        raise ValueError(f"{' and '.join(asked)} are given together: give one of {WAYS}")
+        raise UserError(f"{' and '.join(asked)} are given together: give one of {WAYS}")
     if not asked:
-        raise ValueError(f"there is nothing to look at: give {WAYS}")
+        raise UserError(f"there is nothing to look at: give {WAYS}")
     if config.split not in ("", "validation", "test"):
-        raise ValueError(f"split={config.split} is not a split to look at: choose validation or test")
+        raise UserError(f"split={config.split} is not a split to look at: choose validation or test")
     if config.text and config.rows:
-        raise ValueError(f"rows={config.rows} does nothing with text, which is one: remove it")
+        raise UserError(f"rows={config.rows} does nothing with text, which is one: remove it")
     usual = LookConfig(run=config.run)
     for name in ("layers", "heads", "attribution") if config.split else ("seed", "batch"):
         if getattr(config, name) != getattr(usual, name):
             typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
             why = f"with split={config.split}, of which all heads are measured" if config.split else "without split="
-            raise ValueError(f"{typed} does nothing {why}: remove it")
+            raise UserError(f"{typed} does nothing {why}: remove it")
     if config.attribution and find_spec("captum") is None:
-        raise ValueError(NO_CAPTUM)
+        raise UserError(NO_CAPTUM)
     if not config.split:
         check_texts("look", config.text, config.input or "-")
 
@@ -122,7 +123,7 @@ def _folder(config: LookConfig, model: Path) -> Path:
     run = Path(config.run)
     if home := run if model != run else run_folder(model):
         return within(home, "look")
-    raise ValueError(
+    raise UserError(
         f"run={config.run} is a model without its run folder, which would hold what is found: name a folder by output="
     )
 
@@ -134,19 +135,19 @@ def study(config: LookConfig) -> dict[str, Any]:
     replaced.
 
     Raises:
-        ValueError: one sentence; the run, its data, a model without heads, or the folder. Mistakes in the data are
+        UserError: one sentence; the run, its data, a model without heads, or the folder. Mistakes in the data are
             found before torch is imported.
     """
     opened = open_folder(config.run)
     model, settings = opened
     home = run_folder(model)
     if home is None:
-        raise ValueError(
+        raise UserError(
             f"run={config.run} is a model without its run folder, which would say what data it was trained on: "
             "name the run folder"
         )
     if settings.multi:
-        raise ValueError(
+        raise UserError(
             f"run={config.run} gives texts any number of labels, but split={config.split} judges heads by the one "
             'class of a text: look at single texts by text="..." or input=FILE'
         )

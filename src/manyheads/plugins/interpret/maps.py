@@ -258,7 +258,7 @@ def tokens_of(deliverable: TextClassifier, rows: Rows) -> Tokens:
     """The rows as the model reads them: cut to its length, and with their labels.
 
     Raises:
-        ValueError: pairs for a model of single texts, or the other way round.
+        UserError: pairs for a model of single texts, or the other way round.
     """
     deliverable.check(rows.texts, rows.pairs)
     return encode(

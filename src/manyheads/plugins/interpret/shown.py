@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from manyheads.config import ModelConfig
 from manyheads.config.fields import install_extra
+from manyheads.errors import UserError
 
 SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")  # of a page, in their order
 NO_CAPTUM = f"attribution=true needs a package that is not installed: {install_extra('attribute')}"
@@ -28,10 +29,10 @@ def choose(model: ModelConfig, layers: str, heads: str) -> Chosen:
     Layers in which two texts look at each other count on after those of the encoder.
 
     Raises:
-        ValueError: the model has no attention maps, or has not those.
+        UserError: the model has no attention maps, or has not those.
     """
     if not model.has_heads:
-        raise ValueError(
+        raise UserError(
             f"look shows heads of self-attention, and the run has model.encoder={model.encoder}, which has none: "
             "train one with model.encoder=transformer, such as model=tiny, and look at that"
         )
@@ -46,13 +47,13 @@ def _numbers(setting: str, typed: str, most: int) -> list[int]:
     for part in typed.strip().removeprefix("[").removesuffix("]").split(",") if typed.strip() else ():
         match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", part, re.ASCII)
         if match is None:
-            raise ValueError(
+            raise UserError(
                 f"{setting}={typed} is not understood: count from 1, such as {setting}=2 or {setting}=1,3-4"
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last <= most:
             there = f"{setting[:-1]} 1 alone" if most == 1 else f"{setting} 1 to {most}"
-            raise ValueError(f"{setting}={typed} is out of range: the model has {there}")
+            raise UserError(f"{setting}={typed} is out of range: the model has {there}")
         numbers |= set(range(first - 1, last))
     return sorted(numbers) or list(range(most))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.data.rows import Rows
+from manyheads.errors import UserError
 from manyheads.evaluation.judged_rows import EvaluationData
 from manyheads.evaluation.report import Page, Section, Table, write_page
 from manyheads.inference.classifier import TextClassifier
@@ -86,11 +87,11 @@ def study_rows(
             twice in all.
 
     Raises:
-        ValueError: there are no rows, the model has no heads, or it does not take such texts.
+        UserError: there are no rows, the model has no heads, or it does not take such texts.
     """
     choose(deliverable.model, "", "")
     if not len(rows):
-        raise ValueError("there are no rows to look at: give a split that holds at least one")
+        raise UserError("there are no rows to look at: give a split that holds at least one")
     tokens = tokens_of(deliverable, rows)
     return Study(
         n_rows=len(rows),
@@ -169,7 +170,7 @@ def write_study(folder: Path, found: Study, task: EvaluationData) -> dict[str, A
     """Write study.json and study.html, both or none; returns what is in study.json.
 
     Raises:
-        ValueError: the folder cannot be written to.
+        UserError: the folder cannot be written to.
     """
     written = {**task.about, **found.as_json()}
     n_rows, n_heads = found.n_rows, len(found.ablation.silenced)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from manyheads.errors import UserError
 from manyheads.inference.classifier import GraphNetwork, Labelled, Prediction, TextClassifier, likeliest_of
 from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.maps import read_words
@@ -40,13 +41,13 @@ def page_of(
         source: the name of the model.
 
     Raises:
-        ValueError: no such layers or heads, too many maps for a page, or Captum is not installed.
+        UserError: no such layers or heads, too many maps for a page, or Captum is not installed.
     """
     chosen = choose(predictor.model, layers, heads)
     reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
     n_maps, n_cells = len(chosen.layers) * len(chosen.heads), sum(one**2 for one in reading.lengths)
     if n_maps * n_cells > MOST_CELLS:
-        raise ValueError(
+        raise UserError(
             f"{n_maps} maps of {len(reading.words)} tokens are too many for a page: choose fewer layers or heads, such "
             f"as layers={predictor.model.n_layers} and heads=1"
         )

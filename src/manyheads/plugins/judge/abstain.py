@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows, read_split
+from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_held_out, require_new, require_same
 from manyheads.evaluation.judged_rows import with_columns
 from manyheads.inference.classifier import Prediction, TextClassifier, chunks_of
@@ -82,7 +83,7 @@ def held_out_rows(config: Asked, folder: ModelFolder) -> Rows:
         )
         return read_split(data, "validation", labels)
     if home is None:
-        raise ValueError(
+        raise UserError(
             f"run={config.run} is a model without its run folder, whose validation split abstain.risk and "
             "sets.coverage are set on: name rows with their labels by labelled=<file>"
         )
@@ -91,7 +92,7 @@ def held_out_rows(config: Asked, folder: ModelFolder) -> Rows:
     splits = read_rows(run, with_test=False)
     require_same(splits, "validation", home, "name rows by labelled=<file>")
     if sorted(splits.labels) != sorted(labels):
-        raise ValueError(f"{splits.validation.source} has changed since training: name rows by labelled=<file>")
+        raise UserError(f"{splits.validation.source} has changed since training: name rows by labelled=<file>")
     rows, ids = splits.validation, [labels.index(name) for name in splits.labels]
     return replace(rows, labels=[ids[label] for label in rows.labels])
 
@@ -145,7 +146,7 @@ def set_rules(config: Asked, folder: ModelFolder, classifier: TextClassifier) ->
     rules = Rules(len(rows), config.abstain.risk, coverage=config.sets.coverage, by_class=config.sets.by_class)
     rules.digest, rules.notes = rows.digest(classifier.labels), notes
     if classifier.calibration is not None and classifier.calibration.digest == rules.digest:
-        raise ValueError(
+        raise UserError(
             f"abstain.risk and sets.coverage are set on the rows of {rows.source}, which calibrate was fitted on: name "
             "others by labelled=<file>"
         )

@@ -88,7 +88,7 @@ def audit(config: AuditConfig) -> dict[str, Any]:
     """Look at the data and write audit.html, audit.json and suspects.csv; returns the content of audit.json.
 
     Raises:
-        ValueError: the data, as in training; or the output is not an empty folder.
+        UserError: the data, as in training; or the output is not an empty folder.
     """
     if config.output:
         refuse_occupied(Path(config.output), AUDITED, overwrite=config.overwrite)

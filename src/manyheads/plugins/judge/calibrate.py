@@ -13,6 +13,7 @@ from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig
+from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_new
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.download import OF_HUB
@@ -41,7 +42,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     """Fit calibration.json and write it into the model folder, in place of one that is there; returns its content.
 
     Raises:
-        ValueError: one sentence; the run, the data, or rows that the model learnt from.
+        UserError: one sentence; the run, the data, or rows that the model learnt from.
     """
     folder = open_folder(config.run, "classify")
     labels, home = folder.labels(), run_folder(folder.path)
@@ -50,20 +51,20 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     )
     if config.output and Path(config.output).exists():
         if not config.overwrite:
-            raise ValueError(
+            raise UserError(
                 f"output={config.output} is there already: name a new folder, or remove output to calibrate that of run"
                 ", or add overwrite=true to replace what calibrate wrote there"
             )
         if Path(config.output).resolve() == folder.path.resolve():
-            raise ValueError(f"output={config.output} is the model of run: remove output to calibrate it where it is")
+            raise UserError(f"output={config.output} is the model of run: remove output to calibrate it where it is")
         refuse_occupied(Path(config.output), CALIBRATED, overwrite=True)
     if data.role == "train" or (data.role == "validation" and data.run and data.run.data.validates_on_train):
-        raise ValueError(
+        raise UserError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
         )
     seen = require_new(home, data.rows, labels, "calibrate it on others") if data.run is None else []
     if len(data.rows) < FEWEST:
-        raise ValueError(
+        raise UserError(
             f"{data.rows.source} has {len(data.rows)} rows, too few to fit anything that holds: give {FEWEST} or more"
         )
 

@@ -9,6 +9,7 @@ from manyheads.config.inference import InferenceBatch
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows
 from manyheads.data.table import require_whole
+from manyheads.errors import UserError
 from manyheads.inference.format import WEIGHTS, ModelFolder
 from manyheads.plugins.judge.sections import AbstainConfig, OutliersConfig, SetsConfig
 
@@ -27,78 +28,78 @@ class Asked(Protocol):
 
 
 def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
-    """Whether slices are asked for. A ValueError where the model has no classes, or they are of a column that the rows
+    """Whether slices are asked for. A UserError where the model has no classes, or they are of a column that the rows
     do not have beyond those that are read."""
     if config.slices and folder.settings.task != "classify":
-        raise ValueError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
+        raise UserError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
     known = rows.unread.names if rows.unread else []
     for one in config.slices:
         if one.startswith("column:") and (column := one.removeprefix("column:")) not in known:
-            raise ValueError(
+            raise UserError(
                 f"slices=column:{column} is no further column of {rows.source}: it has {listed(known) or 'none'}"
             )
     return bool(config.slices)
 
 
 def check_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
-    """Whether costs are asked for. A ValueError where the model does not give one class a text, or the file has not the
+    """Whether costs are asked for. A UserError where the model does not give one class a text, or the file has not the
     costs of its classes."""
     if not config.costs:
         return False
     if folder.settings.multi or folder.settings.task != "classify":
         has = "gives any number of labels" if folder.settings.multi else "has no classes"
-        raise ValueError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
+        raise UserError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
     return bool(read_costs(config.costs, folder.labels()))
 
 
 def check_outliers(config: Asked, folder: ModelFolder) -> bool:
-    """Whether outliers are asked for. A ValueError where the model has no vectors of texts."""
+    """Whether outliers are asked for. A UserError where the model has no vectors of texts."""
     alarms, model = config.outliers.false_alarms, folder.settings
     if alarms and (not model.n_classes or not (folder.path / WEIGHTS).is_file()):
         has = "has no classes" if not model.n_classes else "is a graph for onnxruntime, which gives answers alone"
-        raise ValueError(
+        raise UserError(
             f"outliers.false_alarms={alarms:g} asks for vectors of texts, but the model of run {has}: remove it"
         )
     return alarms > 0
 
 
 def check_promises(config: Asked, folder: ModelFolder) -> bool:
-    """Whether a risk or sets are asked for. A ValueError where the settings do nothing, or the model has no one class a
+    """Whether a risk or sets are asked for. A UserError where the settings do nothing, or the model has no one class a
     text to promise something of."""
     names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]
     asked = next((f"{name}={value:g}" for name, value in names if value), "")
     if config.labelled and not asked:
-        raise ValueError(
+        raise UserError(
             f"labelled={config.labelled} does nothing without abstain.risk or sets.coverage: add one, or remove it"
         )
     if config.sets.by_class and not config.sets.coverage:
-        raise ValueError("sets.by_class=true does nothing without sets.coverage: add it, for example sets.coverage=0.9")
+        raise UserError("sets.by_class=true does nothing without sets.coverage: add it, for example sets.coverage=0.9")
     if asked and (folder.settings.multi or not folder.settings.n_classes):
         has = "gives any number of labels" if folder.settings.multi else "has no classes"
-        raise ValueError(f"{asked} is a promise of one class a text, but the model of run {has}: remove it")
+        raise UserError(f"{asked} is a promise of one class a text, but the model of run {has}: remove it")
     return bool(asked)
 
 
 def read_costs(file: str, names: list[str]) -> list[list[float]]:
     """What an answer costs, of each true class by each answer: the first column of the file has the true classes, the
-    header the answers. A ValueError where it is not so of all classes."""
+    header the answers. A UserError where it is not so of all classes."""
     path = Path(file)
     if not path.is_file():
-        raise ValueError(f"costs={file} is not a file: name a csv whose header names the answers, and a row each class")
+        raise UserError(f"costs={file} is not a file: name a csv whose header names the answers, and a row each class")
     table = read_file(path)
     require_whole(table, f"costs={file}")
     first, *answers = table.names
     known = Known(names, any_case=True)
     answers = [known.named(one) for one in answers]
     if sorted(map(known.named, table.names)) == sorted(names):  # a column without a name is not read
-        raise ValueError(
+        raise UserError(
             f"costs={file}: its first column, of the true classes, has no name in the header: give it one, with pandas "
             "by to_csv(file, index_label='true')"
         )
     classes = [known.named(one) for one in table.column(first)]
     for what, found in (("header", answers), ("first column", classes)):
         if sorted(found) != sorted(names):
-            raise ValueError(f"costs={file}: its {what} names {listed(found)}, but the classes are {listed(names)}")
+            raise UserError(f"costs={file}: its {what} names {listed(found)}, but the classes are {listed(names)}")
     costs = [[math.nan] * len(names) for _ in names]
     for answer, column in zip(answers, table.names[1:], strict=True):
         for true, cell in zip(classes, table.column(column), strict=True):
@@ -107,7 +108,7 @@ def read_costs(file: str, names: list[str]) -> list[list[float]]:
             except (TypeError, ValueError):
                 cost = math.nan
             if not abs(cost) <= MOST_COST:
-                raise ValueError(
+                raise UserError(
                     f"costs={file}: '{show(cell)}' of {true} answered as {answer} is not a number up to {MOST_COST:g}: "
                     "give one"
                 )

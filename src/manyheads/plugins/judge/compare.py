@@ -22,6 +22,7 @@ from manyheads.config.required import bounds_of, check_reached
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows, join_names, label_cells, label_names, label_sets, spelled, without_zeros
 from manyheads.data.table import Table, coded, require_whole, take
+from manyheads.errors import UserError
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
@@ -58,14 +59,14 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     Writes compare.json, changed.csv and report.html to `output`, else outputs/compare-<data>.
 
     Raises:
-        ValueError: one sentence; a run, the data, or a file of predictions that is of other rows.
+        UserError: one sentence; a run, the data, or a file of predictions that is of other rows.
     """
     if len(config.runs) < 2:
-        raise ValueError(f"runs={show(config.runs)} is one model, but two or more are compared: add another")
+        raise UserError(f"runs={show(config.runs)} is one model, but two or more are compared: add another")
     with _of_runs():
         folders = {one: open_folder(one, "classify", graph=True) for one in config.runs if not _is_file(one)}
     if not folders:
-        raise ValueError(f"runs={show(config.runs)} are files alone, but one run at least says what to read: add it")
+        raise UserError(f"runs={show(config.runs)} are files alone, but one run at least says what to read: add it")
     first_name, first = next(iter(folders.items()))
     labels, home = first.labels(), run_folder(first.path)
     for name, folder in folders.items():
@@ -102,7 +103,7 @@ def _of_runs() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(re.sub(r"(?<![\w./])run=", "runs=", str(error), count=1)) from error
+        raise UserError(re.sub(r"(?<![\w./])run=", "runs=", str(error), count=1)) from error
 
 
 def _is_file(run: str) -> bool:
@@ -112,7 +113,7 @@ def _is_file(run: str) -> bool:
 def _require_alike(name: str, folder: ModelFolder, first_name: str, first: ModelFolder) -> None:
     ours, theirs = folder.labels(), first.labels()
     if sorted(ours) != sorted(theirs):
-        raise ValueError(
+        raise UserError(
             f"runs: {name} has the classes {listed(ours)}, but {first_name} has {listed(theirs)}: models of the same "
             "classes are compared"
         )
@@ -122,7 +123,7 @@ def _require_alike(name: str, folder: ModelFolder, first_name: str, first: Model
     ):
         if one != other:
             has = f"{name if one else first_name} takes or gives {what}, and {first_name if one else name} does not"
-            raise ValueError(f"runs: {has}: models of one kind are compared")
+            raise UserError(f"runs: {has}: models of one kind are compared")
 
 
 def _learnt_from(name: str, folder: ModelFolder, data: EvaluationData, labels: list[str]) -> list[str]:
@@ -137,14 +138,14 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
     import numpy as np
 
     if not path.is_file():
-        raise ValueError(f"runs={path} does not exist: name a run, or a file of predictions")
+        raise UserError(f"runs={path} does not exist: name a run, or a file of predictions")
     table, rows = read_file(path), data.rows
     if PREDICTION not in table.names:
-        raise ValueError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
+        raise UserError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
     require_whole(table, str(path))
     multi = rows.sets is not None
     if len(table.numbers) != len(rows):
-        raise ValueError(
+        raise UserError(
             f"{path} has {len(table.numbers):,} rows, but {rows.source} has {len(rows):,}: give one for each"
         )
     places = _places(path, table, rows)
@@ -157,7 +158,7 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
         theirs = table.column(column)
         pairs = zip(theirs if places is None else take(theirs, places), texts, strict=True)
         if (at := next((at for at, (theirs, ours) in enumerate(pairs) if theirs != ours), None)) is not None:
-            raise ValueError(
+            raise UserError(
                 f"{path}, row {numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
                 f"{remedy}leave out the column '{column}'"
             )
@@ -175,7 +176,7 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
             strange[at] = unknown[0]
     if strange:
         row = int(np.isin(cells.codes, [*strange]).argmax())
-        raise ValueError(
+        raise UserError(
             f"{path}, row {numbers[row]:,}: the prediction '{show(strange[int(cells.codes[row])])}' is no class "
             f"of the models: they have {listed(labels)}"
         )
@@ -205,7 +206,7 @@ def _places(path: Path, table: Table, rows: Rows) -> "NDArray[Any] | None":
             places[order] = others
             return places
     if len(own) == 2:
-        raise ValueError(
+        raise UserError(
             f"{path} has the columns index and row, as predictions of evaluate have, but they are not those of "
             f"{rows.source}: give predictions of its rows, or leave out both columns if they are in the same order"
         )
@@ -225,7 +226,7 @@ def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config:
     fitted = classifier.calibration
     may_change = fitted is not None and fitted.method != CalibrationMethod.temperature.name  # which changes no answer
     if fitted is not None and may_change and fitted.digest == data.rows.digest(labels):
-        raise ValueError(
+        raise UserError(
             f"{data.rows.source} holds the rows that calibrate was fitted on, which flatter {folder.path}: compare on "
             "others"
         )

@@ -28,6 +28,7 @@ from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.sources import read_rows
 from manyheads.data.tokens import Tokens, encode
+from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_held_out, require_same
 from manyheads.inference.classifier import TextClassifier, in_chunks
 from manyheads.inference.download import OUTLIERS
@@ -163,14 +164,14 @@ def set_outliers(config: Asked, folder: ModelFolder, classifier: TextClassifier)
     """What is kept beside the model, else what the data of its run says, which is then kept there.
 
     Raises:
-        ValueError: the run's data is not there, or has too few validation rows for so few false alarms.
+        UserError: the run's data is not there, or has too few validation rows for so few false alarms.
     """
     file, of_model, alarms = folder.path / OUTLIERS, _digest(folder), config.outliers.false_alarms
     found = read_outliers(file, of_model, classifier.settings.vocab_size, classifier.network.head.in_features)
     if found is None:
         home = run_folder(folder.path)
         if home is None:
-            raise ValueError(
+            raise UserError(
                 f"run={config.run} is a model without its run folder, whose rows outliers.false_alarms={alarms:g} is "
                 "set by: name the run folder"
             )
@@ -186,7 +187,7 @@ def set_outliers(config: Asked, folder: ModelFolder, classifier: TextClassifier)
             print(one_line(f"{file} cannot be written ({error.strerror}): it is made again each time"), file=sys.stderr)
     if (1 + len(found.scores_Z)) * alarms < 1:
         least = math.ceil(1e6 / (1 + len(found.scores_Z))) / 1e6
-        raise ValueError(
+        raise UserError(
             f"outliers.false_alarms={alarms:g} cannot be told by {len(found.scores_Z):,} validation rows: ask for "
             f"{least:g} or more"
         )
@@ -212,7 +213,7 @@ def write_outliers(found: Outliers, file: Path, of_model: str) -> None:
 
 
 def read_outliers(file: Path, of_model: str, vocab_size: int, width: int) -> Outliers | None:
-    """What was written for this model; None where there is nothing, or it is of another one. A ValueError where the
+    """What was written for this model; None where there is nothing, or it is of another one. A UserError where the
     file is broken."""
     if not file.is_file():
         return None
@@ -228,7 +229,7 @@ def read_outliers(file: Path, of_model: str, vocab_size: int, width: int) -> Out
         shapes = [[width], [width, width], [vocab_size], [2], [len(scores_Z)]]
         fits = [list(one.shape) for one in every] == shapes and all(one.dtype == torch.float64 for one in every)
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{file} is broken ({one_line(str(error))}): remove it, and it is made again") from error
+        raise UserError(f"{file} is broken ({one_line(str(error))}): remove it, and it is made again") from error
     if not fits:
-        raise ValueError(f"{file} is not of the sizes of its model: remove it, and it is made again")
+        raise UserError(f"{file} is not of the sizes of its model: remove it, and it is made again")
     return Outliers(mean_D, whiten_DD, surprise_V, spreads_2, scripts, scores_Z, about.get("rows", ""))

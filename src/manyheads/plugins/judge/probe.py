@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import EvaluateConfig
 from manyheads.config.fields import listed, one_of, show, to_plain
 from manyheads.data.rows import HALF, Known, Rows, join_names
+from manyheads.errors import UserError
 from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.plugins.judge.config import ProbeConfig
@@ -84,7 +85,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     Writes probe.json and report.html to `output`, else <run>/probe/<data>-<split>.
 
     Raises:
-        ValueError: one sentence; the run, the data, a test, or the output.
+        UserError: one sentence; the run, the data, a test, or the output.
     """
     folder = open_folder(config.run, "classify", graph=True)
     labels, home = folder.labels(), run_folder(folder.path)
@@ -99,7 +100,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     for test, some in zip(tests, cases, strict=True):
         if any((len(one.texts) == 2) != folder.settings.pairs for one in some):
             kind = "pairs of texts, with a tab between them" if folder.settings.pairs else "single texts, without a tab"
-            raise ValueError(f"{config.tests}: the template of '{test.name}' must make {kind}, as the run reads them")
+            raise UserError(f"{config.tests}: the template of '{test.name}' must make {kind}, as the run reads them")
 
     from manyheads.inference.classifier import TextClassifier
     from manyheads.inference.folder import load, place
@@ -114,27 +115,27 @@ def read_tests(path: Path, labels: list[str]) -> list[Check]:
     """The tests of a YAML file, a list of mappings.
 
     Raises:
-        ValueError: names the file, the test and what is wrong with it.
+        UserError: names the file, the test and what is wrong with it.
     """
     if not path.is_file():
-        raise ValueError(f"tests={path} does not exist: name a YAML file of tests")
+        raise UserError(f"tests={path} does not exist: name a YAML file of tests")
     try:
         given = read_yaml(path)
     except ValueError as problem:
-        raise ValueError(f"tests={path} {problem}".replace("the config.yaml of a run", "a list of tests")) from problem
+        raise UserError(f"tests={path} {problem}".replace("the config.yaml of a run", "a list of tests")) from problem
     if not isinstance(given, list) or not given:
-        raise ValueError(f"tests={path} holds no list of tests: begin each with '- name: ...'")
+        raise UserError(f"tests={path} holds no list of tests: begin each with '- name: ...'")
     tests = [_test(one, f"tests={path}, test {number}", labels) for number, one in enumerate(given, 1)]
     twice = next((one.name for at, one in enumerate(tests) if one.name in [of.name for of in tests[:at]]), None)
     if twice is not None:
-        raise ValueError(f"tests={path} has two tests called '{twice}': give each a name of its own")
+        raise UserError(f"tests={path} has two tests called '{twice}': give each a name of its own")
     return tests
 
 
 def _test(given: Any, where: str, labels: list[str]) -> Check:
     def need(holds: object, what: str) -> None:
         if not holds:
-            raise ValueError(f"{where}: {what}")
+            raise UserError(f"{where}: {what}")
 
     need(isinstance(given, dict) and isinstance(given.get("name"), str) and given["name"], "give it a name")
     where = f"{where}, '{given['name']}'"

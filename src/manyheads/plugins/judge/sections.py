@@ -61,7 +61,7 @@ class OutliersConfig:
 
 
 def check_slices(config: Any) -> None:
-    """Raise ValueError where `slices` is no list of ways to cut rows."""
+    """Raise UserError where `slices` is no list of ways to cut rows."""
     slices = config.slices
     is_list = isinstance(slices, list | tuple)
     for one in slices if is_list else [slices]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.data.rows import Rows, script_of
+from manyheads.errors import UserError
 from manyheads.evaluation.answered import Answered, Stored
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Bools, holm, share_interval
@@ -60,7 +61,7 @@ def find_slices(stored: Stored, slices: Sequence[str], seed: int = 0) -> Finding
     """Figures and tests of the `slices` that are named; `seed` draws the rows by which the worst are found.
 
     Raises:
-        ValueError: a column has too many values.
+        UserError: a column has too many values.
     """
     multi = next(iter(stored.models.values())) is not None
     notes = ["confidence cuts no slices, as rows with any number of labels have no confidence of one answer"]
@@ -139,7 +140,7 @@ def _counted(by: str, stored: Stored, values: Callable[[Rows], list[str]]) -> Co
     for some in chunks_of_rows(stored.rows, rows_at_once(len(stored.names))):
         counted.update(values(some))
         if len(counted) > MOST_DIFFERENT:
-            raise ValueError(
+            raise UserError(
                 f"slices={by} has more than {MOST_DIFFERENT:,} different values in {stored.rows.source}: name a column "
                 "that groups rows"
             )

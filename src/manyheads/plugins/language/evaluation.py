@@ -19,6 +19,7 @@ from manyheads.config.fields import to_plain
 from manyheads.data.batches import ANSWER_TOKENS, Planned, gather
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text
+from manyheads.errors import UserError
 from manyheads.evaluation.evaluation import Evaluation, Setup, compared, write_answers
 from manyheads.evaluation.intervals import mean_interval, plain, ratio_interval, share_interval
 from manyheads.evaluation.report import Example, Section
@@ -55,7 +56,7 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
     """The model, the text as it is, and the target of the most similar training text where those are known.
 
     Raises:
-        ValueError: there are no rows.
+        UserError: there are no rows.
     """
     asked = GenerateConfig() if setup.config is None else setup.config.generate
     found = generate(model, rows, asked, tokens=setup.tokens, progress=setup.progress)
@@ -100,7 +101,7 @@ def score_texts(found: Generated) -> Figures:
     cross-entropy in nats, each with all tokens before it given.
 
     Raises:
-        ValueError: there are no rows.
+        UserError: there are no rows.
     """
     followed = found.followed
     right, all_tokens = [one.n_right for one in followed], [one.n_tokens for one in followed]
@@ -180,7 +181,7 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
     """The model, and how often tokens occur in the training rows, or in these rows where those are unknown.
 
     Raises:
-        ValueError: no token is hidden.
+        UserError: no token is hidden.
     """
     found = model.guess(held_out(model.pieces(rows.texts, rows.pairs)), tokens=setup.tokens or ANSWER_TOKENS)
     figures, n_hidden = score_masked(found), sum(one.n_hidden for one in found)
@@ -206,11 +207,11 @@ def score_masked(found: list[Guessed]) -> Figures:
     how many equally likely ones the model is left to choose.
 
     Raises:
-        ValueError: no token is hidden.
+        UserError: no token is hidden.
     """
     hidden = [one for one in found if one.n_hidden]
     if not hidden:
-        raise ValueError("the texts are too few and short to hide a word in them and judge by it: give more of them")
+        raise UserError("the texts are too few and short to hide a word in them and judge by it: give more of them")
     n_hidden = [one.n_hidden for one in hidden]
     loss = ratio_interval([one.loss for one in hidden], n_hidden)
     return {

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 import manyheads.plugin as plugin
 from manyheads.config import ModelConfig, Placement
+from manyheads.errors import UserError
 from manyheads.layout import Layout, Padded
 from manyheads.nn.assemble import (
     assemble,
@@ -261,7 +262,7 @@ def decoder(model: ModelConfig, max_length: int) -> nn.Module:
     if not model.has_heads:
         own = model.facts("encoder").get("decoder")
         if own is None:
-            raise ValueError(f"model.encoder={model.encoder} has no decoder, which task=seq2seq needs: choose another")
+            raise UserError(f"model.encoder={model.encoder} has no decoder, which task=seq2seq needs: choose another")
         return plugin.resolve(own)(model)
     return Decoder(
         [

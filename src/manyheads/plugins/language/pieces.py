@@ -10,6 +10,7 @@ from manyheads.data.batches import Planned, gather
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokenizer import Vocabulary, vocabulary
 from manyheads.data.tokens import Tokens
+from manyheads.errors import UserError
 from manyheads.plugins.language.networks import hold_out
 
 WHOLE = 2**40  # tokens: no text is cut
@@ -82,7 +83,7 @@ def check_held_out(tokens: Tokens) -> None:
     positions_N = torch.arange(ids_N.numel()) - tokens.offsets[:-1].repeat_interleave(lengths)
     vocabulary: Vocabulary = tokens.vocabulary
     if not hold_out(ids_N, rows_N, positions_N, vocabulary.special_V[ids_N], vocabulary.mask).words_P.numel():
-        raise ValueError(
+        raise UserError(
             f"the validation texts hold {ids_N.numel():,} tokens, marks included, too few to hide one and judge by it: "
             "give more texts, or a larger part of them by data.validation_share"
         )

@@ -19,6 +19,7 @@ from manyheads.config.fields import show
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.tokenizer import Vocabulary, decode, marks, reading_mask, vocabulary
 from manyheads.data.tokens import Tokens, encode
+from manyheads.errors import UserError
 from manyheads.inference.batching import NONE
 from manyheads.inference.format import ModelFolder, Settings
 from manyheads.inference.predictor import About, Predictor, Shape
@@ -49,7 +50,7 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
     def opened(cls, folder: ModelFolder, network: Seq2Seq, tokenizer: Tokenizer) -> Self:
         if marks(tokenizer) is None:
             file = folder.path / "tokenizer.json"
-            raise ValueError(f"{file} does not put one mark before a text and another after it")
+            raise UserError(f"{file} does not put one mark before a text and another after it")
         return cls(network, tokenizer, folder.settings)
 
     @classmethod
@@ -73,11 +74,11 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
             tokens: most source tokens of a batch. Answers do not depend on it.
 
         Raises:
-            ValueError: that of `check`, a text is empty, or `max_length` is more than the model has positions for.
+            UserError: that of `check`, a text is empty, or `max_length` is more than the model has positions for.
         """
         self.check(texts, filled=True)
         if max_length > self.max_length:
-            raise ValueError(
+            raise UserError(
                 f"generate.max_length={max_length} is more than the {self.max_length} tokens the model was trained to "
                 "write at most: use a smaller one"
             )
@@ -188,7 +189,7 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         self.check(texts, pairs)
         n_words = int((~self.vocabulary.special_V).sum())
         if not 1 <= n <= n_words:
-            raise ValueError(f"n={n} words are asked for, but the vocabulary has 1 to {n_words:,} to choose from")
+            raise UserError(f"n={n} words are asked for, but the vocabulary has 1 to {n_words:,} to choose from")
         if self._reader is None:
             reads = not self.tokenizer.encode_special_tokens  # as before marks in texts were text
             self._reader = self.tokenizer if reads else reading_mask(self.tokenizer, self.mask)
@@ -196,11 +197,11 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         whole = encode(self._reader, texts, pairs, None, WHOLE) if encoded.n_truncated else encoded
         for text, n_read, n_all in zip(texts, self._masks(encoded), self._masks(whole), strict=True):
             if not n_all:
-                raise ValueError(
+                raise UserError(
                     f"the text '{show(text)}' hides no word: write {self.mask} where the model should predict one"
                 )
             if n_read < n_all:
-                raise ValueError(
+                raise UserError(
                     f"the text '{show(text)}' is cut to the {self.max_length} tokens that the model reads, and "
                     f"{n_all - n_read} of its {n_all} {self.mask} with the rest: shorten it, or split it"
                 )

@@ -17,6 +17,7 @@ from manyheads.data.rows import MULTI_LABEL, Rows, Splits, hash_texts, hashed, n
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
 from manyheads.data.table import Table
+from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
 
@@ -32,10 +33,10 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     Test rows are read, unless `with_test` is false, to leave their texts out.
 
     Raises:
-        ValueError: see `read_splits`.
+        UserError: see `read_splits`.
     """
     if data.validates_on_train:
-        raise ValueError(
+        raise UserError(
             f"data.validation_split={data.validation_split} leaves no text to learn from, as pretraining leaves the "
             "texts of validation out of train: remove it"
         )
@@ -57,7 +58,7 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     """The texts of one split; a single file gives all its rows.
 
     Raises:
-        ValueError: there is no such split, or a row without a text.
+        UserError: there is no such split, or a row without a text.
     """
     table = open_split(data, split)
     notes = [*table.notes]
@@ -71,7 +72,7 @@ def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, wit
     """The splits of a training on the labels; `without` reads the texts alone, which is what to do if only that works.
 
     Raises:
-        ValueError: see `read_splits`.
+        UserError: see `read_splits`.
     """
     try:
         return read_splits(data, seed, with_test=with_test)
@@ -81,7 +82,7 @@ def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, wit
         without()
     except ValueError:
         raise problem from None
-    raise ValueError(f"{problem}; or read the texts without their labels by data.label=") from problem
+    raise UserError(f"{problem}; or read the texts without their labels by data.label=") from problem
 
 
 def _unlabelled(
@@ -114,7 +115,7 @@ def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
             tables, _ = open_tables(theirs, typed=False)
         except ValueError as error:
             named = str(error).replace(f"data.path={theirs.path}", f"pretrain.also={path}")
-            raise ValueError(named.replace("data.path=<file>", "pretrain.also=[<file>]")) from error
+            raise UserError(named.replace("data.path=<file>", "pretrain.also=[<file>]")) from error
         found += [_rows(tables[role](), theirs, notes) for role in ("all", "train") if role in tables]
     return found
 
@@ -134,12 +135,12 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
     """The splits without labels, `more` joined to train, and no text of the others in train.
 
     Raises:
-        ValueError: train holds pairs, which some further texts are not.
+        UserError: train holds pairs, which some further texts are not.
     """
     train, validation = splits.train, splits.validation
     single = [one.source for one in more if one.pairs is None]
     if single and train.pairs is not None:
-        raise ValueError(
+        raise UserError(
             f"pretrain.also={listed(single)} adds single texts, but {train.source} holds pairs: remove it, or read "
             "single texts by data.text_pair="
         )

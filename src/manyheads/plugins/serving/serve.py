@@ -18,6 +18,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config.fields import install_extra
+from manyheads.errors import UserError
 from manyheads.inference.download import is_hub_name
 from manyheads.inference.format import open_folder, refuse_other_task
 from manyheads.inference.predict import check_members
@@ -36,11 +37,11 @@ def serve(config: ServeConfig) -> None:
     """Serve until a signal comes.
 
     Raises:
-        ValueError: one sentence; a package that is not there, the run, the host, the port or the token.
+        UserError: one sentence; a package that is not there, the run, the host, the port or the token.
         KeyboardInterrupt: Ctrl-C, once what was accepted is answered.
     """
     if any(find_spec(name) is None for name in NEEDED):
-        raise ValueError(f"serve needs packages that are not installed: {install_extra('serve')}")
+        raise UserError(f"serve needs packages that are not installed: {install_extra('serve')}")
     opened = open_folder(config.run, "classify", graph=True)
     opened.labels()
     check_members(config.members, opened)
@@ -57,9 +58,9 @@ def serve(config: ServeConfig) -> None:
 def _token(host: str) -> str:
     token = os.environ.get(TOKEN, "").strip()
     if token and (len(token) < SHORTEST or not token.isascii()):
-        raise ValueError(f"${TOKEN} is short or not plain ASCII: give {SHORTEST} characters or more, drawn at random")
+        raise UserError(f"${TOKEN} is short or not plain ASCII: give {SHORTEST} characters or more, drawn at random")
     if not token and not all(ip_address(one).is_loopback for one in _addresses(host)):
-        raise ValueError(
+        raise UserError(
             f"host={host} can be reached by others, who must have a token: set ${TOKEN} to {SHORTEST} characters or "
             "more, or leave host=127.0.0.1"
         )
@@ -70,7 +71,7 @@ def _addresses(host: str) -> list[str]:
     try:
         return [str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except OSError as error:
-        raise ValueError(f"host={host} is not a name or an address of this machine: {error.strerror}") from error
+        raise UserError(f"host={host} is not a name or an address of this machine: {error.strerror}") from error
 
 
 def _listening(config: ServeConfig) -> socket.socket:
@@ -79,7 +80,7 @@ def _listening(config: ServeConfig) -> socket.socket:
     try:
         listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"host={config.host} port={config.port} cannot be listened at: {os.strerror(error.errno or 0)}; choose "
             "another port, such as port=8001, or port=0 for a free one"
         ) from error
@@ -107,7 +108,7 @@ async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> in
         loop.add_signal_handler(number, note, number)
     async with Crew(config) as crew:
         if crew.mistake:
-            raise ValueError(crew.mistake)
+            raise UserError(crew.mistake)
         gate = make_app(config, crew, token)
         server = _server(gate)
         serving = asyncio.create_task(server.serve([listener]))

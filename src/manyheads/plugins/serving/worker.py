@@ -21,6 +21,7 @@ from manyheads.config import Member, OnBadRow, Precision
 from manyheads.config.fields import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
+from manyheads.errors import UserError
 from manyheads.inference.classifier import GraphNetwork, Labelled, Prediction, TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
@@ -254,11 +255,11 @@ def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | Non
     if asked is None:
         return None
     if predictor.thresholds is None:
-        raise ValueError("thresholds are given, but the model gives each text one class: leave them out")
+        raise UserError("thresholds are given, but the model gives each text one class: leave them out")
     if not isinstance(asked, dict):
         return dict.fromkeys(predictor.labels, asked)
     if unknown := [name for name in asked if name not in predictor.labels]:
-        raise ValueError(f"thresholds names {unknown[0]!r}, which is no label of the model: see labels of /metadata")
+        raise UserError(f"thresholds names {unknown[0]!r}, which is no label of the model: see labels of /metadata")
     return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
 
 
@@ -273,7 +274,7 @@ def look(served: Served, request: Request) -> str:
     predictor = served.predictor
     view = plugin.find("view", request["view"])
     if reason := why_not(view, predictor):
-        raise ValueError(reason)
+        raise UserError(reason)
     (text,), pairs = request["texts"], request["pairs"]
     predictor.check([text], pairs, filled=True)
     (answer,) = predictor.predict([text], pairs, tokens=served.config.batch.tokens)

@@ -17,6 +17,7 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import Accelerator, Resume
 from manyheads.config.fields import show
+from manyheads.errors import UserError
 from manyheads.plugin import Shared
 from manyheads.runs.files import refuse_unwritable, replace_file
 from manyheads.runs.folder import start_folder
@@ -53,12 +54,12 @@ def unread(config: Config, name: str) -> str:
 def refuse(config: Config, where: str) -> None:
     """Refuse hardware=slurm where nothing was typed that a script could say."""
     if where == "-m" and config.slurm.script:
-        raise ValueError(
+        raise UserError(
             "hardware=slurm is refused under -m, which writes no script: start each run alone, such as "
             "`for n in 2 4; do manyheads train model.n_heads=$n hardware=slurm; done`"
         )
     if is_for_the_queue(config):
-        raise ValueError(
+        raise UserError(
             "hardware=slurm writes down a command line, which a call from Python is not: type the command with "
             "hardware=slurm and the other settings, or remove it"
         )
@@ -78,17 +79,17 @@ def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | No
     shared: Shared | None = shares(config) if shares else None
     path = os.path.abspath(os.path.expanduser(config.output or "outputs"))
     if config.hardware.devices == 0:
-        raise ValueError(
+        raise UserError(
             "hardware.devices=0 takes all GPUs of this machine, but a job runs on others: say how many each has, "
             "such as hardware.devices=4"
         )
     if not _PATH.fullmatch(path):
-        raise ValueError(
+        raise UserError(
             f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
             "/ . , : + = @ ~ _ - alone"
         )
     if shared and not shared.target:
-        raise ValueError(
+        raise UserError(
             f"hardware=slurm starts several jobs of {verb}, which find each other by their {shared.remedy}, on a disk "
             "that all machines see"
         )

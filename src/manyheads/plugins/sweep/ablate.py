@@ -25,7 +25,7 @@ def ablate(config: AblateConfig) -> Record:
     that do the same at the same time make different runs.
 
     Raises:
-        ValueError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
+        UserError: one sentence; the settings, the data, a budget that no width meets, or a results file that holds
             another comparison, or is in use. All are found before the first run.
     """
     for refuse in hooks(config, "refuse"):

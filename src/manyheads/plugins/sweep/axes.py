@@ -10,6 +10,7 @@ from manyheads.cli.grammar import RANGE, is_range
 from manyheads.config.facts import Facts, Setting, nearest_setting, require, settings
 from manyheads.config.fields import convert, mapping_of, show, to_plain, unwrap
 from manyheads.config.run import RunConfig
+from manyheads.errors import UserError
 
 SEARCHED = ("model.", "optim.", "batch.", "tokenizer.")  # the rows of train and validation stay the same
 FLAGS = {"trainer.max_epochs": int, "trainer.max_steps": int, "trainer.gradient_clip_val": float}
@@ -64,7 +65,7 @@ def make_axis(name: str, given: Any) -> Axis:
     """The axis of a setting from a list of values, or a text such as `1e-4..1e-2`, `log:1e-4..1e-2` or `1..4`.
 
     Raises:
-        ValueError: not a setting, or one that all runs of a search share; values or ends that it cannot have.
+        UserError: not a setting, or one that all runs of a search share; values or ends that it cannot have.
     """
     one = _searchable(name)
     if is_range(given):
@@ -91,9 +92,9 @@ def _searchable(name: str) -> Setting:
         return replace(one, kind=int) if name == "batch.tokens" else one
     if one or name.startswith("trainer."):
         remedy = "seeds=5 runs each setting with five" if name == "seed" else f"choose one of {PLACES}"
-        raise ValueError(f"{name} cannot be searched, as all runs share data, hardware and limits: {remedy}")
+        raise UserError(f"{name} cannot be searched, as all runs share data, hardware and limits: {remedy}")
     near = nearest_setting(name, RunConfig)
-    raise ValueError(f"{name} is not a setting: {f'did you mean {near}?' if near else f'choose one of {PLACES}'}")
+    raise UserError(f"{name} is not a setting: {f'did you mean {near}?' if near else f'choose one of {PLACES}'}")
 
 
 def _one_value(one: Setting, value: Any) -> Any:
@@ -119,7 +120,7 @@ def _between(one: Setting, text: str) -> Axis:
     try:
         low, high = (float(_one_value(one, end)) for end in ends)
     except ValueError as error:
-        raise ValueError(f"{name}={text} has an end that {name} cannot have: {error}") from error
+        raise UserError(f"{name}={text} has an end that {name} cannot have: {error}") from error
     require(low < high, f"{name}={text} ends where it begins or below: write {name}={ends[1]}..{ends[0]}")
     require(
         inner is float or high <= MOST_WHOLE,

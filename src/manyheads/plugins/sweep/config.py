@@ -19,6 +19,7 @@ from manyheads.config.training import (
     LoggerConfig,
     OptimConfig,
 )
+from manyheads.errors import UserError
 from manyheads.plugin import Shared
 from manyheads.plugins.sweep.axes import Axis, count_values, make_axis
 
@@ -91,7 +92,7 @@ class TuneConfig:
         """What varies, in order.
 
         Raises:
-            ValueError: nothing does, or a value that its setting cannot have.
+            UserError: nothing does, or a value that its setting cannot have.
         """
         require(isinstance(self.search, dict), f"search={show(self.search)} holds no settings: type {EXAMPLE}")
         require(bool(self.search), f"nothing is searched: give a setting several values, such as {EXAMPLE}")
@@ -128,7 +129,7 @@ class TuneConfig:
         return self.method in OF_OPTUNA or self.prune is not Prune.never or bool(self.storage)
 
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
-        """The training run of one setting, resumed if it was begun; a ValueError where values do not go together. With
+        """The training run of one setting, resumed if it was begun; a UserError where values do not go together. With
         folds it is judged on one of them, for the first seed the first."""
         of_fold = bool(self.data.folds and seed is not None)
         data = replace(self.data, fold=1 + (seed or 0) - self.seed) if of_fold else self.data
@@ -138,7 +139,7 @@ class TuneConfig:
         ranges = [axis for axis in axes if axis.listed is None]
         if self.method is Method.grid and ranges:
             name = ranges[0].name
-            raise ValueError(
+            raise UserError(
                 f"{name}={self.search[name]} is a range, of which method=grid cannot try every number: list values, "
                 f"such as {name}={ranges[0].low:g},{ranges[0].high:g}, or use method=random"
             )
@@ -284,7 +285,7 @@ class AblateConfig:
         """The rows of the table, in order.
 
         Raises:
-            ValueError: nothing varies, not a setting that may, fewer than two values, or the same twice.
+            UserError: nothing varies, not a setting that may, fewer than two values, or the same twice.
         """
         self._check_names()
         values = self.values if isinstance(self.values, list) else [self.values]
@@ -323,10 +324,10 @@ class AblateConfig:
             )
             near = nearest_setting(str(name), RunConfig)
             remedy = f"did you mean {near}?" if near in known else f"choose one such as {', '.join(known[:3])}"
-            raise ValueError(f"vary={show(name)} is not a setting: {remedy}")
+            raise UserError(f"vary={show(name)} is not a setting: {remedy}")
 
     def run(self, variant: Variant, seed: int | None = None) -> RunConfig:
-        """The training run of one row, before the solver; a ValueError where a setting or the model refuses a value."""
+        """The training run of one row, before the solver; a UserError where a setting or the model refuses a value."""
         return _run(self, variant.changes, seed, output="")
 
 

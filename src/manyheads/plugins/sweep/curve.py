@@ -15,6 +15,7 @@ from manyheads.config.fields import check_training, to_plain
 from manyheads.config.figures import lower_is_better
 from manyheads.data.checks import check_rows
 from manyheads.data.sources import read_splits
+from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.plugins.sweep.journal import Trial, folder_of, open_journal
 from manyheads.plugins.sweep.scheduler import Search
@@ -53,7 +54,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
 
     Raises:
         Stopped: a signal ended it; its runs have saved, and the same words go on.
-        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
+        UserError: a mistake in the settings or the data, found before anything is written; a folder that holds
             another curve; a run that came to no figure.
     """
     refuse_many_processes(config, "curve")
@@ -79,7 +80,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
         summary = read_summary(place / "summary.json")
         if outcome is None or not outcome.counts or summary is None:
             why = outcome.why if outcome and outcome.why else "was ended"
-            raise ValueError(f"the run in {place} {why}: repeat the words to try again, or use other settings")
+            raise UserError(f"the run in {place} {why}: repeat the words to try again, or use other settings")
         sizes[trial.number].append(summary)
     return told(asked, settled.metric, [*sizes.values()], folder)
 

@@ -25,6 +25,7 @@ from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.model import WIDEST
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
+from manyheads.errors import UserError
 from manyheads.inference.batching import network_logits
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.assemble import count_parameters, mean_flops
@@ -67,7 +68,7 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
     """All rows on one set of data, each at the budget of the first.
 
     Raises:
-        ValueError: a budget that cannot be met; names the row.
+        UserError: a budget that cannot be met; names the row.
     """
     rows: list[Row] = []
     for variant in config.variants():
@@ -107,7 +108,7 @@ def _at_budget(
         target = first.measured.parameters if by_size else first.measured.flops_per_token
         match = match_width(run.model, target, cost, levers=levers, tolerance=config.tolerance)
     except ValueError as error:
-        raise ValueError(f"{config.vary_name}={variant.name} on {prepared.name}: {error}") from error
+        raise UserError(f"{config.vary_name}={variant.name} on {prepared.name}: {error}") from error
     return replace(run, model=match.model), match.difference
 
 
@@ -125,7 +126,7 @@ def _same_tokens(config: AblateConfig, run: RunConfig, first: RunConfig, prepare
         steps, total = steps - 1, before
     difference = total / target - 1
     if abs(difference) > config.tolerance:
-        raise ValueError(
+        raise UserError(
             f"no number of steps reads the first row's {target:,} tokens: the nearest, {steps}, reads {total:,}, "
             f"beyond tolerance={config.tolerance:g}; use more steps, or smaller batches"
         )
@@ -153,7 +154,7 @@ def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[s
         tolerance: the largest relative difference that is accepted.
 
     Raises:
-        ValueError: no width comes within the tolerance; names the nearest.
+        UserError: no width comes within the tolerance; names the nearest.
     """
     grain = 1 if model.has_heads or _may_be_odd(model) else 2  # a recurrent layer has half of it for each direction
     found = None
@@ -162,7 +163,7 @@ def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[s
     elif "model.d_model" in levers and model.project and model.project_output:  # else d_model is that of the heads
         found = _nearest(target, cost, lambda step: replace(model, d_model=grain * step), WIDEST // grain)
     if found is None or abs(found.difference) > tolerance:
-        raise ValueError(_out_of_reach(target, found, tolerance))
+        raise UserError(_out_of_reach(target, found, tolerance))
     return found
 
 

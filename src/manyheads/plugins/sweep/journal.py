@@ -21,6 +21,7 @@ from manyheads.config import RunConfig
 from manyheads.config.fields import plain_settings, show
 from manyheads.config.figures import lower_is_better
 from manyheads.distributed.signals import OUT_OF_TIME
+from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import named_texts
 from manyheads.runs.checkpoints import newest_checkpoint, read_progress
 from manyheads.runs.config_file import REMOVED
@@ -142,11 +143,11 @@ def open_journal(folder: Path, question: dict[str, Any]) -> Iterator[Journal]:
     """The journal in `folder`, begun or continued; `question` is what must stay the same.
 
     Raises:
-        ValueError: the folder holds something else, another question, or a search that is under way.
+        UserError: the folder holds something else, another question, or a search that is under way.
     """
     path = folder / NAME
     if folder.is_file() or (folder.is_dir() and not path.exists() and any(folder.iterdir())):
-        raise ValueError(f"output={folder} is not empty and holds no search: name another folder by output=FOLDER")
+        raise UserError(f"output={folder} is not empty and holds no search: name another folder by output=FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
     in_use = f"output={folder} is in use by another search: wait for its end, or name another folder"
     with path.open("a+b") as file, locked(folder / LOCK, in_use):
@@ -164,7 +165,7 @@ def locked(path: Path, in_use: str, *, wait: float = 0) -> Iterator[None]:
     killed leaves it free; a disk without locks holds none.
 
     Raises:
-        ValueError: somebody does, after `wait` seconds still; says `in_use`.
+        UserError: somebody does, after `wait` seconds still; says `in_use`.
     """
     from filelock import FileLock, Timeout  # mistakes in the settings do not wait for it
 
@@ -172,7 +173,7 @@ def locked(path: Path, in_use: str, *, wait: float = 0) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as error:
-        raise ValueError(in_use) from error
+        raise UserError(in_use) from error
     except OSError:
         pass  # such a disk
     try:
@@ -204,7 +205,7 @@ def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> N
     a setting that is new since, and may hold removed settings that are as today's optimiser is.
 
     Raises:
-        ValueError: names what differs.
+        UserError: names what differs.
     """
     asked = json.loads(json.dumps(asked))
     held = {name: value for name, value in held.items() if name not in REMOVED or value != REMOVED[name]}
@@ -220,7 +221,7 @@ def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> N
             made = f"runs of {name} {was}, not {now}" if name in ("manyheads", "torch") else ""
             what = texts.get(name) or made or f"a search with {name}={was}, not {name}={now}"
             go_on = f"type method={was} to go on, or " if name == "method" else ""
-            raise ValueError(f"{where} holds {what}: {go_on}name another folder by output=FOLDER")
+            raise UserError(f"{where} holds {what}: {go_on}name another folder by output=FOLDER")
 
 
 def _differing(held: dict[str, Any], asked: dict[str, Any], name: str) -> str:
@@ -238,7 +239,7 @@ def mean_value(runs: Iterable[Outcome | None]) -> float | None:
 def _outcome(line: bytes, path: Path) -> Outcome:
     values = _read(line, path)
     if values.keys() != {one.name for one in fields(Outcome)} or values["state"] not in State.__members__:
-        raise ValueError(f"{path} is not the journal of a search: name another folder by output=FOLDER")
+        raise UserError(f"{path} is not the journal of a search: name another folder by output=FOLDER")
     return Outcome.from_plain(values)
 
 
@@ -248,7 +249,7 @@ def _read(line: bytes, path: Path) -> dict[str, Any]:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        raise ValueError(f"{path} is not the journal of a search: name another folder by output=FOLDER")
+        raise UserError(f"{path} is not the journal of a search: name another folder by output=FOLDER")
     return values
 
 

@@ -21,6 +21,7 @@ from manyheads.config.fields import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import processor
+from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.runs.config_file import REMOVED
 from manyheads.runs.files import write_json
@@ -71,7 +72,7 @@ def read_sets(config: AblateConfig) -> list[Found]:
     A missing validation split is carved out of train by the first seed, the same for all runs.
 
     Raises:
-        ValueError: data that is not there, the same name twice, or what `read_splits` finds wrong in it.
+        UserError: data that is not there, the same name twice, or what `read_splits` finds wrong in it.
     """
     data = config.data
     own = _name(data.path) if data.path else data.hub.rsplit("/", 1)[-1] or data.source
@@ -79,11 +80,11 @@ def read_sets(config: AblateConfig) -> list[Found]:
     names = [name for name, _ in named]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"sets holds {name} twice: name each data once")
+            raise UserError(f"sets holds {name} twice: name each data once")
     found = [Found(name, data, read_splits(data, config.seed, with_test=False)) for name, data in named]
     for one in found:
         if one.splits.multi:
-            raise ValueError(
+            raise UserError(
                 f"{one.name} has rows with any number of labels, but ablate compares by accuracy, which needs one "
                 "class a row: name other data"
             )
@@ -127,7 +128,7 @@ def _where(asked: str, data: DataConfig) -> DataConfig:
         if place.exists():
             return replace(data, source="files", path=str(place.absolute()))
     looked = f"not in ${ROOT} ({root})" if root else f"${ROOT} is not set"
-    raise ValueError(
+    raise UserError(
         f"sets holds {asked}, which is neither demo nor a file or folder here, and {looked}: "
         f"set {ROOT} to the folder that holds {asked}, or leave it out of sets"
     )
@@ -222,7 +223,7 @@ def read_record(path: Path) -> Record:
     """The record in a results file.
 
     Raises:
-        ValueError: it is none.
+        UserError: it is none.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -232,7 +233,7 @@ def read_record(path: Path) -> Record:
         ]
         return Record(**content, measured=measured)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(
+        raise UserError(
             f"output={path} is not a results file of ablate: name another file, or move this one away"
         ) from error
 
@@ -270,11 +271,11 @@ def check_same_question(record: Record, path: Path, config: AblateConfig) -> Non
     """A file is continued only with the comparison it holds.
 
     Raises:
-        ValueError: it holds another.
+        UserError: it holds another.
     """
     for name, held, asked in (("vary", record.vary, config.vary_name), ("equal", record.equal, config.equal.name)):
         if held != asked:
-            raise ValueError(
+            raise UserError(
                 f"output={path} holds a comparison with {name}={held}, not {name}={asked}: "
                 "name another file by output=FILE"
             )

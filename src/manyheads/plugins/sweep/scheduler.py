@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from manyheads.config import Accelerator
 from manyheads.distributed.ranks import n_cores
 from manyheads.distributed.signals import Stop, ending
+from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
 from manyheads.plugins.sweep.journal import Journal, Outcome, State, Trial, folder_of, read_outcome, validations
 from manyheads.runs.many import Ended, TrainingProcess, log_file, train_many, visible_gpus
@@ -44,7 +45,7 @@ class Search:
 
         Raises:
             Stopped: a signal came.
-            ValueError: the first runs all ended with the same mistake.
+            UserError: the first runs all ended with the same mistake.
         """
         stop = Stop()
 
@@ -105,7 +106,7 @@ class Search:
         ended = self.queue.outcomes
         alike = len({one.why for one in ended}) == 1 and outcome.why  # those given up have none
         if len(ended) == SAME and alike and not any(one.counts for one in ended):
-            raise ValueError(f"the first {SAME} runs all ended alike: {outcome.why}")
+            raise UserError(f"the first {SAME} runs all ended alike: {outcome.why}")
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
+from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import TuneConfig
 from manyheads.plugins.sweep.journal import NAME, Outcome, State, Trial, check_question
 from manyheads.plugins.sweep.optuna import (
@@ -53,10 +54,10 @@ def join_search(
     machine has not finished are given back.
 
     Raises:
-        ValueError: the storage cannot be used, or holds another search of that name; the folder holds something else.
+        UserError: the storage cannot be used, or holds another search of that name; the folder holds something else.
     """
     if folder.is_file() or (folder / NAME).exists():
-        raise ValueError(f"output={folder} holds something else than a shared search: name another by output=FOLDER")
+        raise UserError(f"output={folder} holds something else than a shared search: name another by output=FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         asked = {"trials": config.n_trials, "seeds": config.seeds, **question}
@@ -69,7 +70,7 @@ def join_search(
         finally:
             shared.leave()
     except (OptunaError, SQLAlchemyError) as error:
-        raise ValueError(_unusable(config.storage, error)) from error
+        raise UserError(_unusable(config.storage, error)) from error
 
 
 def _joined(
@@ -88,7 +89,7 @@ def _joined(
     until = time.monotonic() + READY
     while "question" not in study.user_attrs:
         if time.monotonic() > until:
-            raise ValueError(
+            raise UserError(
                 f"storage={config.storage} holds a search {name} whose first machine did not enter its trials: "
                 "name another by output=FOLDER"
             )
@@ -103,7 +104,7 @@ def _mark_folder(folder: Path, own: str) -> None:
     mark = folder / MARK
     held = mark.read_text(encoding="utf-8") if mark.is_file() else ""
     if held != own and any((folder / name).exists() for name in OURS):
-        raise ValueError(f"output={folder} holds something else than this search: name another by output=FOLDER")
+        raise UserError(f"output={folder} holds something else than this search: name another by output=FOLDER")
     write_atomic(mark, own)
 
 
@@ -217,7 +218,7 @@ def open_storage(name: str) -> BaseStorage:
     """Optuna's storage of an address such as sqlite:///search.db or postgresql://host/name, or a journal file.
 
     Raises:
-        ValueError: it cannot be opened.
+        UserError: it cannot be opened.
     """
     options = {"connect_args": {"timeout": 60}} if name.startswith("sqlite") else {"pool_pre_ping": True}
     for again in (True, True, False):  # machines that make its tables at the same time are in each other's way
@@ -232,18 +233,18 @@ def open_storage(name: str) -> BaseStorage:
             with path.open("a+b") as file:
                 file.seek(0)
                 if (first := file.readline(4096)) and b'"op_code":' not in first:  # Optuna would add to it, or break
-                    raise ValueError("it holds something else than a journal of Optuna")
+                    raise UserError("it holds something else than a journal of Optuna")
             return JournalStorage(JournalFileBackend(str(path)))
         except ImportError as error:
             module = getattr(error.__cause__ or error.__context__ or error, "name", None)
             packages = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary"}
-            raise ValueError(
+            raise UserError(
                 f"storage={name} needs its database's Python driver, the module {module}, which is not installed: "
                 f"pip install {packages.get(str(module), 'the package that has it')}"
             ) from error
         except (OptunaError, SQLAlchemyError, OSError, ValueError) as error:
             if not again:
-                raise ValueError(_unusable(name, error)) from error
+                raise UserError(_unusable(name, error)) from error
             time.sleep(1.0)
     raise AssertionError("the last attempt returns or raises")
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
 from manyheads.cli.compose import preset_values
-from manyheads.cli.errors import refuse_unused
 from manyheads.cli.grammar import write
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
+from manyheads.cli.validation import refuse_unused
 from manyheads.config import RunConfig
 from manyheads.config.facts import having, hooks, replace_settings, settings
 from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
@@ -30,6 +30,7 @@ from manyheads.data.checks import check_rows
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
+from manyheads.errors import UserError
 from manyheads.inference.origin import file_digests
 from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig, named_texts
 from manyheads.plugins.sweep.journal import Journal, State, Trial, open_journal
@@ -54,7 +55,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
 
     Raises:
         Stopped: a signal ended the search; its runs have saved, and the same words go on.
-        ValueError: a mistake in the settings or the data, found before anything is written; a folder that holds
+        UserError: a mistake in the settings or the data, found before anything is written; a folder that holds
             another search; no run that came to a figure.
     """
     check_search(config)
@@ -77,7 +78,7 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     print_sheet(sheet_of_search(config, ranked, MOST_LINES))
     show_files(folder, files)
     if best is None:
-        raise ValueError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
+        raise UserError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
     say(f"train trial {best.trial} and judge it on the test split: {command}")
     return ranked
 
@@ -86,14 +87,14 @@ def check_search(config: TuneConfig) -> None:
     """What is refused before the data is read.
 
     Raises:
-        ValueError: one sentence.
+        UserError: one sentence.
     """
     for refuse in hooks(config, "refuse"):
         refuse(config, "here")
     if config.needs_optuna and find_spec("optuna") is None:
         asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
         asked = f"storage={config.storage}" if config.storage else asked
-        raise ValueError(f"{asked} needs a package that is not installed: {install_extra('tune')}")
+        raise UserError(f"{asked} needs a package that is not installed: {install_extra('tune')}")
     refuse_many_processes(config, "tune")
     check_training(config.trainer)
     run = config.run({})
@@ -104,12 +105,12 @@ def check_search(config: TuneConfig) -> None:
 def refuse_many_processes(config: TuneConfig | CurveConfig, verb: str) -> None:
     """Refuse several processes of a search, or several runs on the devices of one."""
     if config.jobs > 1 and config.hardware.devices != 1:
-        raise ValueError(
+        raise UserError(
             f"jobs={config.jobs} with hardware.devices={config.hardware.devices} would put several runs on the same "
             "devices: leave one of them at 1"
         )
     if this_process().started_by:
-        raise ValueError(
+        raise UserError(
             f"{verb} starts its own processes, but {this_process().started_by} started several of it: start it once, "
             "without"
         )
@@ -121,7 +122,7 @@ def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
     More draws of the same search begin with the same ones.
 
     Raises:
-        ValueError: ranges so narrow that they hold fewer settings.
+        UserError: ranges so narrow that they hold fewer settings.
     """
     axes = config.axes()
     if config.chosen is Method.grid:
@@ -135,7 +136,7 @@ def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
         in_vain = 0 if repr(setting) not in made else in_vain + 1
         made.setdefault(repr(setting), setting)
         if in_vain >= PATIENCE and not finite:
-            raise ValueError(_too_narrow(config, len(made)))
+            raise UserError(_too_narrow(config, len(made)))
     return list(made.values())
 
 

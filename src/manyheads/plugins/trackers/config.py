@@ -5,6 +5,7 @@ from typing import Any
 
 from manyheads.config.facts import section, setting
 from manyheads.config.fields import install_extra
+from manyheads.errors import UserError
 
 TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")
 Config = Any  # the settings of a verb, with a section `logger`
@@ -30,7 +31,7 @@ def refuse(config: Config, where: str) -> None:
     """The package of each tracker, which has its name, must be installed."""
     for name in chosen(config):
         if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
-            raise ValueError(f"logger={name} needs a package that is not installed: {install_extra('track')}")
+            raise UserError(f"logger={name} needs a package that is not installed: {install_extra('track')}")
 
 
 def unread(config: Config, name: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from manyheads import plugin
 from manyheads.cli.compose import compose
-from manyheads.cli.errors import refuse_unused
+from manyheads.cli.validation import refuse_unused
 from manyheads.cli.verbs import choices
 from manyheads.config.fields import plain_settings
 from manyheads.plugins.sweep.tune import as_words
