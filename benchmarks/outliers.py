@@ -3,7 +3,7 @@
 A default run of three epochs learns each of the sets `known`; its judged split is set against that of every other set,
 at most ROWS rows of each, evenly spread. AUROC is the share of pairs in which the text of the other set has the higher
 score, with DeLong's 95 % interval (1988). Compared are its two parts alone, the relative Mahalanobis distance (Ren
-et al., 2021), the cosine to the 50th nearest training row (Sun et al., 2022), and the probability of the likeliest class
+et al., 2021), the cosine to the 50th nearest training row (Sun et al., 2022), and the likeliest class
 (Hendrycks and Gimpel, 2017). The score was chosen on the validation splits; sets without one give training rows there.
 
     python benchmarks/outliers.py benchmarks/outliers.json validation test    in $MANYHEADS_DATA; KEEP=folder keeps runs
