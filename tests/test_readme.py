@@ -208,6 +208,8 @@ def export_first(typed, capsys):
     """What the page has exported before: the run's network, in the folder of its format."""
     for name in ("onnx", "transformers"):
         if f"outputs/reviews/{name}" in str(typed) and not Path("outputs/reviews", name).exists():
+            if "export" not in VERBS:
+                pytest.skip("no plugin adds the verb export")
             assert cli.main(["export", "run=outputs/reviews", "members=network", f"format={name}"]) == 0
             capsys.readouterr()
 
@@ -539,9 +541,9 @@ def tree_paths() -> dict[Path, str]:
 
 def test_the_tree_names_what_exists():
     paths = tree_paths()
-    missing = [str(path) for path in paths if not (ROOT / path).exists()]
-    assert missing == []
     package = Path("src", "manyheads")
+    deleted = {package / "plugins" / name for name in missing_plugins()}
+    assert [str(path) for path in paths if not (ROOT / path).exists() and path not in deleted] == []
     rooms = {package / path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
     assert rooms <= set(paths)
     assert all(paths[room] for room in rooms)
