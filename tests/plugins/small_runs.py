@@ -10,6 +10,9 @@ from pathlib import Path
 
 import hydra  # noqa: F401
 import lightning.pytorch  # noqa: F401
+import pyarrow.csv  # noqa: F401
+import sklearn.linear_model  # noqa: F401
+from matplotlib.figure import Figure
 
 SMALL = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=1", "model.d_ff=16", "model.d_k=8", "model.d_v=8"),
@@ -24,6 +27,7 @@ def use(copy: str) -> int:
     said = os.open("said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
+    Figure.savefig = lambda figure, file, **how: file.write(b"PNG")  # which takes as long as all else
     import manyheads
     from manyheads.cli.main import main
 
