@@ -14,13 +14,13 @@ from manyheads.data.tokens import Tokens
 from manyheads.inference.precision import multiplying_in
 from manyheads.nn import Classifier
 
-Part = tuple[int, int]  # (1, 3) is the second of three: every third batch, beginning with the second
-WHOLE: Part = (0, 1)
+Share = tuple[int, int]  # (1, 3) is the second of three: every third batch, beginning with the second
+WHOLE: Share = (0, 1)
 CPU = torch.device("cpu")
 NONE = -1  # pads what is found for the rows of one batch to the widest of all
 
 
-class Found(NamedTuple):
+class RowValues(NamedTuple):
     """The numbers of some rows `(m,)`, and what was found for them `(m, ...)`, on the CPU."""
 
     rows_m: Tensor
@@ -35,9 +35,9 @@ def run_batches(
     autocast: torch.dtype | None = None,
     tokens: int = ANSWER_TOKENS,
     rows: int = ANSWER_ROWS,
-    part: Part = WHOLE,
+    part: Share = WHOLE,
     among: Tensor | None = None,
-) -> Found:
+) -> RowValues:
     """What `answer` finds `(B, ...)` for the batches of `part`, in the order of the rows; batches are the same whatever
     the part.
 
@@ -56,27 +56,27 @@ def run_batches(
         plan = plan_evaluation(encoded.lengths if among is None else encoded.lengths[among], tokens=tokens, rows=rows)
         plan = plan if among is None else [one._replace(rows=among[one.rows]) for one in plan]
         batches = Batches(encoded, plan[part[0] :: part[1]])  # neighbours are of like length, so parts are of like size
-    found: list[Found] = []
+    found: list[RowValues] = []
     with torch.inference_mode(), multiplying_in(autocast, device):
         for batch in batches:
             moved = batch if device.type == "cpu" else batch.to(device)
-            found.append(Found(batch.rows_B, answer(moved).cpu()))
+            found.append(RowValues(batch.rows_B, answer(moved).cpu()))
     if len(encoded) == 1 and found:
-        return Found(found[0].rows_m, found[0].values.clone())  # a copy is no tensor of inference mode
+        return RowValues(found[0].rows_m, found[0].values.clone())  # a copy is no tensor of inference mode
     return joined(found)
 
 
-def joined(parts: list[Found]) -> Found:
+def joined(parts: list[RowValues]) -> RowValues:
     """All rows of all parts, in order; where some found more for a row than others, these are padded by `NONE`."""
     if not parts:
-        return Found(torch.empty(0, dtype=torch.int64), torch.empty(0))
+        return RowValues(torch.empty(0, dtype=torch.int64), torch.empty(0))
     widths = [one.values.size(1) for one in parts if one.values.ndim > 1]
     values, rows_m = [one.values for one in parts], torch.cat([one.rows_m for one in parts])
     for at, width in enumerate(widths):
         missing = values[at].new_full((len(values[at]), max(widths) - width, *values[at].shape[2:]), NONE)
         values[at] = torch.cat([values[at], missing], dim=1)
     order_m = rows_m.argsort()
-    return Found(rows_m[order_m], torch.cat(values)[order_m])
+    return RowValues(rows_m[order_m], torch.cat(values)[order_m])
 
 
 def network_logits(classifier: Classifier, encoded: Tokens) -> Tensor:

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 import manyheads.plugin as plugin
 from manyheads.config import ModelConfig
 from manyheads.inference.format import Settings
-from manyheads.inference.predictor import Shape
+from manyheads.inference.predictor import ShapeWords
 from manyheads.runs.summary import Interval, moved_by, words_of
 
 MOST_LABELS = 100  # that a card names
@@ -34,7 +34,7 @@ def write_card(
         tokenizer: where it is known, how a mask is written in a text.
     """
     kind, layers = _shape(settings.model)
-    shape = Shape(kind, f"of {n_parameters:,} parameters", layers, f"{settings.model.positions} positions")
+    shape = ShapeWords(kind, f"of {n_parameters:,} parameters", layers, f"{settings.model.positions} positions")
     about = plugin.resolve(plugin.task(settings.task).predictor).about(settings, shape, labels, tokenizer)
     of_labels = ["", *_labels(labels, thresholds)] if plugin.task(settings.task).has_classes else []
     plain = " What\n`manyheads export format=onnx` writes of it opens without manyheads." * (
@@ -114,11 +114,15 @@ def _shape(model: ModelConfig) -> tuple[str, str]:
 
 
 def _labels(labels: Sequence[str], thresholds: Sequence[float] | None) -> list[str]:
-    beside = [""] * len(labels) if thresholds is None else [f", from {one:.3f} on" for one in thresholds]
-    title = "## Classes" if thresholds is None else "## Labels, and the probability from which on each is given"
-    shown = [f"- {_plain(label)}{one}" for label, one in zip(labels[:MOST_LABELS], beside, strict=False)]
-    more = [f"- and {len(labels) - MOST_LABELS} more, in labels.json"] if len(labels) > MOST_LABELS else []
-    return [title, "", *shown, *more]
+    lines = ["## Classes" if thresholds is None else "## Labels, and the probability from which on each is given", ""]
+    for at, label in enumerate(labels[:MOST_LABELS]):
+        line = f"- {_plain(label)}"
+        if thresholds is not None:
+            line += f", from {thresholds[at]:.3f} on"
+        lines.append(line)
+    if len(labels) > MOST_LABELS:
+        lines.append(f"- and {len(labels) - MOST_LABELS} more, in labels.json")
+    return lines
 
 
 def _figures(figures: dict[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A text classifier: a network and, beside it, maybe a linear model whose probabilities are blended with its own.
+"""A text classifier: a network and, maybe, a linear model whose probabilities are blended with its own.
 
 The network is one of torch, or a graph that `manyheads export format=onnx` has written.
 
@@ -24,7 +24,7 @@ from manyheads.data.tokens import encode
 from manyheads.errors import UserError
 from manyheads.inference.format import CALIBRATION, ModelFolder, Settings, read_thresholds
 from manyheads.inference.precision import cast_once
-from manyheads.inference.predictor import About, Predictor, Shape
+from manyheads.inference.predictor import CardText, Predictor, ShapeWords
 from manyheads.inference.rules import AnswerRule, mark_texts
 from manyheads.layout import Packed
 from manyheads.linear.blend import Blend
@@ -51,14 +51,14 @@ class Prediction(NamedTuple):
     probabilities: dict[str, float]
 
 
-class Labelled(NamedTuple):
+class LabelsPrediction(NamedTuple):
     """The labels of a text, the likeliest first, maybe none, and the probability of every label by name."""
 
     labels: list[str]
     probabilities: dict[str, float]
 
 
-def likeliest_of(answer: Prediction | Labelled) -> str:
+def likeliest_of(answer: Prediction | LabelsPrediction) -> str:
     """The class or label whose probability is the highest."""
     return max(answer.probabilities, key=answer.probabilities.__getitem__)
 
@@ -152,7 +152,7 @@ class GraphLinear(LinearModel):
         self.graph = graph
 
     def forward(self, terms_E: Tensor, counts_E: Tensor, bounds: Tensor) -> Tensor:
-        """As of `LinearModel`."""
+        """As `LinearModel.forward`."""
         text_E = torch.arange(len(bounds) - 1).repeat_interleave(bounds.diff())
         return self.graph.linear(torch.stack([text_E, terms_E, counts_E.long()], dim=1), len(bounds) - 1)
 
@@ -197,7 +197,9 @@ class TextClassifier(Predictor[Classifier]):
         )
 
     @classmethod
-    def about(cls, settings: Settings, shape: Shape, labels: Sequence[str], tokenizer: Tokenizer | None) -> About:
+    def about(
+        cls, settings: Settings, shape: ShapeWords, labels: Sequence[str], tokenizer: Tokenizer | None
+    ) -> CardText:
         apart = ", read apart and then across," if settings.model.pair is PairKind.cross else ""
         takes = f"pairs of texts{apart}" if settings.pairs else "texts"
         sorts = f"sorts {takes} into {len(labels)} classes"
@@ -211,7 +213,7 @@ class TextClassifier(Predictor[Classifier]):
             share = f"{settings.linear:.0%} of each probability are its own."
             what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
         call = 'predict(["a text"], ["its pair"])' if settings.pairs else 'predict(["a text"])'
-        return About("A text classifier", what, "classifier", call)
+        return CardText("A text classifier", what, "classifier", call)
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
         """The same classifier, moved to `device`; its matrices are cast to `autocast` here, once."""
@@ -246,13 +248,13 @@ class TextClassifier(Predictor[Classifier]):
         *,
         tokens: int = ANSWER_TOKENS,
         network_nC: Tensor | None = None,
-    ) -> list[Prediction] | list[Labelled]:
-        """One prediction a text, in order; `Labelled` ones where a text has any number of labels. Arguments and errors
-        those of `logits`, and a UserError where a text is empty or the numbers of an answer are not finite."""
+    ) -> list[Prediction] | list[LabelsPrediction]:
+        """One prediction a text, in order; where a text has any number of labels, a `LabelsPrediction`. Arguments and
+        errors are those of `logits`, and a UserError where a text is empty or a probability is not finite."""
         self.check(texts, pairs, filled=True)
         return self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
 
-    def predictions(self, logits_nC: Tensor, texts: list[str]) -> list[Prediction] | list[Labelled]:
+    def predictions(self, logits_nC: Tensor, texts: list[str]) -> list[Prediction] | list[LabelsPrediction]:
         """What the `logits` of these texts say, as `predict` returns it. A UserError where they are not finite."""
         probabilities_nC = self.probabilities(logits_nC)
         if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
@@ -264,7 +266,7 @@ class TextClassifier(Predictor[Classifier]):
         given_nC = self.given(probabilities_nC).tolist()
         orders = probabilities_nC.argsort(descending=True, stable=True).tolist()
         return [
-            Labelled([self.labels[label] for label in order if given[label]], of)
+            LabelsPrediction([self.labels[label] for label in order if given[label]], of)
             for order, given, of in zip(orders, given_nC, by_name, strict=True)
         ]
 
@@ -307,7 +309,7 @@ class TextClassifier(Predictor[Classifier]):
         what `cutting` leaves. With a linear model they are logarithms: of the probabilities of both together.
 
         Batches hold texts of similar length and at most `tokens` tokens. What a text gets does not depend on its
-        neighbours, but for the rounding of sums. ValueError as of `check`.
+        neighbours, but for the rounding of sums. Raises as `check` does.
 
         Args:
             network_nC: the network's logits, where it was asked already.
@@ -356,7 +358,7 @@ class TextClassifier(Predictor[Classifier]):
         return logits_nC if self.calibration is None else self.calibration.of(logits_nC, multi=self.multi)
 
     def network_logits(self, texts: list[str], pairs: list[str] | None, *, tokens: int) -> Tensor:
-        """Logits `(n, C)` of the network alone. Arguments and errors as of `logits`."""
+        """Logits `(n, C)` of the network alone. Arguments and errors are those of `logits`."""
         self.check(texts, pairs)
         encoded = encode(self.tokenizer, texts, pairs, None, self.settings.max_length, self.settings.cutting)
         return self.run(encoded, tokens=tokens).values.reshape(len(texts), len(self.labels))
@@ -377,11 +379,11 @@ class TextClassifier(Predictor[Classifier]):
         return self.blend.of(network_nC, linear_logits(self.blend.linear, texts, pairs), multi=self.multi)
 
     def probabilities(self, logits_nC: Tensor) -> Tensor:
-        """As of `probabilities_of`."""
+        """Of logits `(n, C)` the probabilities: see `probabilities_of`."""
         return probabilities_of(logits_nC, multi=self.multi)
 
     def given(self, probabilities_nC: Tensor, member: str = "both") -> Tensor:
-        """As of `given_of`; each `member` has thresholds of its own."""
+        """Which labels texts are given, bool `(n, C)`: see `given_of`. Each `member` has thresholds of its own."""
         return given_of(probabilities_nC, self.member_thresholds.get(member, self.thresholds))
 
     def baseline(self, home: Path | None) -> LinearBaseline | None:

@@ -1,5 +1,5 @@
 """A finished model as a folder: model.safetensors, config.json, tokenizer.json, labels.json and README.md; with a
-linear model beside the network linear.safetensors; and, where a text has any number of labels, thresholds.json.
+linear model also linear.safetensors; and, where a text has any number of labels, thresholds.json.
 
 Of all dependencies torch, safetensors and tokenizers are enough to open it. The tensors are checked against config.json
 before anything is allocated.
@@ -64,7 +64,7 @@ def save(
     the files hold no date, path or id.
 
     Args:
-        tuned: of a classifier, its thresholds and the linear model beside it.
+        tuned: of a classifier, its thresholds and its linear model.
         figures: what is known of the model before it is judged, for its card.
     """
     tuned = tuned or Tuned()
@@ -150,7 +150,7 @@ def load_to_answer(
 
 def place(predictor: Kind, hardware: InferenceHardware, *, fast: bool = False) -> Kind:
     """The model on one device, in the precision that is typed; else in fp32, to be judged or looked at, or `fast`, to
-    answer, in the quickest. Sets the threads of this process. Errors as of `choose_device`."""
+    answer, in the quickest. Sets the threads of this process. Raises as `choose_device` does."""
     set_threads(hardware)
     device = choose_device(hardware)
     if hardware.accelerator is Accelerator.gpu:
@@ -227,13 +227,13 @@ def read_network(path: Path, settings: Settings, own: nn.Module | None = None) -
             network = OwnNetwork(own, settings.vocab_size)
         else:
             network = assembled(settings.model, **sizes, n_segments=2 if settings.pairs else 0)
-    beside = f"{path} does not fit config.json beside it"
+    misfit = f"{path} does not fit config.json"
     wanted = {name: ("F32", list(value.shape)) for name, value in network.state_dict().items()}
     for name in sorted(wanted.keys() ^ held.keys()):
-        raise UserError(f"{beside}: tensor {name!r} is {'missing' if name in wanted else 'not part of the model'}")
+        raise UserError(f"{misfit}: tensor {name!r} is {'missing' if name in wanted else 'not part of the model'}")
     for name, (kind, shape) in wanted.items():
         if held[name] != (kind, shape):
-            raise UserError(f"{beside}: tensor {name} is {held[name][0]} {held[name][1]}, not {kind} {shape}")
+            raise UserError(f"{misfit}: tensor {name} is {held[name][0]} {held[name][1]}, not {kind} {shape}")
     tensors = load_file(path)
     broken = next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
     if broken:

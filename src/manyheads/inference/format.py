@@ -98,7 +98,7 @@ class Settings:
     multi: bool = setting(False, "a text has any number of the classes, each given from its threshold on")
     linear: float = setting(0.0, "share of a linear model in each answer", ge=0.0, le=1.0)
     terms: Terms | None = setting(None, "what the linear model counts in a text; null: there is no such model")
-    temperature: float = setting(1.0, "what the network's logits are divided by beside it", ge=0.01, le=100.0)
+    temperature: float = setting(1.0, "what the network's logits are divided by with a linear model", ge=0.01, le=100.0)
     reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
     network: str = setting("", "class of a module of its maker's own, which answers; empty: what model says")
     plugins: list[str] = setting(list, "plugins it was made with: name, version and digest of each")
@@ -184,7 +184,7 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
     if any("\ud800" <= letter <= "\udfff" for label in labels for letter in label):
         raise UserError(f"{path} has a class name with half of a surrogate pair, which is no letter: write it whole")
     if len(labels) != settings.n_classes:
-        raise UserError(f"{path} names {len(labels)} classes, but config.json beside it has {settings.n_classes}")
+        raise UserError(f"{path} names {len(labels)} classes, but config.json has {settings.n_classes}")
     for label, times in Counter(labels).most_common(1):
         if times > 1:
             raise UserError(f"{path} names the class {label!r} {times} times")
@@ -205,7 +205,7 @@ def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
         if not isinstance(numbers, list) or not all(type(one) in (int, float) and 0 <= one <= 1 for one in numbers):
             raise UserError(f"{path} must be a list of numbers between 0 and 1")
         if len(numbers) != n:
-            raise UserError(f"{path} holds {len(numbers)} numbers, but config.json beside it has {n} classes")
+            raise UserError(f"{path} holds {len(numbers)} numbers, but config.json has {n} classes")
     return {name: [float(one) for one in numbers] for name, numbers in lists.items()}
 
 
@@ -266,17 +266,16 @@ def find_model(folder: Path, *, graph: bool = False) -> Path:
 
 
 def run_folder(model: Path) -> Path | None:
-    """The run folder around model/, which says what data it was trained on; None where model/ stands alone."""
+    """The run folder around model/, which says what data it was trained on; None where model/ is by itself."""
     return model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
 
 
 def home_of(run: str, model: Path) -> Path:
-    """Where what is made of a model goes unless `output` says: its run folder, or the model's own where that stands
-    alone. A UserError where it is the hub's, beside whose copy nothing is written."""
+    """Where what is made of a model goes unless `output` says: its run folder, or its own where it has none. A
+    UserError where it is the hub's, as nothing is written to the copy in the cache."""
     if is_hub_name(run):
         raise UserError(
-            f"run={run} is a model of the Hugging Face hub, beside whose copy nothing is written: name a folder by "
-            "output="
+            f"run={run} is a model of the Hugging Face hub, to whose copy nothing is written: name a folder by output="
         )
     return run_folder(model) or model
 
@@ -297,7 +296,7 @@ class ModelFolder(NamedTuple):
     settings: Settings
 
     def labels(self) -> list[str]:
-        """As of `read_labels`."""
+        """The class names: see `read_labels`."""
         return read_labels(self.path / "labels.json", self.settings)
 
 

@@ -18,7 +18,7 @@ from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch
 from manyheads.data.rows import is_blank
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
-from manyheads.inference.batching import WHOLE, Found, Part, run_batches
+from manyheads.inference.batching import WHOLE, RowValues, Share, run_batches
 from manyheads.inference.format import ModelFolder, Settings
 from manyheads.inference.rules import AnswerRule
 from manyheads.inference.workers import Workers
@@ -26,7 +26,7 @@ from manyheads.inference.workers import Workers
 Network = TypeVar("Network", bound=nn.Module)
 
 
-class Shape(NamedTuple):
+class ShapeWords(NamedTuple):
     """Of a network, in words: `a Transformer encoder of 1,000 parameters: 2 layers, ..., learned positions`."""
 
     kind: str
@@ -35,7 +35,7 @@ class Shape(NamedTuple):
     positions: str
 
 
-class About(NamedTuple):
+class CardText(NamedTuple):
     """Of a model card: its title, what the model is, and in the lines of Python a `name` for it and its `call`."""
 
     title: str
@@ -67,7 +67,9 @@ class Predictor(ABC, Generic[Network]):
 
     @classmethod
     @abstractmethod
-    def about(cls, settings: Settings, shape: "Shape", labels: Sequence[str], tokenizer: Tokenizer | None) -> "About":
+    def about(
+        cls, settings: Settings, shape: "ShapeWords", labels: Sequence[str], tokenizer: Tokenizer | None
+    ) -> "CardText":
         """What the card of such a model says."""
 
     def answered(
@@ -107,16 +109,16 @@ class Predictor(ABC, Generic[Network]):
     def run(
         self,
         encoded: Tokens,
-        part: Part = WHOLE,
+        part: Share = WHOLE,
         *,
         tokens: int = ANSWER_TOKENS,
         rows: int = ANSWER_ROWS,
         **asked: Any,
-    ) -> Found:
+    ) -> RowValues:
         """What is found for every row, in order, by all processes together; for the rows of a `part` by this one.
 
         Args:
-            tokens, rows: as of `run_batches`.
+            tokens, rows: see `run_batches`.
             asked: numbers that `answer` is given.
         """
         if self.workers is not None and part == WHOLE:

@@ -23,7 +23,7 @@ from manyheads.data.tokens import Tokens, Windows
 from manyheads.distributed.collectives import destroy_groups, from_first, gathered
 from manyheads.distributed.heartbeat import Lost
 from manyheads.distributed.ranks import Ranks, rendezvous
-from manyheads.inference.batching import Found, Part, joined
+from manyheads.inference.batching import RowValues, Share, joined
 
 FOREVER = timedelta(days=3650)  # how long the others wait for the first, whose input may be somebody who types
 
@@ -61,13 +61,13 @@ class Workers:
     answering: Any
     busy: bool = False
 
-    def run(self, predictor: Any, encoded: Tokens, asked: dict[str, Any]) -> Found:
+    def run(self, predictor: Any, encoded: Tokens, asked: dict[str, Any]) -> RowValues:
         """What all processes find for all rows, in order; called by the first."""
         self.busy = True
         question = torch.frombuffer(bytearray(json.dumps(asked).encode()), dtype=torch.uint8)
         self.broadcast(save({**to_tensors(encoded), "question": question}))
         own = predictor.run(encoded, self.part, **asked)
-        parts = [Found(**load(one)) for one in self.gather(save(own._asdict()))]
+        parts = [RowValues(**load(one)) for one in self.gather(save(own._asdict()))]
         self.busy = False
         found = joined([one for one in parts if len(one.rows_m)])
         assert torch.equal(found.rows_m, torch.arange(len(encoded))), "every row is answered once"
@@ -88,7 +88,7 @@ class Workers:
             self.gather(save(predictor.run(to_tokens(sent), self.part, **asked)._asdict()))
 
     @property
-    def part(self) -> Part:
+    def part(self) -> Share:
         return self.ranks.rank, self.ranks.n_ranks
 
     def broadcast(self, message: bytes = b"") -> bytes:

@@ -1,7 +1,7 @@
 """Logistic regression: the linear model of a run by scikit-learn, and a head fitted before the first step.
 
 Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification": TF-IDF and logistic
-regression, one for each class. What is counted in a text is chosen on validation rows: docs/results/lab-notes.md.
+regression, one for each class. What is counted in a text is choose_terms on validation rows: docs/results/lab-notes.md.
 
 n rows . D features . U terms . E terms of all rows . C classes
 """
@@ -21,7 +21,7 @@ from manyheads.linear.blend import best_temperature, labels_of, likelihoods, log
 from manyheads.linear.model import Counted, LinearModel, counted, unspaced
 
 MOST_STEPS = 100  # of L-BFGS
-STRENGTH = 16.0  # scikit-learn's C, of each row against the pull to zero: 4 and 64 are level
+STRENGTH = 16.0  # scikit-learn's C, the inverse strength of the L2 penalty: 4 and 64 do as well
 TOLERANCE = 0.1  # of the dual problem
 OF_LABELS = 4.0  # the same where a row has any number of labels
 MANY = 2000  # rows from which a term must be in two of them: a quarter of the terms, which answer as well
@@ -36,7 +36,7 @@ SURE = 10.0  # logit of a class that all rows have, or none
 
 
 def too_many(rows: Rows, n_classes: int) -> bool:
-    """Whether a linear model of so many classes, each of which is fitted on all rows, would take hours."""
+    """Whether a linear model would take hours, as each of its classes is fitted on all rows."""
     return n_classes * min(len(rows), MOST_ROWS) > MOST_FITTED
 
 
@@ -52,48 +52,50 @@ def fit_linear(
 
     Args:
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
-        validation: rows by whose likelihood the terms are chosen; None: words, or runs of characters in scripts
+        validation: rows by whose likelihood the terms are choose_terms; None: words, or runs of characters in scripts
             without spaces.
-        terms: those that were chosen before.
+        terms: those that were choose_terms before.
     """
     rows = rows.readable()
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):
         return None
     if terms is None and validation is not None:
-        terms = chosen(rows, n_classes, weights_C, validation)
+        terms = choose_terms(rows, n_classes, weights_C, validation)
     elif terms is None:
         terms = Terms.characters if unspaced(rows.texts[:ROWS_TO_CHOOSE]) else Terms.words
-    rows = _few(rows, MOST_ROWS, MOST_LETTERS[terms])
+    rows = _sample(rows, MOST_ROWS, MOST_LETTERS[terms])
     return fit_counted(counted(rows.texts, rows.pairs, terms), rows, n_classes, weights_C, terms)
 
 
-def chosen(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation: Rows) -> Terms:
+def choose_terms(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation: Rows) -> Terms:
     """The terms that make `validation` likeliest, each with its own best temperature there.
 
     Words come first, then both, between them characters alone where the texts are of scripts without spaces; the first
-    are taken unless others are clearly likelier. Where the texts are so long that runs of characters would fill the
-    memory, they are tried in scripts without spaces alone. At most 4,000 training rows and 2,000 of validation are
-    asked, fewer where they are long.
+    are taken unless others are clearly likelier. Where texts are so long that runs of characters would fill the
+    memory, runs are tried in scripts without spaces alone. At most 4,000 training rows and 2,000 of validation are
+    used, fewer where they are long.
     """
-    kinds = [*Terms] if unspaced(rows.texts[:ROWS_TO_CHOOSE]) else [Terms.words, Terms.both]
-    if kinds != [*Terms] and _letters(rows) > MOST_LETTERS[Terms.both]:
+    if unspaced(rows.texts[:ROWS_TO_CHOOSE]):
+        kinds = [*Terms]
+    elif _letters(rows) > MOST_LETTERS[Terms.both]:
         kinds = [Terms.words]
+    else:
+        kinds = [Terms.words, Terms.both]
     most_letters = MOST_LETTERS[kinds[-1]] // 6
-    part, judged = _few(rows, ROWS_TO_CHOOSE, most_letters), _few(validation, ROWS_TO_CHOOSE // 2, most_letters)
-    labels = labels_of(judged, n_classes)
+    train = _sample(rows, ROWS_TO_CHOOSE, most_letters)
+    validation = _sample(validation, ROWS_TO_CHOOSE // 2, most_letters)
+    labels = labels_of(validation, n_classes)
     weights = row_weights(labels, None if weights_C is None else torch.from_numpy(weights_C))
-
-    def logs(terms: Terms) -> Tensor:
-        """How likely each row is, by its logarithm."""
-        found = counted(part.texts, part.pairs, terms)
-        model = fit_counted(found, part, n_classes, weights_C, terms)
-        logits_nC = torch.zeros(len(judged), n_classes)
+    log_likelihood_n: dict[Terms, Tensor] = {}  # of each validation row
+    for terms in kinds:
+        model = fit_counted(counted(train.texts, train.pairs, terms), train, n_classes, weights_C, terms)
+        logits_nC = torch.zeros(len(validation), n_classes)
         if model is not None:
-            logits_nC = model.of(counted(judged.texts, judged.pairs, terms))
-        log_n = log_likelihoods(likelihoods(logits_nC / best_temperature(logits_nC, labels, weights), labels), weights)
-        return log_n.reshape(len(judged), -1).sum(1)
-
-    return simplest({terms: logs(terms) for terms in kinds})
+            logits_nC = model.of(counted(validation.texts, validation.pairs, terms))
+        scaled_nC = logits_nC / best_temperature(logits_nC, labels, weights)
+        logs = log_likelihoods(likelihoods(scaled_nC, labels), weights)
+        log_likelihood_n[terms] = logs.reshape(len(validation), -1).sum(1)
+    return simplest(log_likelihood_n)
 
 
 def simplest(logs: dict[Any, Tensor]) -> Any:
@@ -115,7 +117,7 @@ def fit_counted(
     from scipy.sparse import csr_array
 
     terms_U, at_E, n_rows_U = np.unique(np.array(found.terms_E), return_inverse=True, return_counts=True)
-    kept_U = _kept(n_rows_U, 2 if len(rows) > MANY else 1, max(1, MOST_VOTES // n_classes))
+    kept_U = _frequent_terms(n_rows_U, 2 if len(rows) > MANY else 1, max(1, MOST_VOTES // n_classes))
     if not len(kept_U):
         return None
     rarity_U = np.log((1 + len(rows)) / (1 + n_rows_U[kept_U])) + 1
@@ -124,18 +126,18 @@ def fit_counted(
     x_nU.data *= rarity_U[x_nU.indices]
     text_E = np.repeat(np.arange(len(rows)), np.diff(x_nU.indptr))
     x_nU.data /= np.sqrt(np.bincount(text_E, x_nU.data**2, len(rows)))[text_E]
-    votes_UC, bias_C = regress(x_nU, rows, n_classes, weights_C)
+    votes_UC, bias_C = fit_classes(x_nU, rows, n_classes, weights_C)
     rarity, votes, bias = (torch.from_numpy(one.astype(np.float32)) for one in (rarity_U, votes_UC, bias_C))
     return LinearModel(torch.from_numpy(terms_U[kept_U]), rarity, votes, bias, terms)
 
 
-def _kept(n_rows_U: np.ndarray, least: int, most: int) -> np.ndarray:
+def _frequent_terms(n_rows_U: np.ndarray, least: int, most: int) -> np.ndarray:
     """Which terms are in at least `least` rows; at most `most`, those in most rows."""
     kept = np.flatnonzero(n_rows_U >= least)
     return np.sort(kept[np.argsort(-n_rows_U[kept], kind="stable")[:most]])
 
 
-def regress(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def fit_classes(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Votes `(U, C)` and bias `(C,)`: each class against the rest, two by one regression.
 
     A class, or label, that no row has is never answered, a label that all have always.
@@ -177,7 +179,7 @@ def fit_one(
     return machine.coef_[0], float(intercept_1[0])
 
 
-def _few(rows: Rows, most: int, most_letters: int) -> Rows:
+def _sample(rows: Rows, most: int, most_letters: int) -> Rows:
     """A sample of at most `most` rows with at most `most_letters` letters; drawn, as classes may come in turn."""
     share = min(most / max(1, len(rows)), most_letters / max(1, _letters(rows)))
     if share >= 1:
@@ -187,23 +189,22 @@ def _few(rows: Rows, most: int, most_letters: int) -> Rows:
 
 def _letters(rows: Rows) -> int:
     """Letters of all texts; of a large table, which is read for them, as its first texts have them."""
+    counted_rows, times = rows, 1.0
     if not getattr(rows.texts, "is_kept", True):
-        first = rows.pick(range(min(len(rows), ROWS_TO_COUNT)))
-        return (
-            sum(len(text) for column in (first.texts, first.pairs or []) for text in column) * len(rows) // len(first)
-        )
-    return sum(map(len, rows.texts)) + sum(map(len, rows.pairs or []))
+        counted_rows = rows.pick(range(min(len(rows), ROWS_TO_COUNT)))
+        times = len(rows) / len(counted_rows)
+    return int(times * sum(len(text) for column in (counted_rows.texts, counted_rows.pairs or []) for text in column))
 
 
 @torch.enable_grad()
 def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -> tuple[Tensor, Tensor]:
-    """Matrix `(C, D)` and bias `(C,)` that answer `labels`, class ids `(n,)` or marks `(n, C)`.
+    """Matrix `(C, D)` and bias `(C,)` of logistic regression to `labels`, class ids `(n,)` or marks `(n, C)`.
 
-    The minimum of the mean loss and a pull of the matrix to zero, with the rows moved and scaled to a mean of zero and
-    a mean length of one; from zero on by L-BFGS: so nothing is drawn.
+    Rows are shifted and scaled to a mean of zero and a mean length of one. The mean loss plus an L2 penalty of the
+    matrix is minimised by L-BFGS, which begins at zero: so nothing is drawn.
 
     Args:
-        strength: of each row against the pull; scikit-learn's C.
+        strength: the inverse strength of the penalty; scikit-learn's C.
     """
     middle_D, size = x_nD.mean(0), x_nD.norm(dim=1).mean().clamp(min=1e-6)
     scaled_nD = (x_nD - middle_D) / size

@@ -1,7 +1,7 @@
 """A linear model of the terms of a text: what is counted, how it answers, and its file.
 
 The terms are words and pairs of neighbouring words, runs of characters, or both. A text is composed (NFC, as our
-tokenizers do it: NFKC would also make `²` a `2`) and case-folded first. A word is a run of letters, digits and the
+tokenizers do it: NFKC would also make `²` a `2`) and case-fold_case first. A word is a run of letters, digits and the
 marks that stand on them, so that a word of Hindi, Thai, Arabic or Hebrew stays whole however it is composed. Where no
 spaces stand between words, a "word" is a whole clause, and runs of characters are the terms.
 
@@ -43,7 +43,7 @@ KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"
 MOST = 1e6  # of a value in the file: sums of larger ones may overflow
 AT_ONCE, LETTERS_AT_ONCE = 4096, 2_000_000  # texts, and letters in all of them: 400 MB
 SHORTEST, LONGEST = 2, 4  # characters of a run: with one of five as good, and half as many terms again
-ZERO_WIDTH_SPACE = 0x200B  # stands between words of Thai, Khmer or Burmese
+ZERO_WIDTH_SPACE = 0x200B  # is between words of Thai, Khmer or Burmese
 UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana and Han, Javanese and Tai scripts, rare Han
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\ua980-\ua9df\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -77,22 +77,22 @@ class _Letters(dict[int, int | None]):
 _LETTERS = _Letters()
 
 
-def folded(text: str) -> str:
-    """What letters a text has, however they were composed and whether they are capital."""
+def fold_case(text: str) -> str:
+    """A text in lower case and in composed letters (NFC)."""
     if text.isascii():
         return text.lower()
     return normalise_unicode(normalise_unicode(text).casefold())
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Its words, in their order."""
-    return folded(text).translate(_LETTERS).split()
+    return fold_case(text).translate(_LETTERS).split()
 
 
-def runs_of(text: str) -> Iterator[str]:
+def character_runs(text: str) -> Iterator[str]:
     """All its runs of two to four characters, of which white space is one; a line break before each keeps them apart
     from words. One by one, as those of a long text would fill the memory."""
-    letters = f" {' '.join(folded(text).split())} "
+    letters = f" {' '.join(fold_case(text).split())} "
     if len(letters) > SHORTEST:
         for n in range(SHORTEST, LONGEST + 1):
             yield from (f"\n{letters[at : at + n]}" for at in range(len(letters) - n + 1))
@@ -102,11 +102,11 @@ def terms_of(text: str, pair: str | None = None, kind: Terms = Terms.words) -> I
     """The terms of a text; of a pair what both texts have, what one of them has alone, and how many terms of each sort
     these are. Their order is the same in every process."""
     if pair is None:
-        for terms in _sorts(text, kind).values():
+        for terms in _terms_by_sort(text, kind).values():
             yield from terms
         return
-    others = _sorts(pair, kind)
-    for sort, terms in _sorts(text, kind).items():
+    others = _terms_by_sort(pair, kind)
+    for sort, terms in _terms_by_sort(text, kind).items():
         one, other = set(terms), set(others[sort])
         yield from (f"both {term}" for term in sorted(one & other))
         for side, alone in (("first", one - other), ("second", other - one)):
@@ -132,18 +132,18 @@ def number_of(term: str) -> int:
 
 def unspaced(texts: Sequence[str]) -> bool:
     """Whether a tenth of the letters are of scripts that put no spaces between words."""
-    n_letters = sum(len(word) for text in texts for word in words_of(text))
+    n_letters = sum(len(word) for text in texts for word in split_words(text))
     return 10 * sum(len(UNSPACED.findall(text)) for text in texts) > n_letters
 
 
-def _sorts(text: str, kind: Terms) -> dict[str, Iterable[str]]:
+def _terms_by_sort(text: str, kind: Terms) -> dict[str, Iterable[str]]:
     """The terms of a text by their sorts, as how many a pair has alone is said of each."""
     found: dict[str, Iterable[str]] = {}
     if kind is not Terms.characters:
-        words = words_of(text)
+        words = split_words(text)
         found |= {"": words, " neighbours": (f"{one} {other}" for one, other in pairwise(words))}
     if kind is not Terms.words:
-        found[" runs"] = runs_of(text)
+        found[" runs"] = character_runs(text)
     return found
 
 
@@ -191,7 +191,8 @@ def linear_logits(linear: LinearModel, texts: Sequence[str], pairs: Sequence[str
     """Its logits `(n, C)`."""
     found = [torch.empty(0, len(linear.bias_C))]
     for chunk in _chunks(texts, pairs):
-        found.append(linear.of(counted(texts[chunk], None if pairs is None else pairs[chunk], linear.terms)))
+        chunk_pairs = None if pairs is None else pairs[chunk]
+        found.append(linear.of(counted(texts[chunk], chunk_pairs, linear.terms)))
     return torch.cat(found)
 
 
@@ -209,8 +210,8 @@ def _chunks(texts: Sequence[str], pairs: Sequence[str] | None) -> Iterator[slice
 
 
 class LinearBaseline(NamedTuple):
-    """The linear model alone: the bar that a network has to clear. It is fitted once a run; with `thresholds` a text
-    has any number of labels. Where `linear=true` it is the very model that is blended with the network."""
+    """The linear model alone, which a network has to beat. It is fitted once a run; with `thresholds` a text has any
+    number of labels. Where `linear=true` it is the very model that is blended with the network."""
 
     linear: LinearModel
     thresholds: list[float] | None = None
@@ -221,8 +222,8 @@ class LinearBaseline(NamedTuple):
 
 
 @dataclass(kw_only=True, slots=True)
-class About:
-    """What baseline.json says of the tensors beside it."""
+class BaselineFile:
+    """What baseline.json says of the tensors in baseline.safetensors."""
 
     terms: Terms = setting(Terms.words, "what is counted in a text")
     thresholds: list[float] = setting(list, "from which probability on each label is given", ge=0.0, le=1.0)
@@ -256,7 +257,7 @@ def write_baseline(folder: Path, baseline: LinearBaseline) -> None:
     """Both files of a baseline, in a run folder."""
     tensors, about = (folder / name for name in BASELINE)
     write_linear(tensors, baseline.linear)
-    plain = to_plain(About(terms=baseline.linear.terms, thresholds=baseline.thresholds or []))
+    plain = to_plain(BaselineFile(terms=baseline.linear.terms, thresholds=baseline.thresholds or []))
     about.write_text(json.dumps(plain) + "\n", encoding="utf-8")
 
 
@@ -270,7 +271,7 @@ def read_baseline(folder: Path, n_classes: int, *, multi: bool) -> LinearBaselin
     if not tensors.is_file() or not written.is_file():
         return None
     try:
-        about = from_plain(About, read_json(written))
+        about = from_plain(BaselineFile, read_json(written))
         check_ranges(about, "")
     except ValueError as error:
         raise UserError(f"{written}: {error}") from error

@@ -182,7 +182,7 @@ def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_fold
 def test_a_folder_without_its_thresholds_is_one_sentence(ship_model, tmp_path: Path) -> None:
     folder = ship_model(tmp_path / "model", thresholds=[0.5] * 3)
     for content, said in (
-        ("[0.5, 0.5]", "holds 2 numbers, but config.json beside it has 3 classes"),
+        ("[0.5, 0.5]", "holds 2 numbers, but config.json has 3 classes"),
         ('[0.5, 0.5, "a"]', "must be a list of numbers between 0 and 1"),
         ("[0.5, 0.5, 1.5]", "must be a list of numbers between 0 and 1"),
         ("[0.5, 0.5, NaN]", "must be a list of numbers between 0 and 1"),

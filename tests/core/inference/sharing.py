@@ -41,7 +41,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.distributed.heartbeat import Lost
 from manyheads.distributed.ranks import this_process
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.inference.batching import Found
+from manyheads.inference.batching import RowValues
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.inference.workers import work_together
@@ -68,7 +68,7 @@ class Watched:
     def __init__(self, own: Any, seen: list[list[int]]) -> None:
         self.own, self.seen = own, seen
 
-    def run(self, asked: Any, *question: Any, **numbers: Any) -> Found:
+    def run(self, asked: Any, *question: Any, **numbers: Any) -> RowValues:
         if not isinstance(asked, Tokens):  # the processes, given a model
             return self.own.run(Watched(asked, self.seen), *question)
         found = self.own.run(asked, *question, **numbers)
@@ -183,11 +183,11 @@ def lost(classifier: Path, how: str) -> str:
     """What is said in the first process where the second is silent for too long, or ends, in the middle of its part."""
 
     class Leaves:
-        def run(self, *question: Any, **numbers: Any) -> Found:
+        def run(self, *question: Any, **numbers: Any) -> RowValues:
             if how == "ended":
                 os._exit(9)
             time.sleep(1.5)
-            return Found(torch.empty(0), torch.empty(0))
+            return RowValues(torch.empty(0), torch.empty(0))
 
     def verb(workers: Any) -> None:
         replace(load(classifier), workers=workers).logits(TEXTS, tokens=TOKENS)

@@ -2,11 +2,13 @@
 
 import torch
 
-from manyheads.inference.batching import NONE, Found, joined
+from manyheads.inference.batching import NONE, RowValues, joined
 
 
 def test_parts_are_joined_in_the_order_of_the_rows():
-    found = joined([Found(torch.tensor([2, 0]), torch.tensor([20.0, 0.0])), Found(torch.tensor([1]), torch.ones(1))])
+    found = joined(
+        [RowValues(torch.tensor([2, 0]), torch.tensor([20.0, 0.0])), RowValues(torch.tensor([1]), torch.ones(1))]
+    )
     assert found.rows_m.tolist() == [0, 1, 2]
     assert found.values.tolist() == [0.0, 1.0, 20.0]
 
@@ -14,8 +16,8 @@ def test_parts_are_joined_in_the_order_of_the_rows():
 def test_what_one_part_found_more_of_pads_the_others():
     """As where texts are answered by texts: the longest answer of a batch is not that of the next."""
     short, long = torch.tensor([[5, 6]]), torch.tensor([[1, 2, 3], [4, NONE, NONE]])
-    nothing = Found(torch.empty(0, dtype=torch.int64), torch.empty(0, 0, dtype=torch.int64))
-    found = joined([Found(torch.tensor([1]), short), nothing, Found(torch.tensor([2, 0]), long)])
+    nothing = RowValues(torch.empty(0, dtype=torch.int64), torch.empty(0, 0, dtype=torch.int64))
+    found = joined([RowValues(torch.tensor([1]), short), nothing, RowValues(torch.tensor([2, 0]), long)])
     assert found.values.tolist() == [[4, NONE, NONE], [5, 6, NONE], [1, 2, 3]]
     assert found.values.dtype == torch.int64
 

@@ -139,7 +139,7 @@ def test_any_json_anywhere_is_read_or_refused(tmp_path: Path, path: str, value: 
         ({"a": 1}, "must be a list of class names"),
         (["a", "b", 3], "must be a list of class names"),
         (["a", "b", "\ud800"], "has a class name with half of a surrogate pair"),
-        (["a", "b"], "names 2 classes, but config.json beside it has 3"),
+        (["a", "b"], "names 2 classes, but config.json has 3"),
         (["a", "b", "a"], "names the class 'a' 2 times"),
     ],
 )

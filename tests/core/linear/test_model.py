@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from manyheads.config import Terms
-from manyheads.linear.model import counted, folded, number_of, terms_of, unspaced, words_of
+from manyheads.linear.model import counted, fold_case, number_of, split_words, terms_of, unspaced
 
 NEIGHBOURS = TfidfVectorizer(analyzer="word", ngram_range=(1, 2), token_pattern=r"\S+", lowercase=False)
 RUNS = TfidfVectorizer(analyzer="char", ngram_range=(2, 4), lowercase=False).build_analyzer()
@@ -21,7 +21,7 @@ KNOWN = st.text(st.characters(exclude_categories=["Cn", "Co", "Cs"]))
 @settings(deadline=None)
 @given(KNOWN)
 def test_terms_are_words_and_neighbours(text):
-    seen = regex.sub(r"[[\p{Cf}--\u200b]\p{Variation_Selector=Yes}]", "", folded(text), flags=regex.V1)
+    seen = regex.sub(r"[[\p{Cf}--\u200b]\p{Variation_Selector=Yes}]", "", fold_case(text), flags=regex.V1)
     words = regex.findall(r"[\p{L}\p{N}\p{M}_]+", seen)
     assert Counter(terms_of(text)) == Counter(NEIGHBOURS.build_analyzer()(" ".join(words)))
 
@@ -30,7 +30,7 @@ def test_terms_are_words_and_neighbours(text):
 @given(KNOWN)
 def test_characters_are_runs_of_two_to_four_of_the_folded_text(text):
     found = Counter(term.removeprefix("\n") for term in terms_of(text, kind=Terms.characters))
-    words = " ".join(folded(text).split())
+    words = " ".join(fold_case(text).split())
     assert found == (Counter(RUNS(f" {words} ")) if words else Counter())
     assert Counter(terms_of(text, kind=Terms.both)) == Counter(terms_of(text)) + Counter(
         terms_of(text, kind=Terms.characters)
@@ -60,12 +60,12 @@ def test_terms_are_the_same_however_letters_were_composed(kind, text):
     ],
 )
 def test_words_stay_whole(text):
-    assert words_of(text) == folded(text).split()
+    assert split_words(text) == fold_case(text).split()
 
 
 def test_what_cannot_be_seen_parts_no_word_but_a_space_of_no_width():
-    assert words_of("می\u200cخواهم co\u00adoperate ❤\ufe0f") == ["میخواهم", "cooperate"]  # noqa: RUF001
-    assert words_of("สวัสดี\u200bครับ") == ["สวัสดี", "ครับ"]
+    assert split_words("می\u200cخواهم co\u00adoperate ❤\ufe0f") == ["میخواهم", "cooperate"]  # noqa: RUF001
+    assert split_words("สวัสดี\u200bครับ") == ["สวัสดี", "ครับ"]
 
 
 @pytest.mark.parametrize(

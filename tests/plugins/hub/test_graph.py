@@ -65,7 +65,7 @@ def exported(model: Path) -> Path:
 def program(model: Path) -> Path:
     """Asked here whether it answers as the run does; in a process of its own by the test of what it needs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graphs, "answering", lambda part: nullcontext(lambda *asked: answered(part, *asked)))
+        patch.setattr(graphs, "running_script", lambda part: nullcontext(lambda *asked: answered(part, *asked)))
         return write(model, model.parent / "program", Format.torch)
 
 
@@ -155,14 +155,14 @@ def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model
 
 
 def test_the_script_answers_in_a_process_of_its_own_and_its_end_is_no_readers(exported, tmp_path):
-    with graphs.answering(exported) as answer:
+    with graphs.running_script(exported) as answer:
         torch.testing.assert_close(
             answer(TEXTS, None), torch.from_numpy(opened(exported).logits(TEXTS)), rtol=0, atol=0
         )
     assert not (exported / "__pycache__").exists()
     (tmp_path / "predict.py").write_text("raise SystemExit(3)")
     with (
-        graphs.answering(tmp_path) as answer,
+        graphs.running_script(tmp_path) as answer,
         pytest.raises(AssertionError, match=r"predict\.py has ended"),
     ):
         answer(["a text " * 2**16], None)

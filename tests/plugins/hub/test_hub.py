@@ -381,7 +381,7 @@ def test_verbs_take_a_name_of_the_hub_and_write_nothing_beside_its_copy(hub, run
     for words in (of_data, *[["look", "run=me/reviews", "text=good"]] * has_look, ["export", "run=me/reviews"]):
         assert main(words) == 2
         assert capsys.readouterr().err == (
-            "run=me/reviews is a model of the Hugging Face hub, beside whose copy nothing is written: name a folder by "
+            "run=me/reviews is a model of the Hugging Face hub, to whose copy nothing is written: name a folder by "
             "output=\n"
         )
     (snapshot,) = (tmp_path / "cache" / "models--me--reviews" / "snapshots").iterdir()

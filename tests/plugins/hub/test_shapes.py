@@ -138,7 +138,7 @@ def test_an_index_names_files_beside_it_alone(by_hand, name):
     folder = by_hand()
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
-    assert "it must name weights beside it" in complaint(folder)
+    assert "it must name weights in its folder" in complaint(folder)
 
 
 def test_weights_in_parts_are_found(by_hand):

@@ -17,9 +17,9 @@ from manyheads.inference.folder import load, save
 from manyheads.linear.blend import Blend
 from manyheads.nn import assemble
 from manyheads.plugins.hub.config import ExportConfig
-from manyheads.plugins.hub.families import Marks
+from manyheads.plugins.hub.families import MarkIds
 from manyheads.plugins.hub.graph import plain_tokenizer
-from manyheads.plugins.hub.shapes import describe, read_shape
+from manyheads.plugins.hub.shapes import describe_as_family, read_shape
 from manyheads.plugins.hub.weights import read_family
 from manyheads.plugins.hub.write import described_as, export, family_tensors, modules_of, write_family
 from tests.core.data.test_tokens import TOKENIZERS, TYPED
@@ -89,12 +89,12 @@ def test_there_and_back_it_is_the_same_model(kind, theirs, read, tmp_path):
     before = theirs(kind)
     before.save_pretrained(tmp_path / "before")
     network, shape = read(tmp_path / "before")
-    described = describe(
+    described = describe_as_family(
         shape.config(),
         vocab_size=shape.vocab_size,
         max_length=shape.max_length,
         has_segments=network.embeddings.segments is not None,
-        marks=Marks({"pad": 1}, is_unigram=kind == "xlm-roberta"),
+        marks=MarkIds({"pad": 1}, is_unigram=kind == "xlm-roberta"),
     )
     assert (described.kind, described.shape.first_position) == (kind, shape.first_position)
     after = type(before)(type(before.config)(**described.config, num_labels=3)).eval()

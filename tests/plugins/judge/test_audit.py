@@ -18,7 +18,7 @@ from scipy.stats import binomtest
 from manyheads.cli import main as cli
 from manyheads.config import Terms
 from manyheads.data.rows import Rows, split_names
-from manyheads.linear.fit import chosen
+from manyheads.linear.fit import choose_terms
 from manyheads.plugins.judge import facts
 from manyheads.plugins.judge.audit import Suspects, suspects_sections, write_suspects
 from manyheads.plugins.judge.facts import (
@@ -76,7 +76,7 @@ def test_planted_labels_are_found_where_there_are_no_words(tmp_path: Path, capsy
     planted = [3, 50, 51, 120, 199]
     wrong = [1 - label if at in planted else label for at, label in enumerate(labels)]
     rows = rows_of(texts[:200], wrong[:200])
-    terms = chosen(rows, 2, None, rows_of(texts[200:], labels[200:]))
+    terms = choose_terms(rows, 2, None, rows_of(texts[200:], labels[200:]))
     assert terms is Terms.both
     probabilities_nC = out_of_fold(rows, 2, 5, 0, terms)
     assert sorted(np.argsort(probabilities_nC[np.arange(200), wrong[:200]])[:5].tolist()) == planted

@@ -29,8 +29,8 @@ class Silent(Crew):
     def answer(self):
         while self._waiting:
             asked = self._waiting.popleft()
-            self.n_waiting -= len(asked.question["texts"])
-            asked.answer.set_result((200, json.dumps(asked.question).encode()))
+            self.n_waiting -= len(asked.request["texts"])
+            asked.answer.set_result((200, json.dumps(asked.request).encode()))
 
 
 def client_of(gate, host="127.0.0.1:8000"):
@@ -238,10 +238,10 @@ def test_looking_takes_what_the_views_that_are_registered_let_one_choose(monkeyp
         async def check(client, crew, gate, views=views):
             asked = await client.post("/look", json={"text": "a", "n": "x"})
             schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
-            assert (asked.status_code, "LookedAt" in schemas) == ((422, True) if views else (404, False))
+            assert (asked.status_code, "LookRequest" in schemas) == ((422, True) if views else (404, False))
             if views:
-                assert {*schemas["LookedAt"]["properties"]} == {"text", "pair", "view", "n", "loud"}
-                assert schemas["LookedAt"]["properties"]["n"]["description"] == "how many"
+                assert {*schemas["LookRequest"]["properties"]} == {"text", "pair", "view", "n", "loud"}
+                assert schemas["LookRequest"]["properties"]["n"]["description"] == "how many"
                 asked = await client.post("/look", json={"text": "a", "view": "yours"})
                 assert asked.json() == {"detail": "view: input should be 'mine'"}
                 asked = await client.post("/look", json={"text": "a", "layers": "1"})

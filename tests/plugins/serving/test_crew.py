@@ -45,7 +45,7 @@ def ask(crew, n=1):
 
 def answer(crew, batch):
     """As `Crew._work` does with the answers of a process."""
-    crew._under_way -= 1
+    crew._in_progress -= 1
     for one in batch:
         one.answer.set_result((200, b"{}"))
 
@@ -53,7 +53,7 @@ def answer(crew, batch):
 def test_who_asks_alone_is_answered_at_once(waits):
     async def check(crew, ended):
         for _ in range(3):
-            taking = asyncio.create_task(crew._gather(ended))
+            taking = asyncio.create_task(crew._next_batch(ended))
             await turn()
             (asked,) = ask(crew)
             batch = await taking
@@ -69,9 +69,9 @@ def test_where_several_ask_the_first_waits_no_longer_than_it_may(waits):
     async def check(crew, ended):
         ask(crew, 2)  # while the process is busy
         await turn()
-        answer(crew, both := await crew._gather(ended))
+        answer(crew, both := await crew._next_batch(ended))
         assert len(both) == 2
-        taking = asyncio.create_task(crew._gather(ended))
+        taking = asyncio.create_task(crew._next_batch(ended))
         await turn()
         ask(crew)  # its neighbour may come, too
         await turn()
@@ -80,9 +80,9 @@ def test_where_several_ask_the_first_waits_no_longer_than_it_may(waits):
         assert len(both) == 2
         ask(crew)
         await turn()
-        await crew._gather(ended)  # this one is under way while another process takes the next
-        crew._last = 1
-        taking = asyncio.create_task(crew._gather(ended))
+        await crew._next_batch(ended)  # this one is under way while another process takes the next
+        crew._last_size = 1
+        taking = asyncio.create_task(crew._next_batch(ended))
         await turn()
         ask(crew)
         assert len(await taking) == 1
@@ -97,7 +97,7 @@ def test_exact_answers_and_a_full_batch_wait_for_nobody(settings, n, waits):
     async def check(crew, ended):
         ask(crew, 3)
         await turn()
-        assert len(await crew._gather(ended)) == n
+        assert len(await crew._next_batch(ended)) == n
 
     run(check, **({"exact": False, "wait": 100.0} | settings))
     assert waits == []
@@ -105,7 +105,7 @@ def test_exact_answers_and_a_full_batch_wait_for_nobody(settings, n, waits):
 
 def test_the_process_that_was_busy_last_takes_the_next_question():
     async def check(crew, ended):
-        first, last = (asyncio.create_task(crew._gather(ended)) for _ in range(2))
+        first, last = (asyncio.create_task(crew._next_batch(ended)) for _ in range(2))
         await turn()
         ask(crew)
         answer(crew, await last)
@@ -119,9 +119,9 @@ def test_the_process_that_was_busy_last_takes_the_next_question():
 def test_a_process_that_ends_as_it_is_asked_leaves_the_question_to_another():
     async def check(crew, ended):
         living = asyncio.get_running_loop().create_future()
-        other = asyncio.create_task(crew._gather(living))
+        other = asyncio.create_task(crew._next_batch(living))
         await turn()
-        ending = asyncio.create_task(crew._gather(ended))
+        ending = asyncio.create_task(crew._next_batch(ended))
         await turn()
         ask(crew)
         await asyncio.sleep(0)  # it is woken
@@ -154,7 +154,7 @@ def answered(monkeypatch):
         return 200, b"{}"
 
     monkeypatch.setattr(module, "_send", send)
-    monkeypatch.setattr(module, "_answer", answer)
+    monkeypatch.setattr(module, "_read_reply", answer)
     return sent
 
 
@@ -163,7 +163,7 @@ def test_a_process_whose_questions_others_always_take_stays(answered, monkeypatc
     monkeypatch.setattr(module.asyncio, "sleep", lambda _: sleep(0))
 
     async def check(crew, ended):
-        both = [asyncio.create_task(crew._work(Process())) for _ in range(2)]
+        both = [asyncio.create_task(crew._hand_on(Process())) for _ in range(2)]
         await turn()
         for _ in range(1500):
             await asyncio.gather(*ask(crew, 2))
@@ -178,7 +178,7 @@ def test_a_process_whose_questions_others_always_take_stays(answered, monkeypatc
 def test_exact_questions_are_shared_out_among_processes_that_are_free(answered):
     async def check(crew, ended):
         crew.ready = 3
-        every = [asyncio.create_task(crew._work(Process())) for _ in range(3)]
+        every = [asyncio.create_task(crew._hand_on(Process())) for _ in range(3)]
         await turn()
         await asyncio.gather(*ask(crew, 8))
         for one in every:
@@ -195,8 +195,8 @@ def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch, capsys):
             crew.closing = crew.restarts > 0
             raise OSError(11, "Resource temporarily unavailable")
 
-        monkeypatch.setattr(module, "_started", started)
-        await crew._employ()
+        monkeypatch.setattr(module, "_start", started)
+        await crew._keep_worker()
         return crew.restarts
 
     assert run(check) == 2

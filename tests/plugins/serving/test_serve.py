@@ -181,7 +181,7 @@ def test_an_end_in_good_order(server):
     assert answers[0][0] == 200
     assert len(answers[0][2]["predictions"]) == 800
     assert server.process.wait(30) == 0
-    assert "all that was accepted is answered" in server.log.read_text()
+    assert "all accepted requests are answered" in server.log.read_text()
 
 
 def test_an_end_that_waits_in_vain_says_so(serving, model_folder):

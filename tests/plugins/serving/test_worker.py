@@ -16,7 +16,7 @@ from manyheads.inference.folder import load
 from manyheads.inference.rules import AnswerRule
 from manyheads.plugin import Part, Plugin, register, unregister
 from manyheads.plugins.serving.config import ServeConfig, ServedTexts
-from manyheads.plugins.serving.worker import about, answered, opened
+from manyheads.plugins.serving.worker import about, open_served, replies
 from tests.conftest import CALIBRATED_TEXTS, WORDS
 
 TEXTS = ["good film", "a bad film", "not so good", "ß", "very very awful film a film", "zebra"]
@@ -27,7 +27,7 @@ PLAIN = {"kind": "predict", "pairs": None, "top_k": 0, "thresholds": None, "memb
 def ask(folder, *questions, **settings):
     """The answers to questions that come together, as status and what the JSON holds."""
     config = ServeConfig(run=str(folder), **settings)
-    found = list(answered(opened(config), [PLAIN | one for one in questions]))
+    found = list(replies(open_served(config), [PLAIN | one for one in questions]))
     return [(status, json.loads(body) if status == 200 and body.startswith("{") else body) for status, body in found]
 
 
@@ -142,7 +142,7 @@ def test_a_page_is_the_one_of_a_view_that_is_registered(model_folder):
         ((status, page),) = ask(model_folder, asked)
         (one,) = manyheads.load(model_folder).predict(["good film"])
         assert (status, page) == (200, f"{model_folder.name}: GOOD FILM None {one.label}")
-        found = about(opened(ServeConfig(run=str(model_folder))))
+        found = about(open_served(ServeConfig(run=str(model_folder))))
         assert found["views"]["mine"] == {"options": {"loud": False}, "labels": {}, "why_not": ""}
         facts = {"why_not": lambda predictor: "not this one"}
         register(Plugin("own", parts=[Part("view", "mine", view, {"loud": False}, facts)]))
@@ -229,7 +229,7 @@ def test_rules_change_answers_as_in_predict(model_folder, tmp_path, exact):
         drop = ServedTexts(on_bad_row=OnBadRow.drop)
         ((_, said),) = ask(model_folder, {"texts": ["", TEXTS[0]]}, exact=exact, data=drop)
         assert said["predictions"][0] == {"label": None, "probabilities": {}, "length": None}
-        assert about(opened(ServeConfig(run=str(model_folder))))["rules"] == ["long texts are not what they seem"]
+        assert about(open_served(ServeConfig(run=str(model_folder))))["rules"] == ["long texts are not what they seem"]
     finally:
         unregister("own")
 
@@ -241,8 +241,8 @@ def test_texts_are_left_unanswered_and_have_sets_as_in_predict(model_folder, tmp
     rules = [f"labelled={tmp_path / 'labelled.csv'}", "abstain.risk=0.6", "sets.coverage=0.8"]
     expected = answers_of_predict(model_folder, tmp_path, "hardware.precision=fp32", *rules)
     config = compose("serve", [f"run={model_folder}", "hardware.precision=fp32", *rules])
-    served = opened(config)
+    served = open_served(config)
     assert len(about(served)["rules"]) == 2
-    ((_, body),) = answered(served, [PLAIN | {"texts": TEXTS}])
+    ((_, body),) = replies(served, [PLAIN | {"texts": TEXTS}])
     same_answers(json.loads(body), expected, ["label", "set"])
     assert any(row["label"] is None for row in expected)

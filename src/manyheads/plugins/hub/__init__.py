@@ -32,7 +32,7 @@ PUSH = Verb(
 BERT = Part(
     "weights",
     "bert",
-    "manyheads.plugins.hub.weights:read",
+    "manyheads.plugins.hub.weights:read_weights",
     facts={"find": "manyheads.plugins.hub.shapes:find_family"},
 )
 CLASSES = Part("module", "transformers", "manyheads.plugins.hub.transformers:THIS")

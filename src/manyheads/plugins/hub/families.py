@@ -99,14 +99,14 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class MarkIds:
     """Ids of the marks of a tokenizer, for those that it has: `pad`, `cls`, `sep`, `mask`, `unk`."""
 
     ids: dict[str, int]
     is_unigram: bool = False
 
 
-class Row(NamedTuple):
+class ConfigKey(NamedTuple):
     """A key of a config.json, the setting of ours (empty: read and written by itself), and what it is if it is absent:
     a value, the setting it is then the same as, or None if it must be there."""
 
@@ -121,63 +121,63 @@ class Family(NamedTuple):
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ConfigKey, ...]
     fixed: dict[str, Any]
     classes: str = ""
     pads_first: bool = False  # the first positions of its table are of pads
 
 
-def _post_norm(vocab_size: int, *more: Row) -> tuple[Row, ...]:
+def _post_norm(vocab_size: int, *more: ConfigKey) -> tuple[ConfigKey, ...]:
     return (
-        Row("vocab_size", "vocab_size", vocab_size),
-        Row("hidden_size", "d_model"),
-        Row("num_hidden_layers", "n_layers"),
-        Row("num_attention_heads", "n_heads"),
-        Row("intermediate_size", "d_ff"),
-        Row("hidden_act", "activation"),
-        Row("hidden_dropout_prob", "dropout", 0.1),
-        Row("attention_probs_dropout_prob", "dropout_attention", 0.1),
-        Row("classifier_dropout", "dropout_classifier", "dropout"),
-        Row("layer_norm_eps", "norm_eps", 1e-12),
-        Row("max_position_embeddings", "max_length", 512),
-        Row("type_vocab_size", "n_segments", 2),
+        ConfigKey("vocab_size", "vocab_size", vocab_size),
+        ConfigKey("hidden_size", "d_model"),
+        ConfigKey("num_hidden_layers", "n_layers"),
+        ConfigKey("num_attention_heads", "n_heads"),
+        ConfigKey("intermediate_size", "d_ff"),
+        ConfigKey("hidden_act", "activation"),
+        ConfigKey("hidden_dropout_prob", "dropout", 0.1),
+        ConfigKey("attention_probs_dropout_prob", "dropout_attention", 0.1),
+        ConfigKey("classifier_dropout", "dropout_classifier", "dropout"),
+        ConfigKey("layer_norm_eps", "norm_eps", 1e-12),
+        ConfigKey("max_position_embeddings", "max_length", 512),
+        ConfigKey("type_vocab_size", "n_segments", 2),
         *more,
     )
 
 
 OF_DISTILBERT = (
-    Row("vocab_size", "vocab_size", 30522),
-    Row("dim", "d_model"),
-    Row("n_layers", "n_layers", 6),
-    Row("n_heads", "n_heads"),
-    Row("hidden_dim", "d_ff", 3072),
-    Row("activation", "activation"),
-    Row("dropout", "dropout", 0.1),
-    Row("attention_dropout", "dropout_attention", 0.1),
-    Row("seq_classif_dropout", "dropout_classifier", 0.2),
-    Row("max_position_embeddings", "max_length", 512),
-    Row("sinusoidal_pos_embds"),
+    ConfigKey("vocab_size", "vocab_size", 30522),
+    ConfigKey("dim", "d_model"),
+    ConfigKey("n_layers", "n_layers", 6),
+    ConfigKey("n_heads", "n_heads"),
+    ConfigKey("hidden_dim", "d_ff", 3072),
+    ConfigKey("activation", "activation"),
+    ConfigKey("dropout", "dropout", 0.1),
+    ConfigKey("attention_dropout", "dropout_attention", 0.1),
+    ConfigKey("seq_classif_dropout", "dropout_classifier", 0.2),
+    ConfigKey("max_position_embeddings", "max_length", 512),
+    ConfigKey("sinusoidal_pos_embds"),
 )
 OF_MODERNBERT = (
-    *(Row(f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "pad")),
-    Row("vocab_size", "vocab_size", 50368),
-    Row("hidden_size", "d_model"),
-    Row("num_hidden_layers", "n_layers", 22),
-    Row("num_attention_heads", "n_heads"),
-    Row("intermediate_size", "d_ff", 1152),
-    Row("hidden_activation"),
-    Row("max_position_embeddings", "max_length", 8192),
-    Row("norm_eps", "norm_eps", 1e-5),
-    Row("norm_bias", "norm_bias", False),
-    Row("attention_bias", "bias", False),
-    *(Row("mlp_bias"), Row("classifier_bias"), Row("layer_types"), Row("local_attention")),
-    *(Row("global_rope_theta"), Row("local_rope_theta"), Row("rope_parameters")),
-    Row("classifier_pooling"),
-    Row("classifier_activation"),
-    Row("embedding_dropout", "dropout_embedding", 0.0),
-    Row("mlp_dropout", "dropout", 0.0),
-    Row("attention_dropout", "dropout_attention", 0.0),
-    Row("classifier_dropout", "dropout_classifier", 0.0),
+    *(ConfigKey(f"{mark}_token_id") for mark in ("bos", "eos", "cls", "sep", "pad")),
+    ConfigKey("vocab_size", "vocab_size", 50368),
+    ConfigKey("hidden_size", "d_model"),
+    ConfigKey("num_hidden_layers", "n_layers", 22),
+    ConfigKey("num_attention_heads", "n_heads"),
+    ConfigKey("intermediate_size", "d_ff", 1152),
+    ConfigKey("hidden_activation"),
+    ConfigKey("max_position_embeddings", "max_length", 8192),
+    ConfigKey("norm_eps", "norm_eps", 1e-5),
+    ConfigKey("norm_bias", "norm_bias", False),
+    ConfigKey("attention_bias", "bias", False),
+    *(ConfigKey("mlp_bias"), ConfigKey("classifier_bias"), ConfigKey("layer_types"), ConfigKey("local_attention")),
+    *(ConfigKey("global_rope_theta"), ConfigKey("local_rope_theta"), ConfigKey("rope_parameters")),
+    ConfigKey("classifier_pooling"),
+    ConfigKey("classifier_activation"),
+    ConfigKey("embedding_dropout", "dropout_embedding", 0.0),
+    ConfigKey("mlp_dropout", "dropout", 0.0),
+    ConfigKey("attention_dropout", "dropout_attention", 0.0),
+    ConfigKey("classifier_dropout", "dropout_classifier", 0.0),
 )
 POST_NORM = {  # Devlin et al. (2019), "BERT", section 3
     **{"d_embedding": 0, "positions": "learned", "norm_bias": True, "norm_embedding": False},
@@ -198,7 +198,7 @@ FAMILIES: dict[str, Family] = {  # MiniLM (Wang et al., 2020) and most models fo
     # Clark et al. (2020): embeddings may be narrower than the layers
     "electra": Family(
         "electra",
-        _post_norm(30522, Row("embedding_size", "d_embedding", 128)),
+        _post_norm(30522, ConfigKey("embedding_size", "d_embedding", 128)),
         POST_NORM | {"pooler": "gelu"},
         "Electra",
     ),
@@ -288,7 +288,7 @@ def _rotary_bases(given: Given) -> tuple[float, float]:
 
 
 def write_config(
-    kind: str, model: ModelConfig, *, marks: Marks, has_segments: bool, vocab_size: int, max_length: int
+    kind: str, model: ModelConfig, *, marks: MarkIds, has_segments: bool, vocab_size: int, max_length: int
 ) -> dict[str, Any]:
     """What the config.json of the family `kind` says of a model of ours, as far as the family has it."""
     family = FAMILIES[kind]

@@ -1,5 +1,5 @@
 """`manyheads export format=onnx` and `format=torch`: a classifier as a graph, without a line of ours in it: onnxruntime
-runs it without torch, or torch.export loads it. A script beside it answers texts.
+runs it without torch, or torch.export loads it. A script in its folder, predict.py, answers texts.
 
 B texts of a batch . L tokens . E terms of all texts of a batch . C classes
 """
@@ -32,7 +32,7 @@ from manyheads.layout import Padded
 from manyheads.linear.blend import blended
 from manyheads.linear.model import LinearModel
 from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
-from manyheads.plugins.hub.parity import Answer, apart, changed_by_rounding, hold_to_run, rows_to_compare
+from manyheads.plugins.hub.parity import Ask, apart, changed_by_rounding, hold_to_run, rows_to_compare
 from manyheads.training.own_parts import own_blocks
 
 SCRIPT = Path(__file__).with_name("predict_script.py")
@@ -148,27 +148,29 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
     kind, both = config.format, carries_linear(predictor, config.members)
     compared = rows_to_compare(predictor, model)
     members = predictor.member_thresholds
-    thresholds = (
-        {"both": predictor.thresholds, **members} if both else {"both": members.get("network", predictor.thresholds)}
-    )
+    thresholds = {"both": members.get("network", predictor.thresholds)}
+    if both:
+        thresholds = {"both": predictor.thresholds, **members}
     inputs = write_graph(part / FILES[kind], predictor, kind, both=both)
     padding, is_plain = plain_tokenizer(predictor.tokenizer)
     padding.enable_padding()
     padding.enable_truncation(predictor.max_length, strategy="longest_first")
     (part / "tokenizer.json").write_text(padding.to_str(pretty=True), encoding="utf-8")
     settings = replace(predictor.settings, long=Long.cut)
-    settings = settings if both else replace(settings, linear=0.0, terms=None, temperature=1.0)
+    if not both:
+        settings = replace(settings, linear=0.0, terms=None, temperature=1.0)
     (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
-    for name, known in {"labels": predictor.labels, "thresholds": predictor.multi and thresholds}.items():
-        if known:
-            (part / f"{name}.json").write_text(json.dumps(known, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    labels = json.dumps(predictor.labels, indent=0, ensure_ascii=False)
+    (part / "labels.json").write_text(f"{labels}\n", encoding="utf-8")
+    if predictor.multi:
+        (part / "thresholds.json").write_text(f"{json.dumps(thresholds, indent=0)}\n", encoding="utf-8")
     script = script_for(predictor, kind, settings.terms, is_plain=is_plain)
     (part / "predict.py").write_text(script, encoding="utf-8")
-    with answering(part) as exact:
+    with running_script(part) as exact:
         said = f"{compared.said}: {hold_to_run(predictor, exact, compared, kind, both=both)}"
         if config.precision is Rounding.int8:
             quantise(part)  # what was asked already has opened the graph as it was
-            with answering(part) as rounded:
+            with running_script(part) as rounded:
                 what, worst, _ = apart(predictor, rounded, compared, both=both)
                 least, most = thresholds["both"] or [], config.max_changed
                 changed = changed_by_rounding(predictor, exact, rounded, compared.rows, most, least)
@@ -214,8 +216,8 @@ def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None, *, 
     wanted = {kind.name, "any" if predictor.multi else "one", "pairs" if predictor.pairs else "single"}
     if not is_plain:
         wanted.add("special")
-    if predictor.pairs and untold(predictor.tokenizer):
-        wanted.add("untold")
+    if predictor.pairs and type_ids_are_ambiguous(predictor.tokenizer):
+        wanted.add("sequences")
     if terms is not None:
         wanted.add("terms")
         if terms is not Terms.characters:
@@ -235,14 +237,14 @@ def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None, *, 
     return BETWEEN_IMPORTS.sub(r"\1\n", text)
 
 
-def untold(tokenizer: Tokenizer) -> bool:
+def type_ids_are_ambiguous(tokenizer: Tokenizer) -> bool:
     """Whether the type ids of a pair do not say which text a token is of, as those of RoBERTa and its kin."""
     probe = tokenizer.encode(PROBE, PROBE)
     return any(text not in (None, type_id) for text, type_id in zip(probe.sequence_ids, probe.type_ids, strict=True))
 
 
 @contextmanager
-def answering(folder: Path) -> Iterator[Answer]:
+def running_script(folder: Path) -> Iterator[Ask]:
     """The logits that predict.py of the folder gives, in a process of its own, as users run it."""
     command = [sys.executable, "-B", "-c", ASK]
     process = subprocess.Popen(command, cwd=folder, stdin=-1, stdout=-1, text=True)  # noqa: S603 - our own words
@@ -252,7 +254,7 @@ def answering(folder: Path) -> Iterator[Answer]:
         with suppress(BrokenPipeError):
             print(json.dumps([texts, pairs]), file=ask, flush=True)
             line = said.readline() if said else ""
-        assert line, "predict.py has ended: what it said stands above"
+        assert line, "predict.py has ended: see its messages above"
         return torch.tensor(json.loads(line), dtype=torch.float64)
 
     try:
@@ -272,10 +274,11 @@ def write_graph(file: Path, predictor: TextClassifier, kind: Format, *, both: bo
         inputs["segments"] = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1]])
     if both:
         inputs["terms"] = torch.tensor([[0, 5, 1], [1, 7, 2], [2, 5, 1], [2, 9, 1], [2, 3, 1]])
-    free = {
-        name: {0: torch.export.Dim.DYNAMIC} | ({} if name == "terms" else {1: torch.export.Dim.DYNAMIC})
-        for name in inputs
-    }
+    free: dict[str, dict[int, Any]] = {}
+    for name in inputs:
+        free[name] = {0: torch.export.Dim.DYNAMIC}
+        if name != "terms":
+            free[name][1] = torch.export.Dim.DYNAMIC
     with torch.no_grad(), quietly(), sentence_of_own_blocks(predictor, kind):
         program = torch.export.export(Graph(predictor, both=both), (), inputs, dynamic_shapes=free)
         if kind is Format.torch:

@@ -1,7 +1,7 @@
-"""What is exported answers as the run does, or nothing is written: the gate of every format.
+"""The gate of every format: an export answers as the run does, or nothing is written.
 
-The rows that are compared are of the run's own validation split, and some odd ones. Graphs also state what rounding
-their matrices to 8 bits changes on those rows.
+Compared are rows of the run's own validation split, and some odd ones. Of graphs whose matrices are rounded to 8 bits
+it also says how many answers to those rows that changes.
 
 n rows . C classes
 """
@@ -34,11 +34,11 @@ BOUNDS = {  # of a logit, fp32 on both sides: sums are rounded in another order,
     Format.onnx: 1e-4,
 }
 BOUND_OF_BOTH = 1e-5  # of a probability where a linear model answers, too: its logits are logarithms without a floor
-Answer = Callable[[list[str], list[str] | None], Any]
+Ask = Callable[[list[str], list[str] | None], Any]
 
 
 class Compared(NamedTuple):
-    """Rows that are asked of both sides, and what they are; and the validation rows, if there are any."""
+    """Rows that both sides answer, and in words which they are; and the validation rows, if there are any."""
 
     texts: list[str]
     pairs: list[str] | None
@@ -51,9 +51,10 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
     rows = validation_rows(model)
     words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
     longest = " ".join(islice(cycle(words), 2 * predictor.max_length))
-    odd, partners = ["", words[0], longest, UNKNOWN], [words[0], "", longest, words[-1]]
+    odd, odd_pairs = ["", words[0], longest, UNKNOWN], [words[0], "", longest, words[-1]]
     for name in names_of_marks(predictor.tokenizer)[:TYPED]:
-        odd, partners = [*odd, f"{words[0]} {name} {words[-1]}"], [*partners, f"{words[-1]}{name}"]
+        odd.append(f"{words[0]} {name} {words[-1]}")
+        odd_pairs.append(f"{words[-1]}{name}")
     kind = "pairs" if predictor.pairs else "texts"
     named = "empty, one word, the longest, unknown letters, and with the marks of the tokenizer typed in"
     if rows is not None:
@@ -64,8 +65,8 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
         texts = [" ".join(words[at : at + 12]) for at in range(0, len(words), step)][:COMPARED]
         pairs = texts[::-1]
         said = f"{len(texts)} {kind} made of its vocabulary, as its data cannot be read,"
-    both = [*pairs, *partners] if predictor.pairs else None
-    return Compared([*texts, *odd], both, f"{said} and {len(odd)} odd ones ({named})", rows)
+    all_pairs = [*pairs, *odd_pairs] if predictor.pairs else None
+    return Compared([*texts, *odd], all_pairs, f"{said} and {len(odd)} odd ones ({named})", rows)
 
 
 def validation_rows(model: Path) -> Rows | None:
@@ -80,7 +81,7 @@ def validation_rows(model: Path) -> Rows | None:
 
 
 class Apart(NamedTuple):
-    """Of `what` is answered the largest difference to the run, and the row that has it."""
+    """The largest difference to the run in logits or probabilities, `what`, and the row that has it."""
 
     what: str
     worst: float
@@ -88,7 +89,7 @@ class Apart(NamedTuple):
 
 
 def hold_to_run(
-    predictor: TextClassifier, exported: Answer, compared: Compared, kind: Format, *, both: bool = False
+    predictor: TextClassifier, exported: Ask, compared: Compared, kind: Format, *, both: bool = False
 ) -> str:
     """By how much what is exported differs, and the bound; `exported` gives logits `(n, C)`, of the network alone or of
     `both` members, whose probabilities are compared.
@@ -108,32 +109,34 @@ def hold_to_run(
     return f"{what} differ by at most {worst:.1e}, and more than {bound:.0e} would have been refused"
 
 
-def apart(predictor: TextClassifier, exported: Answer, compared: Compared, *, both: bool) -> Apart:
+def apart(predictor: TextClassifier, exported: Ask, compared: Compared, *, both: bool) -> Apart:
     """How far from the run `exported` is."""
     texts, pairs = compared.texts, compared.pairs
-    encoded = encode(
-        predictor.tokenizer, texts, pairs, None, predictor.max_length
-    )  # cut at the end, as what is written
+    # texts are cut at their end, as the export cuts them, whatever the run does with long ones
+    encoded = encode(predictor.tokenizer, texts, pairs, None, predictor.max_length)
     ours_nC = predictor.run(encoded).values
     theirs_nC = in_batches(exported, texts, pairs)
     if both:
-        ours_nC, theirs_nC = (
-            predictor.probabilities(one.double()) for one in (predictor.with_linear(ours_nC, texts, pairs), theirs_nC)
-        )
+        ours_nC = predictor.probabilities(predictor.with_linear(ours_nC, texts, pairs).double())
+        theirs_nC = predictor.probabilities(theirs_nC.double())
     apart_n = (ours_nC - theirs_nC).abs().amax(1).nan_to_num(nan=torch.inf)
     return Apart("probabilities" if both else "logits", float(apart_n.max()), int(apart_n.argmax()))
 
 
-def in_batches(answer: Answer, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
+def in_batches(answer: Ask, texts: Sequence[str], pairs: Sequence[str] | None) -> Tensor:
     """Logits `(n, C)` on the CPU, some rows at a time."""
-    parts = [slice(at, at + TOGETHER) for at in range(0, len(texts), TOGETHER)]
-    return torch.cat([torch.as_tensor(answer(list(texts[one]), list(pairs[one]) if pairs else None)) for one in parts])
+    found = []
+    for start in range(0, len(texts), TOGETHER):
+        batch = slice(start, start + TOGETHER)
+        batch_pairs = list(pairs[batch]) if pairs else None
+        found.append(torch.as_tensor(answer(list(texts[batch]), batch_pairs)))
+    return torch.cat(found)
 
 
 def changed_by_rounding(
     predictor: TextClassifier,
-    before: Answer,
-    after: Answer,
+    before: Ask,
+    after: Ask,
     rows: Rows | None,
     most: float,
     thresholds: Sequence[float],
@@ -156,7 +159,7 @@ def changed_by_rounding(
     texts, pairs = [str(text) for text in rows.texts[:JUDGED]], rows.pairs and rows.pairs[:JUDGED]
     least = torch.tensor(thresholds, dtype=torch.float64)
 
-    def answers(ask: Answer) -> list[Any]:
+    def answers(ask: Ask) -> list[Any]:
         logits_nC = in_batches(ask, texts, pairs)
         return (logits_nC.double().sigmoid() >= least if thresholds else logits_nC.argmax(1)).tolist()
 

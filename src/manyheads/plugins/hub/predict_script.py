@@ -106,7 +106,7 @@ class Classifier:
         inputs["real"] = np.array([one.attention_mask for one in encoded], dtype=bool)
         # if pairs
         inputs["segments"] = types = np.array([one.type_ids for one in encoded], dtype=np.int64)
-        # if untold
+        # if sequences
         texts_of_tokens = np.array([[text or 0 for text in one.sequence_ids] for one in encoded], dtype=np.int64)
         texts_of_tokens = np.maximum.accumulate(texts_of_tokens, axis=1)  # marks belong to the text before them
         inputs["segments"] = texts_of_tokens + 2 * (texts_of_tokens != types)

@@ -1,7 +1,7 @@
 """`manyheads push`: the model of a run to the Hugging Face hub, where `manyheads.load("name/model")` opens it.
 
 What is uploaded is the model/ folder alone, by a list of its files: no data, no settings, no path of this machine. The
-card beside them says in the hub's own terms, its model-index, what was measured.
+card with them says in the hub's own terms, its model-index, what was measured.
 """
 
 import os

@@ -13,7 +13,7 @@ from manyheads.config import ModelConfig, PairKind, Segments
 from manyheads.config.fields import listed, make_tokenizer, older_tokenizer, one_of, show, to_plain
 from manyheads.errors import UserError
 from manyheads.inference.origin import REMEDY, Origin, refuse_missing
-from manyheads.plugins.hub.families import FAMILIES, Given, Marks, Shape, read_config, write_config
+from manyheads.plugins.hub.families import FAMILIES, Given, MarkIds, Shape, read_config, write_config
 
 FILES = ("config.json", "tokenizer.json", "1_Pooling/config.json")  # next to the weights
 PINNED: dict[str, Any] = {  # what all families have, whatever our defaults become
@@ -38,7 +38,7 @@ TABLES = ("learned", "sinusoidal", "none")  # a table of learned positions can h
 OF_POOLING = ("model.pooling=", "model.pooler=")
 UNSAID = ("dropout", "dropout_embedding", "dropout_residual", "dropout_classifier", "dropout_attention")
 UNSAID += ("dropout_tokens", "window", "score", "rotary_base", "rotary_base_window", "zero_output")
-"""Settings without a part in what a trained model answers, or said by another of `facts`."""
+"""Settings without a part in what a trained model answers, or said by another of `comparable_settings`."""
 
 
 def find_family(name: str, folder: Path, content: Any) -> Origin | None:
@@ -123,7 +123,7 @@ def _named_by(index: Path) -> list[Path]:
     found = sorted({name for name in names.values() if isinstance(name, str)}) if isinstance(names, dict) else []
     bad = [name for name in found if Path(name).name != name or not name.endswith(INDICES[index.name])]
     if not found or bad:
-        raise UserError(f"{index} names {listed(bad) if bad else 'no files'}: it must name weights beside it")
+        raise UserError(f"{index} names {listed(bad) if bad else 'no files'}: it must name weights in its folder")
     missing = [name for name in found if not (index.parent / name).is_file()]
     if missing:
         raise UserError(f"{index} names {listed(missing)}, not in its folder: copy all files of the model")
@@ -131,7 +131,7 @@ def _named_by(index: Path) -> list[Path]:
 
 
 def _sentence_pooling(folder: Path) -> dict[str, Any]:
-    """Pooling as a folder of sentence-transformers has it beside the model, if it is one."""
+    """Pooling as a folder of sentence-transformers describes it, if it is one."""
     path = folder / "1_Pooling" / "config.json"
     if not path.is_file():
         return {}
@@ -151,8 +151,8 @@ class Described:
     shape: Shape
 
 
-def describe(
-    model: ModelConfig, *, vocab_size: int, max_length: int, has_segments: bool, marks: Marks, pooled: bool = True
+def describe_as_family(
+    model: ModelConfig, *, vocab_size: int, max_length: int, has_segments: bool, marks: MarkIds, pooled: bool = True
 ) -> Described:
     """The family that has a model like `model`, and its config.json.
 
@@ -194,7 +194,7 @@ def refuse_foreign(model: ModelConfig) -> None:
     """Refuse what no family has at all.
 
     Raises:
-        UserError: see `describe`.
+        UserError: see `describe_as_family`.
     """
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
     if model.encoder != "transformer" or model.pair is not PairKind.joint:
@@ -210,12 +210,12 @@ def refuse_foreign(model: ModelConfig) -> None:
 
 def differences(model: ModelConfig, shape: Shape, *, has_segments: bool) -> list[str]:
     """Settings, as they would have to be typed, in which a shape that was read is another than `model`."""
-    ours, theirs = facts(model), facts(shape.config())
+    ours, theirs = comparable_settings(model), comparable_settings(shape.config())
     wrong = [f"model.{name}={_said(theirs[name])}" for name in ours if ours[name] != theirs.get(name, ours[name])]
     return wrong + (["model.segments=never"] if has_segments and shape.n_segments != 2 else [])
 
 
-def facts(model: ModelConfig) -> dict[str, Any]:
+def comparable_settings(model: ModelConfig) -> dict[str, Any]:
     """What two models that answer alike have in common: settings by name, said in one way each."""
     layers = range(model.n_layers)
     windows = [model.window_of(layer) for layer in layers]

@@ -193,7 +193,7 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
         labels: Tensor | None = None,
         **asked: Any,
     ) -> Any:
-        """As of `ManyheadsModel`; `labels` are class ids `(B,)`, or of several classes a text their marks `(B, C)`."""
+        """As `ManyheadsModel`; `labels` are class ids `(B,)`, or of several classes a text their marks `(B, C)`."""
         read = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **asked, return_dict=True)
         logits = self.classifier(self.model.network.dropout(read.pooler_output))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
@@ -202,7 +202,7 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
 
 @contextmanager
 def heard(network: Any, *, wanted: bool) -> Iterator[tuple[list[tuple[Tensor, Layout]], list[Tensor]]]:
-    """While the network reads: what embeddings and layers give, in order, the last of them behind its norm; and if
+    """While the network reads: what embeddings and layers give, in order, the last of them after its norm; and if
     `wanted` the weights `(B, H, M, M)` of each attention."""
     states: list[tuple[Tensor, Layout]] = []
     maps: list[Tensor] = []

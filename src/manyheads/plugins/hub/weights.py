@@ -36,9 +36,9 @@ class Keys:
     """Names of the modules of one family, as in its class ForSequenceClassification.
 
     Attributes:
-        inside: what stands before the names of the encoder, unless a file holds the encoder alone.
+        inside: the prefix of the names of the encoder, unless a file holds the encoder alone.
         inner: our module to theirs in the encoder.
-        layer: what stands before the number of a layer.
+        layer: the prefix of the number of a layer.
         of_layer: our module of a layer to theirs; ` + ` joins those that lie side by side in ours.
         new: our modules that may start anew to theirs, in full.
         others: beginnings of names that are heads of this or another task: what is not asked for is left alone.
@@ -282,6 +282,6 @@ def _unpickled(file: Path) -> dict[str, Tensor]:
     return content
 
 
-def read(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
+def read_weights(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
     """What `wanted` names of the weights of `origin`; a family has nothing that tells words of both texts."""
     return read_family(origin.folder, origin.shape, {name: wanted[name] for name in wanted if name != MATCHES})

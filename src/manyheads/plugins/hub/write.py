@@ -31,10 +31,10 @@ from manyheads.nn import Classifier
 from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.nn.embeddings import SinusoidalPositions
 from manyheads.plugins.hub.config import ExportConfig, Format, Members
-from manyheads.plugins.hub.families import FAMILIES, Marks
+from manyheads.plugins.hub.families import FAMILIES, MarkIds
 from manyheads.plugins.hub.graph import READERS, carries_linear, check_packages, export_graph, quietly
 from manyheads.plugins.hub.parity import Answer, hold_to_run, rows_to_compare
-from manyheads.plugins.hub.shapes import Described, describe
+from manyheads.plugins.hub.shapes import Described, describe_as_family
 from manyheads.plugins.hub.weights import KEYS, NEW, theirs
 from manyheads.runs.files import refuse_unwritable, replace_folder
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
@@ -198,7 +198,7 @@ def by_transformers(folder: Path) -> Answer:
 
 
 def by_sentence_transformers(folder: Path) -> Answer:
-    """Logits by the vectors of the folder's own model and the head beside it."""
+    """Logits by the vectors of the folder's own model and the head in it."""
     from sentence_transformers import SentenceTransformer
 
     with quietly():
@@ -231,10 +231,10 @@ def described_as(predictor: TextClassifier, *, pooled: bool = True) -> Described
     """What a family says of it.
 
     Raises:
-        UserError: see `describe`.
+        UserError: see `describe_as_family`.
     """
     embeddings = predictor.network.embeddings
-    return describe(
+    return describe_as_family(
         replace(predictor.model, matches=embeddings.matches is not None),  # single texts have none, whatever is set
         vocab_size=embeddings.words.num_embeddings,
         max_length=predictor.max_length,
@@ -244,14 +244,14 @@ def described_as(predictor: TextClassifier, *, pooled: bool = True) -> Described
     )
 
 
-def marks_of(tokenizer: Tokenizer) -> Marks:
+def marks_of(tokenizer: Tokenizer) -> MarkIds:
     """The marks that a tokenizer has, by the names that such have."""
     vocabulary = tokenizer.get_vocab()
-    ids = {mark: vocabulary[name] for mark, name in names_of(tokenizer).items()}
-    return Marks(ids, is_unigram=json.loads(tokenizer.to_str())["model"]["type"] == "Unigram")
+    ids = {mark: vocabulary[name] for mark, name in mark_names(tokenizer).items()}
+    return MarkIds(ids, is_unigram=json.loads(tokenizer.to_str())["model"]["type"] == "Unigram")
 
 
-def names_of(tokenizer: Tokenizer) -> dict[str, str]:
+def mark_names(tokenizer: Tokenizer) -> dict[str, str]:
     """`pad`, `cls` and others, to the token itself."""
     return {mark: name for mark, names in MARKS.items() for name in names if tokenizer.token_to_id(name) is not None}
 
@@ -285,7 +285,7 @@ def write_family(
         "model_input_names": ["input_ids", *segments, "attention_mask"],
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": plain.encode_special_tokens,  # so that marks that are typed in a text are text
-        **{f"{mark}_token": name for mark, name in names_of(predictor.tokenizer).items()},
+        **{f"{mark}_token": name for mark, name in mark_names(predictor.tokenizer).items()},
     }
     folder.mkdir(parents=True, exist_ok=True)
     tensors = family_tensors(predictor.network, described, pooled=pooled) if described else own_tensors(predictor)
@@ -293,10 +293,10 @@ def write_family(
     if modules:
         write_modules(folder, modules, predictor)
     (folder / "tokenizer.json").write_text(plain.to_str(pretty=True), encoding="utf-8")
-    write_json(folder / "tokenizer_config.json", of_tokenizer)
-    write_json(folder / "config.json", config)
+    dump_json(folder / "tokenizer_config.json", of_tokenizer)
+    dump_json(folder / "config.json", config)
     if predictor.thresholds is not None:
-        write_json(folder / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
+        dump_json(folder / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
 
 
 def own_config(predictor: TextClassifier) -> dict[str, Any]:
@@ -329,7 +329,7 @@ def tell_apart(tokenizer: Tokenizer) -> None:
 
 
 def template(encoding: Encoding, type_ids: list[int]) -> list[str]:
-    """What stands around the texts, as a `TemplateProcessing` has it: `<s>:0`, `$A:0`, `</s>:0`."""
+    """The marks around the texts, as a `TemplateProcessing` has it: `<s>:0`, `$A:0`, `</s>:0`."""
     pieces: list[str] = []
     for token, text, type_id in zip(encoding.tokens, encoding.sequence_ids, type_ids, strict=True):
         piece = f"{token if text is None else '$' + 'AB'[text]}:{type_id}"
@@ -398,19 +398,19 @@ def in_fp32(layer: nn.Linear, prefix: str = "") -> dict[str, Tensor]:
 
 
 def write_modules(folder: Path, modules: Sequence[Module], predictor: TextClassifier) -> None:
-    """A folder for each, the list of them, and beside them the run's head."""
+    """A folder for each, the list of them, and the run's head."""
     save_file(in_fp32(predictor.network.head), folder / HEAD, {"format": "pt"})
     listed = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}.Transformer"}]
     for at, module in enumerate(modules, 1):
         place = folder / f"{at}_{module.kind}"
         place.mkdir()
-        write_json(place / "config.json", module.config)
+        dump_json(place / "config.json", module.config)
         if module.tensors:
             save_file(module.tensors, place / "model.safetensors", {"format": "pt"})
         listed.append({"idx": at, "name": str(at), "path": place.name, "type": f"{MODULES}.{module.kind}"})
-    write_json(folder / "modules.json", listed)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": predictor.max_length, "do_lower_case": False})
+    dump_json(folder / "modules.json", listed)
+    dump_json(folder / "sentence_bert_config.json", {"max_seq_length": predictor.max_length, "do_lower_case": False})
 
 
-def write_json(path: Path, content: Any) -> None:
+def dump_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

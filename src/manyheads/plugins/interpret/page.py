@@ -24,7 +24,7 @@ from torch.nn.functional import adaptive_max_pool2d
 
 from manyheads.config import Long
 from manyheads.evaluation.report import templates
-from manyheads.inference.classifier import Labelled, Prediction, TextClassifier, likeliest_of
+from manyheads.inference.classifier import LabelsPrediction, Prediction, TextClassifier, likeliest_of
 from manyheads.plugins.interpret.maps import (
     Call,
     LayerMaps,
@@ -93,7 +93,7 @@ def look_at(
     *,
     folder: Path,
     source: str,
-    answer: Prediction | Labelled | None = None,
+    answer: Prediction | LabelsPrediction | None = None,
     attribution: "Attribution | None" = None,
 ) -> Looked:
     """Write the page of a text, or pair, into `folder`.

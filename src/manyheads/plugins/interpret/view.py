@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from manyheads.errors import UserError
-from manyheads.inference.classifier import GraphNetwork, Labelled, Prediction, TextClassifier, likeliest_of
+from manyheads.inference.classifier import GraphNetwork, LabelsPrediction, Prediction, TextClassifier, likeliest_of
 from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.maps import read_words
 from manyheads.plugins.interpret.page import look_at
@@ -27,7 +27,7 @@ def page_of(
     text: str,
     pair: str | None,
     *,
-    answer: Prediction | Labelled,
+    answer: Prediction | LabelsPrediction,
     source: str,
     layers: str = "",
     heads: str = "",

@@ -30,7 +30,7 @@ from manyheads.evaluation.report import (
     value_sections,
     write_page,
 )
-from manyheads.linear.fit import chosen, too_many
+from manyheads.linear.fit import choose_terms, too_many
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.plugins.judge.facts import (
     answers_of,
@@ -128,7 +128,7 @@ def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page
     found["near_repeats"] = MISSING if alike is None else {name: len(pairs) for name, pairs in alike.items()}
     terms = None  # as a run on these rows chooses them
     if not too_many(some["train"], n_classes):
-        terms = chosen(some["train"].readable(), n_classes, None, some["validation"])
+        terms = choose_terms(some["train"].readable(), n_classes, None, some["validation"])
     found["curve"] = learning_curve(some["train"], some["validation"], n_classes, config.seed, terms)
     suspects = None
     if find_spec("cleanlab") is None:

@@ -22,7 +22,7 @@ from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, multi_hot
 from manyheads.evaluation.intervals import error_at, interval, plain, power_law, resamples, share_interval
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.model import folded, linear_logits
+from manyheads.linear.model import fold_case, linear_logits
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.runs.summary import Interval
 
@@ -117,7 +117,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
 
 def runs_of(text: str) -> set[int]:
     """Hashes of its runs of five letters, composed and in lower case; of a shorter text the whole."""
-    letters = " ".join(folded(text).split())
+    letters = " ".join(fold_case(text).split())
     return {crc32(letters[at : at + RUN].encode()) for at in range(max(1, len(letters) - RUN + 1))}
 
 
@@ -135,7 +135,7 @@ def near_repeats(some: dict[str, Rows]) -> dict[str, list[tuple[str, int, str, i
     alike: dict[str, list[tuple[str, int, str, int, float]]] = {name: [] for name in some}
     for name, rows in some.items():
         for at, text in enumerate(both_texts(rows)):
-            plain_text = " ".join(folded(text).split())
+            plain_text = " ".join(fold_case(text).split())
             if plain_text in first:
                 continue
             place = first[plain_text] = (name, at)
@@ -174,7 +174,7 @@ def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int, terms: Term
         return None
     probabilities_nC = np.zeros((len(rows), n_classes))
     if rows.groups is None:
-        rows = replace(rows, groups=coded([folded(text) for text in both_texts(rows)]).codes)
+        rows = replace(rows, groups=coded([fold_case(text) for text in both_texts(rows)]).codes)
     fold_n = deal_folds(rows, n_folds, seed)
     for fold in range(1, n_folds + 1):
         own = np.flatnonzero(fold_n == fold)

@@ -22,7 +22,7 @@ from manyheads.data.tokens import Tokens, encode
 from manyheads.errors import UserError
 from manyheads.inference.batching import NONE
 from manyheads.inference.format import ModelFolder, Settings
-from manyheads.inference.predictor import About, Predictor, Shape
+from manyheads.inference.predictor import CardText, Predictor, ShapeWords
 from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, greedy, hold_out
 from manyheads.plugins.language.pieces import WHOLE, in_pieces
 
@@ -54,9 +54,11 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
         return cls(network, tokenizer, folder.settings)
 
     @classmethod
-    def about(cls, settings: Settings, shape: Shape, labels: Sequence[str], tokenizer: Tokenizer | None) -> About:
+    def about(
+        cls, settings: Settings, shape: ShapeWords, labels: Sequence[str], tokenizer: Tokenizer | None
+    ) -> CardText:
         what = f"A {shape.kind} encoder and decoder {shape.size}: {shape.layers} on either side, {shape.positions}."
-        return About("A model that answers texts by texts", what, "translator", 'generate(["a text"])')
+        return CardText("A model that answers texts by texts", what, "translator", 'generate(["a text"])')
 
     def answered(
         self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: object = ()
@@ -158,12 +160,14 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         return cls(network, tokenizer, folder.settings, vocabulary(tokenizer, pairs=folder.settings.pairs))
 
     @classmethod
-    def about(cls, settings: Settings, shape: Shape, labels: Sequence[str], tokenizer: Tokenizer | None) -> About:
+    def about(
+        cls, settings: Settings, shape: ShapeWords, labels: Sequence[str], tokenizer: Tokenizer | None
+    ) -> CardText:
         mask = tokenizer and tokenizer.id_to_token(vocabulary(tokenizer, pairs=settings.pairs).mask)
         learnt = f"A {shape.kind} encoder {shape.size}, learnt from texts without labels"
         start = "A classifier starts from it: `manyheads train init_from=FOLDER`."
         what = f"{learnt}: {shape.layers}, {shape.positions}. {start}"
-        return About("A model that predicts hidden words", what, "guesser", f'fill(["a {mask or "[MASK]"} text"])')
+        return CardText("A model that predicts hidden words", what, "guesser", f'fill(["a {mask or "[MASK]"} text"])')
 
     @property
     def mask(self) -> str:

@@ -62,7 +62,7 @@ Channel = Callable[..., Awaitable[Any]]  # what receives messages, or sends one
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Question(BaseModel):
+class PredictRequest(BaseModel):
     """One text, or many; of a model of pairs with the second texts."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -77,7 +77,7 @@ class Question(BaseModel):
     members: bool = Field(False, description="also the probabilities of network and linear model, each asked alone")
 
 
-def looked_at(views: Mapping[str, Part]) -> type[BaseModel]:
+def look_request(views: Mapping[str, Part]) -> type[BaseModel]:
     """What /look takes: one text, which view of it, and what may be chosen of the views."""
     fields: dict[str, Any] = {
         "text": (str, Field(description="the text")),
@@ -88,10 +88,10 @@ def looked_at(views: Mapping[str, Part]) -> type[BaseModel]:
         for name, default in (part.options or {}).items():
             fields[name] = (type(default), Field(default, description=part.facts.get("help", {}).get(name)))
     forbid = ConfigDict(extra="forbid", strict=True)
-    return create_model("LookedAt", __config__=forbid, __doc__="One text, and what is shown of it.", **fields)
+    return create_model("LookRequest", __config__=forbid, __doc__="One text, and what is shown of it.", **fields)
 
 
-class Prediction(BaseModel):
+class PredictedText(BaseModel):
     """`label`, or `labels` where a text has any number of them; null where the text is not answered. Answer rules add
     fields of their own, such as `set`."""
 
@@ -102,11 +102,11 @@ class Prediction(BaseModel):
     members: dict[str, dict[str, float]] | None = None
 
 
-class Predictions(BaseModel):
-    predictions: list[Prediction]
+class PredictResponse(BaseModel):
+    predictions: list[PredictedText]
 
 
-def figures(registry: CollectorRegistry, crew: Crew) -> tuple[Counter, Histogram, Counter]:
+def make_metrics(registry: CollectorRegistry, crew: Crew) -> tuple[Counter, Histogram, Counter]:
     """Requests, their seconds, and texts; the state of the processes is read when it is asked for."""
     where: Any = {"registry": registry}
     ProcessCollector(registry=registry)
@@ -236,7 +236,7 @@ def _say(status: int, sentence: str) -> Response:
 def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
     """The application and its gate, for processes that are up."""
     registry = CollectorRegistry()
-    measured = figures(registry, crew)
+    measured = make_metrics(registry, crew)
     app = FastAPI(
         title=f"manyheads: {crew.about['name']}",
         version=VERSION,
@@ -253,12 +253,12 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
         f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    looked = looked_at(views) if views else None
-    _questions(app, config, crew, measured[2], views, looked)
+    looked = look_request(views) if views else None
+    _add_routes(app, config, crew, measured[2], views, looked)
 
     @app.exception_handler(RequestValidationError)
     async def wrong(request: Any, error: RequestValidationError) -> Response:
-        known = (looked if looked and request.url.path == "/look" else Question).model_fields
+        known = (looked if looked and request.url.path == "/look" else PredictRequest).model_fields
         return _say(422, _sentence(max(error.errors(), key=lambda one: len(one["loc"])), known))  # that says most
 
     @app.exception_handler(HTTPException)
@@ -297,7 +297,7 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
     return gate
 
 
-def _questions(
+def _add_routes(
     app: FastAPI,
     config: ServeConfig,
     crew: Crew,
@@ -328,8 +328,8 @@ def _questions(
         texts_answered.inc(len(question["texts"]))
         return Response(body, media_type=media_type)
 
-    @app.post("/predict", response_model=Predictions)
-    async def predict(question: Question) -> Response:
+    @app.post("/predict", response_model=PredictResponse)
+    async def predict(question: PredictRequest) -> Response:
         """Classes and probabilities, with all their digits, as manyheads.load(...).predict gives them."""
         if (question.text is None) == (question.texts is None):
             return _say(422, "give either text or texts")

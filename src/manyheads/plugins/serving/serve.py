@@ -94,14 +94,14 @@ async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> in
     from manyheads.plugins.serving.app import make_app
     from manyheads.plugins.serving.crew import Crew
 
-    asked: list[int] = []  # signals that came
+    received: list[int] = []  # signals
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
 
     def note(number: int) -> None:
-        if asked:
+        if received:
             os._exit(128 + number)
-        asked.append(number)
+        received.append(number)
         over.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,13 +123,14 @@ async def _serve(config: ServeConfig, listener: socket.socket, token: str) -> in
             async with asyncio.timeout(config.hardware.timeout):
                 while gate.active:
                     await asyncio.sleep(LOOK)
-        left = f"{gate.active} requests are not answered in hardware.timeout={config.hardware.timeout} seconds"
-        said = left if gate.active else "all that was accepted is answered"
+        said = "all accepted requests are answered"
+        if gate.active:
+            said = f"{gate.active} requests are not answered in hardware.timeout={config.hardware.timeout} seconds"
+            server.force_exit = True
         server.should_exit = True
-        server.force_exit = gate.active > 0  # they were waited for in vain
         await serving
     print(f"ended: {said}", file=sys.stderr, flush=True)
-    return asked[0]
+    return received[0]
 
 
 def _server(app: Any) -> Any:

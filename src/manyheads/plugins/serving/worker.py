@@ -22,7 +22,7 @@ from manyheads.config.fields import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
 from manyheads.errors import UserError
-from manyheads.inference.classifier import GraphNetwork, Labelled, Prediction, TextClassifier
+from manyheads.inference.classifier import GraphNetwork, LabelsPrediction, Prediction, TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
@@ -32,7 +32,7 @@ from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import escape_unwritable
 
 Request = dict[str, Any]
-Answer = tuple[int, str]  # a status, and JSON or, of a page, HTML
+Reply = tuple[int, str]  # an HTTP status, and JSON or, of a page, HTML
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,43 +69,43 @@ class Served:
 class ServedText(NamedTuple):
     """The prediction for one text, and what each rule marks it with, `(1,)`."""
 
-    prediction: Prediction | Labelled
+    prediction: Prediction | LabelsPrediction
     marks: list[Any]
 
 
 def main() -> None:
-    """Answer until the input ends. What libraries print goes to standard error."""
+    """Reply until the input ends. What libraries print goes to standard error."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     escape_unwritable()
     for one in (signal.SIGINT, signal.SIGTERM):  # the server decides when to stop: requests in progress are finished
         signal.signal(one, signal.SIG_IGN)
-    config = from_plain(ServeConfig, read(requests))
+    config = from_plain(ServeConfig, read_message(requests))
     try:
         use_of_parent()
-        served = opened(config)
+        served = open_served(config)
     except ValueError as mistake:
-        write(answers, (422, str(mistake)))
+        write_message(answers, (422, str(mistake)))
         return
-    write(answers, (200, json.dumps(about(served))))
-    while batch := read(requests):
-        for answer in answered(served, batch):
-            write(answers, answer)
+    write_message(answers, (200, json.dumps(about(served))))
+    while batch := read_message(requests):
+        for reply in replies(served, batch):
+            write_message(answers, reply)
 
 
-def read(stream: BinaryIO) -> Any:
+def read_message(stream: BinaryIO) -> Any:
     """The next message; None at the end."""
     size = stream.read(4)
     return json.loads(stream.read(int.from_bytes(size, "big"))) if len(size) == 4 else None
 
 
-def write(stream: BinaryIO, answer: Answer) -> None:
-    message = f"{answer[0]}{answer[1]}".encode(errors="replace")
+def write_message(stream: BinaryIO, reply: Reply) -> None:
+    message = f"{reply[0]}{reply[1]}".encode(errors="replace")
     stream.write(len(message).to_bytes(4, "big") + message)
     stream.flush()
 
 
-def opened(config: ServeConfig) -> Served:
+def open_served(config: ServeConfig) -> Served:
     """The classifier, ready to answer, and the rules that the settings ask for. Its weights are those of the file,
     mapped: all workers share them in memory, but for matrices that are cast to another dtype."""
     folder = open_folder(config.run, TextClassifier.task, graph=True)
@@ -135,7 +135,7 @@ def about(served: Served) -> dict[str, Any]:
     views = {}
     for name, part in plugin.parts("view").items():
         labels = dict(part.facts.get("labels", {}))
-        views[name] = {"options": dict(part.options or {}), "labels": labels, "why_not": why_not(part, predictor)}
+        views[name] = {"options": dict(part.options or {}), "labels": labels, "why_not": refusal(part, predictor)}
     return {
         "name": (run.parent if run.name == "model" else run).name,
         "version": VERSION,
@@ -156,7 +156,7 @@ def about(served: Served) -> dict[str, Any]:
     }
 
 
-def answered(served: Served, batch: list[Request]) -> Iterator[Answer]:
+def replies(served: Served, batch: list[Request]) -> Iterator[Reply]:
     """An answer for each request. Without `exact` all texts of the batch are read together, if they can be."""
     found: list[ServedText] = []
     if not served.config.exact and all(_fits(served.predictor, one) for one in batch):
@@ -168,7 +168,7 @@ def answered(served: Served, batch: list[Request]) -> Iterator[Answer]:
             traceback.print_exc()
     for request in batch:
         n = len(request["texts"])
-        yield _one(served, request, found[:n])
+        yield reply_to(served, request, found[:n])
         found = found[n:]
 
 
@@ -179,11 +179,11 @@ def _fits(predictor: TextClassifier, request: Request) -> bool:
     return request["kind"] == "predict" and len(pairs or ()) == n_pairs and not _empty(texts, pairs)
 
 
-def _one(served: Served, request: Request, found: list[ServedText]) -> Answer:
+def reply_to(served: Served, request: Request, found: list[ServedText]) -> Reply:
     try:
         if request["kind"] == "look":
-            return 200, look(served, request)
-        return 200, json.dumps(predicted(served, request, found), ensure_ascii=False)
+            return 200, make_page(served, request)
+        return 200, json.dumps(predict(served, request, found), ensure_ascii=False)
     except ValueError as mistake:
         return 422, f"{mistake}"
     except Exception:  # of one text, which must not end the process: it is shown where the server's errors are
@@ -191,7 +191,7 @@ def _one(served: Served, request: Request, found: list[ServedText]) -> Answer:
         return 500, "the model failed on this text: the server's log says how"
 
 
-def predicted(served: Served, request: Request, found: list[ServedText]) -> dict[str, Any]:
+def predict(served: Served, request: Request, found: list[ServedText]) -> dict[str, Any]:
     """What POST /predict answers; probabilities have all their digits.
 
     Args:
@@ -205,7 +205,7 @@ def predicted(served: Served, request: Request, found: list[ServedText]) -> dict
         if empty:
             good = [at for at in range(len(texts)) if at not in empty]
             of_good = {"texts": [texts[at] for at in good], "pairs": pairs and [pairs[at] for at in good]}
-            rest = iter(predicted(served, request | of_good, [])["predictions"])
+            rest = iter(predict(served, request | of_good, [])["predictions"])
             none: dict[str, Any] = {"labels" if predictor.multi else "label": None, "probabilities": {}}
             for rule in served.rules:
                 none |= dict.fromkeys(rule.columns)
@@ -263,17 +263,17 @@ def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | Non
     return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
 
 
-def why_not(view: Part, predictor: TextClassifier) -> str:
+def refusal(view: Part, predictor: TextClassifier) -> str:
     """Why a view cannot be had of this model; empty where it can."""
     refuses = plugin.resolve(view.facts.get("why_not"))
     return refuses(predictor) if refuses else ""
 
 
-def look(served: Served, request: Request) -> str:
+def make_page(served: Served, request: Request) -> str:
     """The page of one text that a view makes."""
     predictor = served.predictor
     view = plugin.find("view", request["view"])
-    if reason := why_not(view, predictor):
+    if reason := refusal(view, predictor):
         raise UserError(reason)
     (text,), pairs = request["texts"], request["pairs"]
     predictor.check([text], pairs, filled=True)
