@@ -107,7 +107,7 @@ def load(
     folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = None, *, network: nn.Module | None = None
 ) -> AnyPredictor:
     """Open a run folder or its model/ folder, wherever it was moved, in eval mode on the CPU, in fp32: to be judged. A
-    ValueError where it is no run, holds a model of another `kind` than is needed, or a file in it is missing, broken or
+    UserError where it is no run, holds a model of another `kind` than is needed, or a file in it is missing, broken or
     does not fit. `network` is the module that it was trained with, where it is one of a user's own."""
     opened = folder
     if not isinstance(opened, ModelFolder):

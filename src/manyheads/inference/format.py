@@ -176,7 +176,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_labels(path: Path, settings: Settings) -> list[str]:
-    """The class names of labels.json; index is class id. A ValueError unless they are texts that can be written, one
+    """The class names of labels.json; index is class id. A UserError unless they are texts that can be written, one
     for each class."""
     labels = read_json(path)
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
@@ -193,7 +193,7 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
 
 def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
     """The numbers of thresholds.json, index is class id: a plain list is of `both`; where a linear model answers, too,
-    there are also those of each member asked by itself. A ValueError unless all are lists of probabilities, one for
+    there are also those of each member asked by itself. A UserError unless all are lists of probabilities, one for
     each class."""
     found = read_json(path)
     lists = found if isinstance(found, dict) else {"both": found}
@@ -282,7 +282,7 @@ def home_of(run: str, model: Path) -> Path:
 
 @contextmanager
 def readable(place: Path) -> Iterator[None]:
-    """Say in a ValueError which file cannot be read."""
+    """Say in a UserError which file cannot be read."""
     try:
         yield
     except OSError as error:

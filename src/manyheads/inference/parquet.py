@@ -53,7 +53,7 @@ def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: 
     """Some rows, to be added to an Arrow stream, with its head where they are the first. Then `columns` are given the
     types that their cells have: text, whole numbers, numbers, or lists of texts; a cell may be missing. A column
     without a value there, or with values that no one type holds, is text, in which other cells are JSON. A later row
-    that has a cell of another type is a ValueError, which names the `setting` of the file."""
+    that has a cell of another type is a UserError, which names the `setting` of the file."""
     import pyarrow
 
     found = {name: [row.get(name) for row in rows] for name in columns}

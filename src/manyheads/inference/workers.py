@@ -23,6 +23,7 @@ from manyheads.data.tokens import Tokens, Windows
 from manyheads.distributed.collectives import destroy_groups, from_first, gathered
 from manyheads.distributed.heartbeat import Lost
 from manyheads.distributed.ranks import Ranks, rendezvous
+from manyheads.errors import UserError
 from manyheads.inference.batching import RowValues, Share, joined
 
 FOREVER = timedelta(days=3650)  # how long the others wait for the first, whose input may be somebody who types
@@ -78,10 +79,10 @@ class Workers:
         finds is left to the first to say: it opens the same."""
         try:
             predictor = opened()
-        except ValueError as error:
+        except UserError as error:
             predictor = error
         while message := self.broadcast():
-            if isinstance(predictor, ValueError):
+            if isinstance(predictor, UserError):
                 raise predictor
             sent = load(message)
             asked = json.loads(sent["question"].numpy().tobytes())

@@ -75,8 +75,8 @@ class Given:
         if value is not None and value not in allowed:
             raise self.wrong(name, value, "manyheads has no such option, so this model cannot be read")
 
-    def wrong(self, name: str, value: Any, why: str) -> ValueError:
-        return ValueError(f"{self.path}: {name}={show(value)}, but {why}")
+    def wrong(self, name: str, value: Any, why: str) -> UserError:
+        return UserError(f"{self.path}: {name}={show(value)}, but {why}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from manyheads.nn.embeddings import SinusoidalPositions
 from manyheads.plugins.hub.config import ExportConfig, Format, Members
 from manyheads.plugins.hub.families import FAMILIES, MarkIds
 from manyheads.plugins.hub.graph import READERS, carries_linear, check_packages, export_graph, quietly
-from manyheads.plugins.hub.parity import Answer, hold_to_run, rows_to_compare
+from manyheads.plugins.hub.parity import Ask, hold_to_run, rows_to_compare
 from manyheads.plugins.hub.shapes import Described, describe_as_family
 from manyheads.plugins.hub.weights import KEYS, NEW, theirs
 from manyheads.runs.files import refuse_unwritable, replace_folder
@@ -179,7 +179,7 @@ def say_what_is_left_out(predictor: TextClassifier, config: ExportConfig, *, who
         )
 
 
-def by_transformers(folder: Path) -> Answer:
+def by_transformers(folder: Path) -> Ask:
     """Logits by the folder's own model and tokenizer."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -197,7 +197,7 @@ def by_transformers(folder: Path) -> Answer:
     return answer
 
 
-def by_sentence_transformers(folder: Path) -> Answer:
+def by_sentence_transformers(folder: Path) -> Ask:
     """Logits by the vectors of the folder's own model and the head in it."""
     from sentence_transformers import SentenceTransformer
 

@@ -84,7 +84,7 @@ def main() -> None:
     try:
         use_of_parent()
         served = open_served(config)
-    except ValueError as mistake:
+    except UserError as mistake:
         write_message(answers, (422, str(mistake)))
         return
     write_message(answers, (200, json.dumps(about(served))))
@@ -184,7 +184,7 @@ def reply_to(served: Served, request: Request, found: list[ServedText]) -> Reply
         if request["kind"] == "look":
             return 200, make_page(served, request)
         return 200, json.dumps(predict(served, request, found), ensure_ascii=False)
-    except ValueError as mistake:
+    except UserError as mistake:
         return 422, f"{mistake}"
     except Exception:  # of one text, which must not end the process: it is shown where the server's errors are
         traceback.print_exc()
