@@ -25,8 +25,8 @@ train: $(INSTALLED)  ## train, judge and report on the built-in demo sentences
 test: $(INSTALLED)  ## all fast tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
-test-slow: $(INSTALLED)  ## the tests that take minutes
-	$(BIN)/pytest -m slow
+test-slow: $(INSTALLED)  ## the tests that take minutes, as every night: make test-slow TESTS=tests/core for some
+	$(BIN)/pytest -m slow $(TESTS)
 
 test-slurm: $(INSTALLED)  ## runs in a SLURM of their own: as root, with Debian's slurm-wlm and munge, else skipped
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/plugins/slurm -m slurm -rs

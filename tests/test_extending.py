@@ -13,6 +13,7 @@ from torch import nn
 import manyheads
 import manyheads.plugin as plugin
 from manyheads.cli.main import main
+from manyheads.cli.verbs import choices
 from tests.conftest import forget_plugins
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
@@ -75,6 +76,7 @@ def test_blocks_of_ones_own_from_training_to_answers(home, capsys, monkeypatch):
         assert (home / "run" / "look" / "1.html").is_file()
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_parts_of_their_command(home):
     words = ["train", "data.path=rows.csv", *MINE, *TINY, "hardware.devices=2", "output=two"]
     assert main(words) == 0
@@ -111,23 +113,27 @@ def test_figures_losses_rows_loggers_and_verbs_of_ones_own(home, capsys):
     assert "input is empty: name it, for example input=texts.txt" in capsys.readouterr().err
 
 
-def test_a_search_and_a_job_script_keep_the_plugins_of_their_command(home, capsys):
-    given = f"plugins=[{home}/my_parts.py]"
-    if "tune" in plugin.verbs():
-        words = ["tune", "data.path=rows.csv", MINE[0], "model.score=bilinear,scaled_dot", *TINY, "output=search"]
-        assert main(words) == 0
-        assert f"manyheads train '{given}' " in capsys.readouterr().out
-        assert "\nplugins:\n- my_parts 1 " in (home / "search" / "trials" / "001-seed-0" / "config.yaml").read_text()
-        (home / "my_parts.py").write_text(BLOCKS[0] + "# changed\n", encoding="utf-8")
-        forget_plugins()
-        assert main(words) == 2
-        assert "holds a search with plugins=['my_parts 1 " in " ".join(capsys.readouterr().err.split())
-    if any(one.config.endswith("SlurmConfig") for one in plugin.sections("run") if isinstance(one.config, str)):
-        assert main(["train", "data.path=rows.csv", *MINE, "hardware=slurm", "output=job"]) == 0
-        assert given in (home / "job" / "job.sbatch").read_text()
+@pytest.mark.slow
+@pytest.mark.verb("tune")
+def test_a_search_keeps_the_plugins_of_its_command(home, capsys):
+    words = ["tune", "data.path=rows.csv", MINE[0], "model.score=bilinear,scaled_dot", *TINY, "output=search"]
+    assert main(words) == 0
+    assert f"manyheads train 'plugins=[{home}/my_parts.py]' " in capsys.readouterr().out
+    assert "\nplugins:\n- my_parts 1 " in (home / "search" / "trials" / "001-seed-0" / "config.yaml").read_text()
+    (home / "my_parts.py").write_text(BLOCKS[0] + "# changed\n", encoding="utf-8")
+    forget_plugins()
+    assert main(words) == 2
+    assert "holds a search with plugins=['my_parts 1 " in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("kind", ["onnx", "torch"])
+def test_a_job_script_keeps_the_plugins_of_its_command(home):
+    if "slurm" not in choices("train", "hardware"):
+        pytest.skip("no plugin writes job scripts")
+    assert main(["train", "data.path=rows.csv", *MINE, "hardware=slurm", "output=job"]) == 0
+    assert f"plugins=[{home}/my_parts.py]" in (home / "job" / "job.sbatch").read_text()
+
+
+@pytest.mark.parametrize("kind", ["onnx", pytest.param("torch", marks=pytest.mark.slow)])
 def test_blocks_that_can_be_traced_are_exported(home, capsys, kind):
     if "export" not in plugin.verbs():
         pytest.skip("no export")

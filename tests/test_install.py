@@ -88,6 +88,15 @@ def test_make_install_brings_what_the_docs_say():
     assert "`.venv` with all extras but trackers and launchers" in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_every_night_all_slow_tests_are_run():
+    nightly = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8"))
+    (job,) = nightly["jobs"].values()
+    assert "make test-slow" in job["steps"][-1]["run"]
+    run = {file for tests in job["strategy"]["matrix"]["tests"] for one in tests.split() for file in ROOT.glob(one)}
+    slow = [file for file in (ROOT / "tests").rglob("test_*.py") if "mark.slow" in file.read_text(encoding="utf-8")]
+    assert [file for file in slow if not run & {file, *file.parents}] == []
+
+
 def test_ci_is_yaml_that_names_files_that_are_there():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
     assert {"check", "test", "without-extras", "versions", "images", "uv"} <= set(jobs)

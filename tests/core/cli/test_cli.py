@@ -25,7 +25,10 @@ def shell(*words, program=("-m", "manyheads"), **more):
 LACKING = [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}]
 
 
-@pytest.mark.parametrize("more", LACKING, ids=[" ".join(one) for one in LACKING])
+@pytest.mark.parametrize(
+    "more",
+    [pytest.param(one, id=" ".join(one), marks=pytest.mark.slow if at else ()) for at, one in enumerate(LACKING)],
+)
 def test_what_standard_output_cannot_write_is_escaped(more, model_folder, tmp_path):
     env = os.environ | more
     file = tmp_path / "rows.csv"

@@ -88,7 +88,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in ("no padding", "windows") else pytest.mark.slow) for way in WAYS]
+)
 def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monkeypatch, way, backend):
     """By each way of a GPU. The graphs are few, and none is broken, whatever the batches. `eager` captures the graphs
     alone; `aot_eager`, which takes twice as long, also traces their gradients."""

@@ -168,6 +168,7 @@ def test_the_script_answers_in_a_process_of_its_own_and_its_end_is_no_readers(ex
         answer(["a text " * 2**16], None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Format.onnx, Format.transformers])
 def test_of_a_calibrated_run_that_reads_long_texts_labels_are_given_as_before_it_to_texts_cut_at_their_end(
     kind, ship_model, tmp_path, capsys
@@ -196,7 +197,8 @@ def test_the_folder_says_what_it_was_compared_on(exported):
     assert json.loads((exported / "labels.json").read_text()) == ["bad", "good", "so-so"]
 
 
-@pytest.mark.parametrize("thresholds", [None, pytest.param([0.5, 0.35, 0.6], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("thresholds", [None, [0.5, 0.35, 0.6]])
 def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, model, program, ship_model, tmp_path):
     folder = program
     if thresholds is not None:
@@ -219,7 +221,7 @@ def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, model, progr
     assert "It needs torch, tokenizers and numpy.\n`model.pt2` takes" in (folder / "README.md").read_text()
 
 
-@pytest.mark.parametrize("kind", ["exported", "program"])
+@pytest.mark.parametrize("kind", ["exported", pytest.param("program", marks=pytest.mark.slow)])
 def test_no_path_of_this_machine_is_written(kind, tmp_path, request):
     folder = request.getfixturevalue(kind)
     files = [one for one in folder.iterdir() if one.suffix != ".pt2"]
@@ -232,7 +234,7 @@ def test_no_path_of_this_machine_is_written(kind, tmp_path, request):
         assert [one.name for one in files if path.encode() in one.read_bytes()] == []
 
 
-@pytest.mark.parametrize("thresholds", [None, [0.5, 0.35, 0.6]])
+@pytest.mark.parametrize("thresholds", [None, pytest.param([0.5, 0.35, 0.6], marks=pytest.mark.slow)])
 def test_predict_and_evaluate_open_it_like_the_run(thresholds, model, exported, ship_model, tmp_path, capsys):
     if thresholds is None:
         column = "label"
@@ -353,7 +355,8 @@ def test_a_graph_that_answers_otherwise_is_refused_with_the_text_and_leaves_noth
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", [Format.onnx, pytest.param(Format.torch, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Format.onnx, Format.torch])
 def test_pairs_are_read_like_the_run_does(kind, ship_model, tmp_path):
     model = ship_model(tmp_path / "model", pairs=True, shape=ModelConfig(**ONE_LAYER, pair=PairKind.cross))
     folder, ours = write(model, tmp_path / "out", kind), load(model, TextClassifier).logits(TEXTS, SECONDS)
@@ -465,6 +468,7 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_p
         ExportConfig(run="x", precision=Rounding.int8)
 
 
+@pytest.mark.slow
 def test_the_readme_of_8_bits_says_what_8_bits_differ_by(model, tmp_path, monkeypatch):
     """Not what the graph before rounding did, nor its bound."""
     rows = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7))

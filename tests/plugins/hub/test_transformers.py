@@ -184,6 +184,7 @@ def test_two_texts_are_told_apart_where_the_tokenizer_gives_both_one_type(drawn,
     assert given(folder)["token_type_ids"].max() == 0
 
 
+@pytest.mark.slow
 def test_a_pipeline_answers_in_a_process_of_its_own_without_code_of_the_folder(drawn, tmp_path):
     model = drawn()
     folder = written(model, tmp_path / "theirs")
