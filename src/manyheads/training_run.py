@@ -252,7 +252,8 @@ def train_here(
     """`train` from the data on; `began`: the clock when the run began, had nothing interrupted it since."""
     from manyheads.config.data import data_name
     from manyheads.data.cache import prepare_tokens
-    from manyheads.evaluation.results import card_figures, card_notes, evaluate_run, show_summary
+    from manyheads.evaluation.results import card_figures, card_notes, evaluate_run
+    from manyheads.evaluation.tables import show_summary
     from manyheads.inference.card import add_results
     from manyheads.training.module import assemble_network
     from manyheads.training.own_parts import check_part

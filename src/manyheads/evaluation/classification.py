@@ -5,24 +5,22 @@ n rows
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
-from tokenizers import Encoding
 
 import manyheads.plugin as plugin
 from manyheads.config.figures import figures_of, figures_of_answers
 from manyheads.data.rows import Rows, rows_of_class
-from manyheads.data.tokens import tokenizing
-from manyheads.evaluation.answered import Stored, Worst, answer_rows, cell_groups, cell_key, write_predictions
+from manyheads.evaluation.answered import LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import Judged, LabelScore, Scores, change_of_answers, score_answers
+from manyheads.evaluation.mistakes import cell_groups, cell_key, with_words, worst_mistakes
 from manyheads.evaluation.report import (
     BLUE,
-    MOST_LETTERS,
     PALE,
     Example,
     Link,
@@ -42,11 +40,7 @@ WORDS = (
     "underlined words carry the answer, those underlined by dots speak against it: by how much its probability changes "
     "if they are cut out of the text"
 )
-MOST_READ = 2**16  # tokens, to see which words carry answers: where words are many, neighbours are cut out together
-LEAST = 0.01  # of a probability, that is told
-MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence, either way, and letters of each
 SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
-Span = tuple[int, int]
 
 
 class Kind(NamedTuple):
@@ -63,7 +57,7 @@ N_LARGE = 4  # figures above a report: the first of its tables
 
 
 def evaluate_classifier(
-    classifier: TextClassifier, rows: Rows, setup: Setup, stored: Stored | None = None
+    classifier: TextClassifier, rows: Rows, setup: Setup, stored: LogitStore | None = None
 ) -> Evaluation:
     """The classifier, each of its members alone, the linear model of the run and the most frequent class or label; of
     what is `stored` where several of its kind have answered, each some of the rows.
@@ -74,28 +68,21 @@ def evaluate_classifier(
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
     explained = with_words if stored is None else lambda _, examples: examples
     stored = stored or answer_rows(classifier, rows, setup)
-    worst, judged = Worst(), {name: list[Judged]() for name in stored.models}
-    own_name = next(iter(judged))
-    for chunk in stored.chunks():
-        for name, one in chunk.items():
-            judged[name].append(Judged.of(one.judged(one.marks_nC), one.judged(one.given_nC), one.probabilities_nC))
-        worst.add(chunk[own_name])
-    of_models = {name: Judged.joined(parts) for name, parts in judged.items()}
-    own = of_models[own_name]
+    own_name, table = next(iter(stored.models)), figures_of(kind.rows, "table")
+    own = judge(stored, own_name)
     scores = own.scores(classifier.labels, stored.models[own_name])
-    table = figures_of(kind.rows, "table")
-    members = {}
-    for name, one in of_models.items():
-        figures = scores.figures if name == own_name else one.figures(table)
-        members[name] = {figure: figures[figure] for figure in table}
-
+    members = {own_name: {figure: scores.figures[figure] for figure in table}}
     rivals = dict[str, np.ndarray]()  # answers of models that need no training of ours
     if setup.compare:
         frequent = frequent_label(rows, n_classes, setup)
         answer = np.arange(n_classes) == frequent if classifier.multi else np.array(frequent)
         rivals[kind.most_frequent] = np.broadcast_to(answer, own.labels.shape)
-        if LINEAR in of_models:
-            rivals[LINEAR] = of_models[LINEAR].answers
+    for name in [*stored.models][1:]:
+        judged = judge(stored, name)
+        members[name] = judged.figures(table)
+        if name == LINEAR and setup.compare:
+            rivals[name] = judged.answers
+
     baselines, leads = {}, {}
     first, second = [one for one in table if one in figures_of_answers(kind.rows)][:2]
     for name, answers in rivals.items():
@@ -104,8 +91,9 @@ def evaluate_classifier(
         baselines[name] = {figure: figures[figure] for figure in (first, second)}
         leads[name] = {figure: lead[figure] for figure in (first, second)}
 
-    note = "" if setup.baseline is None else linear_words(setup.baseline.linear.terms.value, classifier.share)
-    note = f"{LINEAR.capitalize()}: {note}." if note else ""
+    note = ""
+    if setup.baseline is not None:
+        note = f"{LINEAR.capitalize()}: {linear_words(setup.baseline.linear.terms.value, classifier.share)}."
     models = beside(members, baselines)
     models = {f"{own_name} (this model)": models.pop(own_name), **models}
     return Evaluation(
@@ -121,12 +109,18 @@ def evaluate_classifier(
         note=note,
         figures=lambda: sections_of_figures(scores, stored),
         findings=findings(stored, setup, own),
-        details=lambda: details(scores, explained(classifier, worst.examples())),
+        details=lambda: details(scores, explained(classifier, worst_mistakes(stored))),
         write=lambda path: write_predictions(path, stored),
     )
 
 
-def findings(stored: Stored, setup: Setup, judged: Judged) -> list[Finding]:
+def judge(stored: LogitStore, name: str) -> Judged:
+    """The answers of a model to all rows."""
+    chunks = (Judged.of(one.labels, one.answers, one.probabilities_nC) for one in stored.answers(name))
+    return Judged.joined(len(stored.rows), chunks)
+
+
+def findings(stored: LogitStore, setup: Setup, judged: Judged) -> list[Finding]:
     """What was asked beyond the figures, and what there is beyond them wherever a row has one class."""
     found = [analyse(stored) for analyse in setup.analyses]
     for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
@@ -189,7 +183,7 @@ def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
     return found
 
 
-def sections_of_figures(scores: Scores, stored: Stored) -> list[Section]:
+def sections_of_figures(scores: Scores, stored: LogitStore) -> list[Section]:
     """Confusions, classes or labels, and all figures."""
     lines = [
         [
@@ -225,7 +219,7 @@ def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
     return [Section(trust, pictures=[Picture("reliability", draw_reliability(scores), caption)]), *wrong]
 
 
-def confusion_section(scores: Scores, stored: Stored) -> Section:
+def confusion_section(scores: Scores, stored: LogitStore) -> Section:
     """Counts of classes and answers, the rows of wrong ones a click away; of many classes the largest confusions."""
     wrong = [
         (count, label, answer)
@@ -257,99 +251,3 @@ def confusion_section(scores: Scores, stored: Stored) -> Section:
     ]
     table = Table(["true class", "answered as", "rows", "of the class", ""], rows, "wwlnb")
     return Section("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)
-
-
-def with_words(classifier: TextClassifier, examples: Sequence[Example], *, most: int = MOST_READ) -> list[Example]:
-    """The examples, each with what its words add to the probability of its answer; those whose texts are too long for
-    their part of `most` tokens stay as they are.
-
-    Li, Monroe and Jurafsky (2016), "Understanding Neural Networks through Representation Erasure": a word, of the
-    tokenizer's, is cut out of the text and all members of the classifier are asked again.
-    """
-    if not examples:
-        return []
-    rows = [tuple(one.texts) if classifier.pairs else one.texts[0] for one in examples]
-    with tokenizing("the tokenizer fails on a text"):
-        encodings = classifier.tokenizer.encode_batch(rows)
-    cuts = [_cuts(one, encoding, most // len(rows)) for one, encoding in zip(examples, encodings, strict=True)]
-    asked: list[list[str]] = []
-    for one, (spans, _) in zip(examples, cuts, strict=True):
-        asked.append(one.texts)
-        asked += [_without(one.texts, text, span) for text, span in spans]
-    texts, *pairs = map(list, zip(*asked, strict=True))
-    logits_nC = classifier.logits(texts, pairs[0] if pairs else None)
-    probabilities, found = iter(classifier.probabilities(logits_nC.double())), []
-    for one, (spans, together) in zip(examples, cuts, strict=True):
-        answer = classifier.labels.index(str(one.answer))
-        whole = float(next(probabilities)[answer])
-        added = [whole - float(next(probabilities)[answer]) for _ in spans]
-        found.append(_marked(one, spans, added, together) if spans else one)
-    return found
-
-
-def spans_of(encoding: Encoding, texts: Sequence[str]) -> list[list[Span]]:
-    """Where the words of each text begin and end, without white space; tokens are words where a text is one word."""
-    places: list[dict[int, Span]] = [{} for _ in texts]
-    keys = [word for word, text in zip(encoding.word_ids, encoding.sequence_ids, strict=True) if text is not None]
-    alone = len({*keys}) < 2
-    for at, (word, text, (start, end)) in enumerate(
-        zip(encoding.word_ids, encoding.sequence_ids, encoding.offsets, strict=True)
-    ):
-        letters = "" if text is None else texts[text][start:end]
-        if text is not None and word is not None and letters.strip():
-            start, end = start + len(letters) - len(letters.lstrip()), end - len(letters) + len(letters.rstrip())
-            first, last = places[text].get(at if alone else word, (start, end))
-            places[text][at if alone else word] = min(first, start), max(last, end)
-    found = []
-    for of_text in places:
-        spans, reached = [], 0
-        for start, end in sorted(of_text.values()):
-            if start >= reached:  # tokens of one letter may lie at the same place
-                spans.append((start, end))
-                reached = end
-        found.append(spans)
-    return found
-
-
-def _cuts(example: Example, encoding: Encoding, most: int) -> tuple[list[tuple[int, Span]], int]:
-    """What is cut out of which text, of the letters that a page shows, and how many words together."""
-    spans = [[one for one in of_text if one[1] <= MOST_LETTERS] for of_text in spans_of(encoding, example.texts)]
-    room = most // max(1, len(encoding)) - len(spans)  # pieces; the text is read as it is, too
-    together = max(1, -(-sum(map(len, spans)) // max(1, room)))
-    groups = [
-        (text, (some[0][0], some[-1][1]))
-        for text, of_text in enumerate(spans)
-        for at in range(0, len(of_text), together)
-        if (some := of_text[at : at + together])
-    ]
-    return (groups if len(groups) > 1 and room > 0 else []), together
-
-
-def _without(texts: Sequence[str], text: int, span: Span) -> list[str]:
-    return [one[: span[0]] + one[span[1] :] if at == text else one for at, one in enumerate(texts)]
-
-
-def _marked(example: Example, spans: list[tuple[int, Span]], added: list[float], together: int) -> Example:
-    largest = max(map(abs, added))
-    parts, told = [], []
-    for at, text in enumerate(example.texts):
-        pieces, reached = list[tuple[str, float]](), 0
-        for (of_text, (start, end)), one in zip(spans, added, strict=True):
-            if of_text == at:
-                pieces += [(text[reached:start], 0.0), (text[start:end], one / largest if abs(one) >= LEAST else 0.0)]
-                told.append((one, text[start:end]))
-                reached = end
-        parts.append([*pieces, (text[reached:MOST_LETTERS], 0.0)])
-    told.sort(key=lambda pair: -abs(pair[0]))
-    ways = {
-        "loses": [f"{_short(word)} {100 * one:.1f}" for one, word in told if one >= LEAST],
-        "gains": [f"{_short(word)} {100 * -one:.1f}" for one, word in told if -one >= LEAST],
-    }
-    each = "a word" if together == 1 else f"{together} neighbouring words"
-    said = "; ".join(f"{way} {', '.join(words[:MOST_TOLD])}" for way, words in ways.items() if words)
-    note = f"points that {example.answer} {said or 'neither loses nor gains'} without {each}"
-    return replace(example, parts=parts, note=note)
-
-
-def _short(word: str) -> str:
-    return f"“{word if len(word) <= MOST_OF_WORD else f'{word[:MOST_OF_WORD]}…'}”"

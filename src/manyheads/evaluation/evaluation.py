@@ -1,8 +1,8 @@
 """An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`.
 
 Parts of kind `analysis` are questions to an evaluation of a classifier: `make(config, stored)` gives a `Finding` by its
-`Stored` answers. The fact `check` of such a part is `check(config, folder, rows)`: whether the settings ask it; it
-raises UserError for what cannot be asked of this model or these rows, before torch is imported.
+`LogitStore`. The fact `check` of such a part is `check(config, folder, rows)`: whether the settings ask it; it
+raises ValueError for what cannot be asked of this model or these rows, before torch is imported.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +14,7 @@ from typing import Any
 from manyheads.config.fields import listed, show
 from manyheads.data.rows import Rows, rows_of_class
 from manyheads.evaluation.intervals import share_interval
+from manyheads.evaluation.logits import KeptLogits
 from manyheads.evaluation.report import (
     Page,
     Picture,
@@ -24,7 +25,7 @@ from manyheads.evaluation.report import (
     installed_versions,
     value_sections,
 )
-from manyheads.inference.answers import Answers, replaced_answers
+from manyheads.inference.answers import replaced_answers
 from manyheads.inference.parquet import as_text
 from manyheads.inference.reading import plain as plain_cell
 from manyheads.inference.rules import AnswerRule
@@ -55,9 +56,9 @@ class Setup:
     Baselines learn from the rows `train` where they are known; `most_frequent` is the class or label that most of them
     have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
     models that need no training of ours. A batch has at most `tokens` tokens, 0: as suits the task; `progress` is
-    called with the number of further rows that are answered. `config` are all settings of a verb that judges. `answers`
-    is a part to keep what a classifier answers, which may hold some already. `analyses` are called with the `Stored`
-    answers of a classifier; `rules` change or mark its answers.
+    called with the number of further rows that are answered. `config` are all settings of a verb that judges. `logits`
+    keeps what a classifier answers, and may hold some of it already. `analyses` are called with the `LogitStore` of a
+    classifier; `rules` change or mark its answers.
     """
 
     train: Rows | None = None
@@ -67,7 +68,7 @@ class Setup:
     tokens: int = 0
     config: Any = None
     progress: Callable[[int], None] = lambda n_rows: None
-    answers: Answers | None = None
+    logits: KeptLogits | None = None
     analyses: Sequence[Callable[[Any], Finding]] = ()
     rules: Sequence[AnswerRule] = ()
 

@@ -3,10 +3,8 @@
 n rows . C classes or labels . F folds
 """
 
-import os
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -17,14 +15,15 @@ from manyheads.config.data import data_name
 from manyheads.config.figures import is_share
 from manyheads.data.rows import Splits
 from manyheads.data.splits import deal_folds
-from manyheads.evaluation.answered import BYTES, Stored, answer_rows, new_file
+from manyheads.evaluation.answered import LogitStore, answer_rows
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluation import Finding, Setup
+from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.intervals import fold_interval, plain
-from manyheads.evaluation.judged_rows import EvaluationData
+from manyheads.evaluation.logits import new_array
 from manyheads.evaluation.report import Section, Table
 from manyheads.evaluation.results import baseline_of, write_evaluation
-from manyheads.inference.classifier import TextClassifier, rows_at_once
+from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Figures, Summary, read_summary, words_of
 from manyheads.terminal import Sheet, print_sheet, progress_bar
@@ -70,12 +69,11 @@ def judge_folds(run: RunConfig, splits: Splits, folder: Path, parts: list[Path])
     return metrics
 
 
-def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[TextClassifier, Stored]:
+def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[TextClassifier, LogitStore]:
     """The classifier of the last fold, and the answers to all rows in their order, each by those of its own."""
     rows, names = splits.train, splits.labels
     places = [np.flatnonzero(fold_n == at) for at in range(1, len(parts) + 1)]
     models: list[dict[str, list[float] | None]] = []  # of each fold, with their thresholds
-    step = rows_at_once(len(names))
     held = dict[str, np.ndarray]()
     classifier = None
     with progress_bar(len(rows)) as progress:
@@ -84,34 +82,24 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
             assert classifier.labels == names, "all folds have the classes of all rows"
             setup = Setup(baseline=baseline_of(classifier, part), progress=progress)
             stored = answer_rows(classifier, rows.pick(at_n), setup)
-            start = 0
-            for some, logits in stored.logits():
-                of_chunk = dict(zip(stored.models, logits.numpy(), strict=True))
-                for name, logits_nC in ({BOTH: of_chunk[NETWORK]} | of_chunk).items():  # the linear one may not answer
-                    if name not in held:
-                        held[name] = on_disk(len(rows), len(names))
-                    held[name][at_n[start : start + len(some)]] = logits_nC
-                start += len(some)
+            of_fold = {BOTH: stored.logits[NETWORK], **stored.logits}  # the linear model may not answer in a fold
+            for name, logits_nC in of_fold.items():
+                if name not in held:
+                    held[name] = new_array((len(rows), len(names)))
+                held[name][at_n] = logits_nC
             models.append(stored.models)
     assert classifier is not None, "there are two folds at least"
-    kept = [
-        one for one in (BOTH, NETWORK, LINEAR) if (any if one == BOTH else all)(one in of_fold for of_fold in models)
-    ]
+    kept = []
+    for name in (BOTH, NETWORK, LINEAR):
+        has_it = [name in of_fold for of_fold in models]
+        if all(has_it) or (name == BOTH and any(has_it)):
+            kept.append(name)
     every, by_fold = dict.fromkeys(kept), dict[str, torch.Tensor]()
     for name in kept if splits.multi else ():
         by_fold[name] = torch.tensor([of_fold.get(name) or of_fold[NETWORK] for of_fold in models], dtype=torch.float64)
         every[name] = by_fold[name].mean(0).tolist()
-    file = new_file()
-    for start in range(0, len(rows), step):
-        file.write(np.stack([held[name][start : start + step] for name in kept]).tobytes())
-    return classifier, Stored(rows, names, every, file, of_model_n=fold_n - 1, by_model=by_fold)
-
-
-def on_disk(n_rows: int, n_classes: int) -> np.ndarray:
-    """Zeros in fp32, in a file that ends with the array; an OSError where the disk is too full for all of it."""
-    with TemporaryFile() as file:  # which the map keeps
-        os.posix_fallocate(file.fileno(), 0, BYTES * n_rows * n_classes)
-        return np.memmap(file, np.float32, "r+", shape=(n_rows, n_classes))
+    logits = {name: held[name] for name in kept}
+    return classifier, LogitStore(rows, names, every, logits, of_model_n=fold_n - 1, by_model=by_fold)
 
 
 def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> Finding:

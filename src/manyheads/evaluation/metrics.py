@@ -34,6 +34,7 @@ from manyheads.evaluation.intervals import (
     share_interval,
     shares_interval,
 )
+from manyheads.evaluation.logits import join_chunks
 from manyheads.runs.summary import Figures, Interval
 
 CHUNK = 2**20  # numbers of rows that are in memory at once, where rows are taken a chunk at a time
@@ -347,18 +348,21 @@ class Judged:
         return cls(labels, answers, loss_n, brier_n, confidence_n, bins_3CK, whole)
 
     @classmethod
-    def joined(cls, parts: "Sequence[Judged]") -> "Judged":
-        """One chunk of rows after the other."""
-        whole = [one.probabilities_nC for one in parts if one.probabilities_nC is not None]
-        return cls(
-            labels=np.concatenate([one.labels for one in parts]),
-            answers=np.concatenate([one.answers for one in parts]),
-            loss_n=np.concatenate([one.loss_n for one in parts]),
-            brier_n=np.concatenate([one.brier_n for one in parts]),
-            confidence_n=np.concatenate([one.confidence_n for one in parts]),
-            bins_3CK=np.sum([one.bins_3CK for one in parts], axis=0),
-            probabilities_nC=np.concatenate(whole) if whole else None,
-        )
+    def joined(cls, n: int, chunks: "Iterable[Judged]") -> "Judged":
+        """Of `n` rows, from some of them after others."""
+        bins = []
+
+        def columns() -> Iterator[list[NDArray[Any]]]:
+            for one in chunks:
+                bins.append(one.bins_3CK)
+                whole = [] if one.probabilities_nC is None else [one.probabilities_nC]
+                yield [one.labels, one.answers, one.loss_n, one.brier_n, one.confidence_n, *whole]
+
+        of_rows = join_chunks(n, columns())
+        if not of_rows:
+            raise UserError(NO_ROWS)
+        labels, answers, loss_n, brier_n, confidence_n, *whole = of_rows
+        return cls(labels, answers, loss_n, brier_n, confidence_n, np.sum(bins, axis=0), *whole)
 
     @property
     def multi(self) -> bool:

@@ -1,44 +1,39 @@
-"""What is left of an evaluation: summary and report of a run, the folder of `evaluate`, tables on the screen."""
+"""Evaluations that are written: the summary and report of a run, and the folder of the verb `evaluate`."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.fields import to_plain
 from manyheads.data.rows import Rows, Splits
+from manyheads.data.seen import fingerprint
+from manyheads.errors import UserError
+from manyheads.evaluation.answered import evaluated_models
 from manyheads.evaluation.classification import frequent_label
 from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
+from manyheads.evaluation.evaluation_data import EVALUATED, PART, EvaluationData
 from manyheads.evaluation.intervals import plain
-from manyheads.evaluation.judged_rows import EVALUATED, EvaluationData
+from manyheads.evaluation.logits import kept_logits
 from manyheads.evaluation.report import installed_versions, write_page
+from manyheads.evaluation.tables import show_evaluation
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.folder import AnyPredictor
-from manyheads.linear.model import LinearBaseline
-from manyheads.runs.files import write_atomic, write_json
+from manyheads.inference.folder import AnyPredictor, load, place
+from manyheads.inference.format import ModelFolder, run_folder
+from manyheads.inference.predict import origin
+from manyheads.inference.rules import fit_rules
+from manyheads.inference.workers import Workers
+from manyheads.linear.model import BASELINE, LinearBaseline
+from manyheads.runs.files import refuse_unwritable, write_atomic, write_json
 from manyheads.runs.metrics_csv import read_metrics_csv
-from manyheads.runs.summary import (
-    NETWORK,
-    Interval,
-    Summary,
-    beside,
-    facts,
-    lead_line,
-    models_of,
-    words_of,
-)
+from manyheads.runs.summary import Summary, beside, facts, lead_line, models_of, words_of
 from manyheads.runs.verb_output import output_folder
-from manyheads.terminal import as_text, console, say, show_files
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-WIDE = 160  # letters of a line in run.log, where no terminal says how many
-CELL = 13  # characters of a column of figures, with its margins
-Figures = dict[str, Any]  # by name: an interval, or a bare number
+from manyheads.terminal import progress_bar
 
 
 def evaluate_rows(predictor: AnyPredictor, rows: Rows, setup: Setup) -> Evaluation:
@@ -101,6 +96,71 @@ def evaluate_run(
     return summary
 
 
+def evaluate_data(
+    config: EvaluateConfig,
+    opened: ModelFolder,
+    data: EvaluationData,
+    analyses: Sequence[str],
+    folder: Path,
+    workers: Workers | None,
+) -> dict[str, Any]:
+    """Evaluate a finished model on `data` and write the results into `folder`; see `write_evaluation`.
+
+    Args:
+        analyses: the names of those that the settings ask for.
+        workers: other processes, which answer some of the rows.
+
+    Raises:
+        ValueError: the rows set something in the model, so that its figures on them would say nothing; or an answer is
+            not finite, or the folder cannot be written to.
+    """
+    home, labels = run_folder(opened.path), opened.labels()
+    predictor = replace(place(load(opened), config.hardware), workers=workers)
+    rules = fit_rules(config, opened, predictor)
+    fitted = getattr(predictor, "calibration", None)
+    if fitted is not None and fitted.digest == data.rows.digest(labels):
+        raise UserError(
+            f"{data.rows.source} holds the rows that calibrate was fitted on, which say nothing: judge others"
+        )
+    for rule in rules:
+        if rule.set_on and rule.set_on == data.rows.digest(labels):
+            raise UserError(rule.refusal.format(source=data.rows.source))
+    baseline = baseline_of(predictor, home)
+    with _results_folder(folder), ExitStack() as stack:
+        kept = None
+        if isinstance(predictor, TextClassifier):
+            files = [home / name for name in BASELINE if home and (home / name).is_file()]
+            plain = {"tokens": config.batch.tokens, "baseline": [fingerprint(one) for one in files]}
+            of = None if config.overwrite else origin(data.rows.digest(labels), opened, predictor, plain)
+            shape = len(data.rows), len(evaluated_models(predictor, baseline)), len(labels)
+            kept = stack.enter_context(kept_logits(folder / PART, shape, of))
+        setup = Setup(
+            train=data.splits.train if data.splits else None,
+            most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
+            baseline=baseline,
+            tokens=config.batch.tokens,
+            config=config,
+            progress=stack.enter_context(progress_bar(len(data.rows))),
+            logits=kept,
+            analyses=[partial(plugin.make("analysis", name), config) for name in analyses],
+            rules=rules,
+        )
+        evaluation = evaluate_rows(predictor, data.rows, setup)
+        return write_evaluation(folder, evaluation, data, config, predictor, home)
+
+
+@contextmanager
+def _results_folder(folder: Path) -> Iterator[None]:
+    """The folder is made, and goes again if nothing came of it."""
+    with refuse_unwritable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
 def write_evaluation(
     folder: Path,
     evaluation: Evaluation,
@@ -160,20 +220,6 @@ def write_evaluation(
     return metrics
 
 
-def show_evaluation(
-    evaluation: Evaluation, data: EvaluationData, warnings: Sequence[str], folder: Path, predictions: str
-) -> None:
-    """Print the figures of all models, the lead over the strongest baseline, warnings, and where the files are."""
-    models = beside(evaluation.members, evaluation.baselines)
-    block = f"{data.name}, {data.split}: {len(data.rows):,} rows"
-    show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
-    lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
-    found = [line for one in evaluation.findings for line in one.lines]
-    lines = [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note, *found]
-    say(*filter(None, lines))
-    show_files(folder, ["metrics.json", predictions, "report.html"])
-
-
 def card_figures(summary: Summary) -> dict[str, str]:
     """What a model card says of the split judged last: the first figures of the model, and the very first of the other
     models, with their intervals."""
@@ -196,62 +242,3 @@ def card_notes(summary: Summary, data: str) -> list[str]:
     lead = lead_line(summary.leads, summary.baselines, summary.judged_on)
     said = [f"{line[:1].upper()}{line[1:]}." for line in (lead, *summary.warnings) if line]
     return [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets.", *said]
-
-
-def show_summary(summary: Summary, file: Path | None = None, screen: "Console | None" = None) -> None:
-    """Print the table and where the report lies, on the terminal or another `screen`; add them to `file`, too."""
-    screen = screen or console()
-    blocks: dict[str, dict[str, Figures]] = {
-        f"{name}: {summary.rows[name]:,} rows": beside(
-            models_of(summary, name), summary.baselines if name == summary.judged_on else {}
-        )
-        for name in ("test", "validation")
-        if getattr(summary, name)
-    }
-    epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
-    blocks["train, dropout on"] = {f"{NETWORK}, {epoch}": summary.train}
-    show_figures(screen, blocks, list(summary.validation), "summary.json")
-    say(*(f"warning: {one}" for one in summary.warnings), screen=screen)
-    lines = facts(summary) | {
-        "wall time": f"{summary.wall_seconds:.1f} s",
-        "model": str(Path(summary.output) / "model"),
-        "report": str(Path(summary.output) / "report.html"),
-    }
-    say(*(f"{name}: {fact}" for name, fact in lines.items()), screen=screen)
-    if file is not None:
-        from rich.console import Console
-
-        with file.open("a", encoding="utf-8") as log:
-            show_summary(summary, screen=Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False))
-
-
-def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names: Sequence[str], file: str) -> None:
-    """Print a table of models, block by block, beside those of the figures `names` that fit on the screen, the first
-    first; the others are in `file`."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    widest = max(len(name) + 2 for of_block in blocks.values() for name in of_block)
-    shown = list(names)[: max(1, (screen.width - max(widest, *map(len, blocks)) - 4) // CELL)]
-    title = "figures and their 95 % intervals"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("")
-    for name in shown:
-        table.add_column(words_of(name), justify="right", max_width=CELL - 2)
-    for title, models in blocks.items():
-        table.add_row(as_text(title, screen))
-        for name, figures in models.items():
-            table.add_row(as_text(f"  {name}", screen), *(cell(figures.get(figure)) for figure in shown))
-    screen.print(table)
-    if left := [words_of(name) for name in names if name not in shown]:
-        say(f"also in {file}: {', '.join(left)}", screen=screen)
-
-
-def cell(figure: Interval | float | None) -> str:
-    """A figure to four digits, its interval below it to three, of large figures to fewer."""
-    if figure is None:
-        return ""
-    if isinstance(figure, float | int):
-        return f"{figure:.4f}"
-    digits = 3 if figure.high < 10 else 1 if figure.high < 1000 else 0  # a perplexity has to fit in the column, too
-    return f"{figure.value:.4f}\n{figure.low:.{digits}f}-{figure.high:.{digits}f}"

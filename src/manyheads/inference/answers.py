@@ -195,7 +195,7 @@ def opened_answers(
         part, record, passing = (place.with_name(f".{place.name}.part{end}") for end in ("", ".json", ".new"))
         opened = os.open(part, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
         with os.fdopen(opened, "a+b") as file:
-            _lock(file, part, name)
+            lock_part(file, part, name)
             progress = Progress() if of is None else _resumed(name, file, record, of)
             if not progress.rows and record.exists():  # it would take what is written now for what it knows
                 record.unlink()
@@ -234,7 +234,7 @@ def replaced_answers(path: Path) -> Iterator[Answers]:
                 write_parquet(part, whole)
 
 
-def _lock(file: BinaryIO, part: Path, name: str) -> None:
+def lock_part(file: BinaryIO, part: Path, name: str) -> None:
     """The kernel holds the lock, so that a process that is killed leaves none. Disks that know no locks hold none."""
     held = True
     try:

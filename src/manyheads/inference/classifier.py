@@ -412,14 +412,10 @@ def chunks_of(
     rows: Rows,
     n_classes: int,
     progress: Callable[[int], None],
-    *,
-    done: int = 0,
 ) -> Iterator[dict[str, Tensor]]:
-    """The answers to some rows after others, by name, but for those that are `done`; `progress` hears of each chunk."""
+    """The answers to some rows after others, by name; `progress` hears of each chunk."""
     step = rows_at_once(n_classes)
-    if done:
-        progress(min(done * step, len(rows)))
-    for start in range(done * step, len(rows), step):
+    for start in range(0, len(rows), step):
         chunk = slice(start, start + step)
         texts = rows.texts[chunk]
         yield answers(texts, None if rows.pairs is None else rows.pairs[chunk])

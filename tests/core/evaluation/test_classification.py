@@ -1,7 +1,6 @@
 """A classifier evaluated: its answers, baselines, mistakes, report and predictions.csv."""
 
 import csv
-import io
 from datetime import date
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from sklearn.metrics import confusion_matrix
 
 from manyheads.data.rows import Rows, Table, Unread
-from manyheads.evaluation.answered import Answered, Stored, Worst, answer_rows, write_predictions
+from manyheads.evaluation.answered import AnsweredRows, LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.classification import (
     CLASSES,
     confusion_section,
@@ -24,6 +23,7 @@ from manyheads.evaluation.classification import (
 )
 from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.metrics import Scores, score, score_answers
+from manyheads.evaluation.mistakes import Worst
 from manyheads.evaluation.report import Example, Page, render
 from manyheads.inference import classifier as module
 from manyheads.inference.folder import load
@@ -38,24 +38,24 @@ def rows(pairs: bool = False) -> Rows:
     return Rows(TEXTS, TEXTS[::-1] if pairs else None, [0, 1, 2, 0, 1, 2, 0], "rows.csv", range(2, 9))
 
 
-def predictions(folder: Path, some: Rows) -> Stored:
+def predictions(folder: Path, some: Rows) -> LogitStore:
     return answer_rows(load(folder), some, Setup())
 
 
-def worst_mistakes(found: Answered, n: int = 20) -> list[Example]:
+def worst_mistakes(found: AnsweredRows, n: int = 20) -> list[Example]:
     worst = Worst(n)
     worst.add(found)
     return worst.examples()
 
 
-def judged(n_classes: int = 3, n: int = 90) -> tuple[Scores, Stored]:
+def judged(n_classes: int = 3, n: int = 90) -> tuple[Scores, LogitStore]:
     """The figures of some rows, and the answers to them."""
     random = np.random.default_rng(0)
     names = [f"class {at}" for at in range(n_classes)]
     labels, likely = random.integers(n_classes, size=n), random.dirichlet(np.ones(n_classes), n)
     some = Rows([f"<b>text {at}</b>" for at in range(n)], None, labels.tolist(), "x.csv", range(2, n + 2))
-    file = io.BytesIO(np.log(likely).astype(np.float32).tobytes())
-    return score(labels, likely, names), Stored(some, names, {NETWORK: None}, file)
+    logits = np.log(likely).astype(np.float32)
+    return score(labels, likely, names), LogitStore(some, names, {NETWORK: None}, {NETWORK: logits})
 
 
 def scored() -> Scores:
@@ -128,8 +128,8 @@ def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
     assert len(details(scores, [])) == 1
 
 
-def answers_of(stored: Stored) -> np.ndarray:
-    return np.concatenate([one.probabilities_nC for one in stored.own()])
+def answers_of(stored: LogitStore) -> np.ndarray:
+    return np.concatenate([one.probabilities_nC for one in stored.answers()])
 
 
 def test_wrong_cells_show_their_surest_rows_and_no_others() -> None:
@@ -178,11 +178,11 @@ def test_a_matrix_of_twenty_classes_links_to_a_bounded_number_of_rows() -> None:
 
 def test_chunks_change_nothing(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(model_folder)
-    (whole,), done = [one.probabilities_nC for one in answer_rows(model, rows(), Setup()).own()], []
+    (whole,), done = [one.probabilities_nC for one in answer_rows(model, rows(), Setup()).answers()], []
     monkeypatch.setattr(module, "CHUNK", 3)
     stored = answer_rows(model, rows(), Setup(progress=done.append))
-    assert [one.rows.texts for one in stored.own()] == [TEXTS[:3], TEXTS[3:6], TEXTS[6:]]
-    chunked = np.concatenate([one.probabilities_nC for one in stored.own()])
+    assert [one.rows.texts for one in stored.answers()] == [TEXTS[:3], TEXTS[3:6], TEXTS[6:]]
+    chunked = np.concatenate([one.probabilities_nC for one in stored.answers()])
     np.testing.assert_allclose(chunked, whole, atol=1e-5)
     assert done == [3, 3, 1]
     np.testing.assert_allclose(whole, model.logits(TEXTS).double().softmax(-1))
@@ -190,9 +190,9 @@ def test_chunks_change_nothing(model_folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_mistakes_come_surest_first() -> None:
     logits = torch.tensor([[9.0, 0], [0, 3], [5, 0], [0, 8], [2, 0]])
-    judged = Answered.of(Rows(list("abcde"), None, [0, 0, 1, 0, 1], "x.csv", range(2, 7)), ["no", "yes"], logits)
+    judged = AnsweredRows.of(Rows(list("abcde"), None, [0, 0, 1, 0, 1], "x.csv", range(2, 7)), ["no", "yes"], logits)
     mistakes = worst_mistakes(judged)
-    of_pair = Answered.of(Rows(["x"], ["y"], [0], "x.csv", [1234]), ["no", "yes"], logits[1:2])
+    of_pair = AnsweredRows.of(Rows(["x"], ["y"], [0], "x.csv", [1234]), ["no", "yes"], logits[1:2])
     assert worst_mistakes(of_pair) == [Example("95.3% sure, row 1,234", ["x", "y"], "no", "yes")]
     assert [(one.texts, one.place, one.label, one.answer) for one in mistakes] == [
         (["d"], "100.0% sure, row 5", "no", "yes"),
@@ -201,14 +201,14 @@ def test_mistakes_come_surest_first() -> None:
         (["e"], "88.1% sure, row 6", "yes", "no"),
     ]
     assert len(worst_mistakes(judged, 2)) == 2
-    assert worst_mistakes(Answered.of(Rows(["a"], None, [0], "x.csv", [2]), ["no", "yes"], logits[:1])) == []
+    assert worst_mistakes(AnsweredRows.of(Rows(["a"], None, [0], "x.csv", [2]), ["no", "yes"], logits[:1])) == []
 
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_file_holds_every_row_as_it_is(model_folder: Path, pair_folder: Path, tmp_path: Path, pairs: bool) -> None:
     stored = predictions(pair_folder if pairs else model_folder, rows(pairs))
     write_predictions(tmp_path / "predictions.csv", stored)
-    (judged,) = stored.own()
+    (judged,) = stored.answers()
     with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     assert [row["text"] for row in read] == TEXTS

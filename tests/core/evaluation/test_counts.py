@@ -22,7 +22,8 @@ NAMES = ["a", "b", "c", "d"]
 
 def chunked(step: int, *of_rows) -> Judged:
     starts = range(0, len(of_rows[0]), step)
-    return Judged.joined([Judged.of(*(one[start : start + step] for one in of_rows)) for start in starts])
+    chunks = (Judged.of(*(one[start : start + step] for one in of_rows)) for start in starts)
+    return Judged.joined(len(of_rows[0]), chunks)
 
 
 def some_labels(n: int, seed: int = 0):
@@ -91,7 +92,7 @@ def test_a_million_rows_take_the_memory_of_few() -> None:
     labels, probabilities, names = some_rows(20_000, 50)
     answers = probabilities.argmax(1)
     tracemalloc.start()
-    found = Judged.joined([Judged.of(labels, answers, probabilities) for _ in range(50)]).scores(names)
+    found = Judged.joined(1_000_000, (Judged.of(labels, answers, probabilities) for _ in range(50))).scores(names)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.n_rows == 1_000_000
@@ -116,5 +117,5 @@ def test_answers_by_many_labels_take_the_memory_of_few_rows() -> None:
 def test_many_rows_at_an_edge_are_in_one_bin() -> None:
     labels, answers = np.arange(5000) % 2, np.zeros(5000, dtype=int)
     parts = [Judged.of(labels, answers, np.tile([0.6, 0.4], (5000, 1))) for _ in range(20)]
-    (only,) = Judged.joined(parts).scores(["a", "b"]).reliability
+    (only,) = Judged.joined(100_000, parts).scores(["a", "b"]).reliability
     assert (only.low, only.n_rows, only.accuracy) == (0.6, 100_000, 0.5)

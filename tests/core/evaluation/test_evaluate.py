@@ -29,8 +29,9 @@ from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
 from manyheads.distributed import faults
 from manyheads.evaluation import classification
+from manyheads.evaluation import logits as logits_file
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.inference import answers, classifier
+from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
@@ -204,7 +205,7 @@ def test_results_are_replaced_whole_and_nothing_else_is(run: Path, tmp_path: Pat
         def full(path: Path, content: object) -> None:
             raise OSError(28, "No space left on device")
 
-        patch.setattr("manyheads.evaluation.results.put_json", full)  # the last that is written
+        patch.setattr("manyheads.evaluation.results.write_json", full)  # the last that is written
         with pytest.raises(ValueError, match="No space left on device"):
             evaluate(config(run, output=str(out), overwrite=True))
     assert {one.name: one.read_bytes() for one in out.iterdir()} == before
@@ -279,7 +280,7 @@ def test_a_killed_command_goes_on_and_asks_no_row_twice(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: Predictions
 ) -> None:
     monkeypatch.setattr(classifier, "CHUNK", 8)
-    monkeypatch.setattr(answers, "EVERY", 0.0)
+    monkeypatch.setattr(logits_file, "EVERY", 0.0)
     expected = evaluate(config(run, output=str(tmp_path / "whole"), predictions=kind))
     monkeypatch.setattr(classification, "with_words", lambda model, mistakes: mistakes)  # which asks for parts of them
     asked: list[str] = []
@@ -300,7 +301,7 @@ def test_a_killed_command_goes_on_and_asks_no_row_twice(
         assert {".answers.part", ".answers.part.json"} <= {one.name for one in (tmp_path / "out").iterdir()}
         assert not (tmp_path / "out" / "metrics.json").exists()
     found = evaluate(again)
-    assert "answers: goes on after 40 rows that are answered" in capsys.readouterr().err
+    assert "evaluate: resuming after 40 of 40 rows, which are answered" in capsys.readouterr().err
     assert Counter(asked) == Counter(dict.fromkeys(asked, 1) | dict.fromkeys(asked[16:24], 2))  # one chunk was lost
     assert found == expected | {"source": found["source"]}
     name = f"predictions.{kind.name}"

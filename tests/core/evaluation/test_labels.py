@@ -15,11 +15,12 @@ from sklearn.metrics import f1_score
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
-from manyheads.evaluation.answered import Worst, answer_rows
+from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.classification import LABELS as KIND
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.evaluation import Setup
+from manyheads.evaluation.mistakes import Worst
 from manyheads.evaluation.results import evaluate_run
 from manyheads.inference.folder import load, load_to_answer
 from manyheads.inference.predict import predict
@@ -168,7 +169,7 @@ def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_lear
 
 
 def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_folder: Path) -> None:
-    (found,), worst = answer_rows(load(label_folder), rows("test", 40), Setup()).own(), Worst(5)
+    (found,), worst = answer_rows(load(label_folder), rows("test", 40), Setup()).answers(), Worst(5)
     worst.add(found)
     sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
     most = sorted(sure[sure > 0], reverse=True)[:5]
@@ -202,7 +203,7 @@ def test_the_card_says_from_where_on_labels_are_given(label_folder: Path) -> Non
 
 
 def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data, tmp_path) -> None:
-    from manyheads.evaluation.judged_rows import find_data
+    from manyheads.evaluation.evaluation_data import find_data
     from manyheads.inference.format import read_settings
 
     home = tmp_path / "home"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.evaluation.classification import MOST_READ, spans_of, with_words
+from manyheads.evaluation.mistakes import MOST_READ, spans_of, with_words
 from manyheads.evaluation.report import MOST_LETTERS, Example, Page, Section, render
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load

@@ -44,7 +44,7 @@ def unsure(config: Any, folder: Any, classifier: Any) -> api.AnswerRule:
 
 
 def longest(config: Any, stored: Any) -> api.Finding:
-    most = max(len(text) for found in stored.own() for text in found.rows.texts)
+    most = max(len(text) for found in stored.answers() for text in found.rows.texts)
     return api.Finding("longest", most, [], [f"the longest text has {most} characters"])
 
 

@@ -12,8 +12,9 @@ from manyheads.config.figures import figures_of
 from manyheads.data.rows import Rows, Splits
 from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluation import Setup
-from manyheads.evaluation.judged_rows import EvaluationData
-from manyheads.evaluation.results import cell, evaluate_rows, evaluate_run, show_summary, write_evaluation
+from manyheads.evaluation.evaluation_data import EvaluationData
+from manyheads.evaluation.results import evaluate_rows, evaluate_run, write_evaluation
+from manyheads.evaluation.tables import cell, show_summary
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline

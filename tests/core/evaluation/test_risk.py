@@ -1,13 +1,11 @@
 """What if only sure answers are given: risk by coverage, counted by hand."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.classification import risk_by_coverage
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import Judged
@@ -16,14 +14,14 @@ from manyheads.runs.summary import NETWORK
 NAMES = ["a", "b", "c"]
 
 
-def drawn(n: int = 900) -> tuple[Stored, np.ndarray, np.ndarray]:
+def drawn(n: int = 900) -> tuple[LogitStore, np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     labels, logits = random.integers(3, size=n), random.normal(size=(n, 3)).astype(np.float32)
     logits[np.arange(n), labels] += 1.5
     rows = Rows(["x"] * n, None, labels.tolist(), "x.csv", range(n))
     likely = torch.tensor(logits).double().softmax(-1).numpy()
     return (
-        Stored(rows, NAMES, {NETWORK: None}, io.BytesIO(logits.tobytes())),
+        LogitStore(rows, NAMES, {NETWORK: None}, {NETWORK: logits}),
         likely,
         labels,
     )
@@ -32,7 +30,7 @@ def drawn(n: int = 900) -> tuple[Stored, np.ndarray, np.ndarray]:
 @pytest.mark.drawn
 def test_the_risk_of_the_surest_rows_is_counted() -> None:
     stored, likely, labels = drawn()
-    (found,) = stored.own()
+    (found,) = stored.answers()
     judged = Judged.of(labels, likely.argmax(1), found.probabilities_nC)
     order, wrong = np.argsort(-likely.max(1)), likely.argmax(1) != labels
     points = risk_by_coverage(judged).content

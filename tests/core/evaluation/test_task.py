@@ -14,7 +14,7 @@ from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig,
 from manyheads.config.data import data_name
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
-from manyheads.evaluation.judged_rows import find_data, results_name, with_columns
+from manyheads.evaluation.evaluation_data import find_data, results_name, with_columns
 from manyheads.inference.format import Columns, Settings
 from manyheads.runs.config_file import read_run, save_run
 

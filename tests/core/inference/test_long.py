@@ -46,7 +46,7 @@ def test_answers_are_those_of_parts_read_alone(model):
         torch.testing.assert_close(model.logits(TEXTS, tokens=tokens), expected_nC, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(model.logits(TEXTS[3:]), expected_nC[3:], atol=1e-6, rtol=1e-5)  # a text alone
     rows = Rows(TEXTS, None, [0] * 4, "test", range(1, 5))
-    judged_nC = torch.tensor(next(answer_rows(model, rows, Setup()).own()).probabilities_nC)
+    judged_nC = torch.tensor(next(answer_rows(model, rows, Setup()).answers()).probabilities_nC)
     torch.testing.assert_close(judged_nC, expected_nC.double().softmax(-1), atol=1e-6, rtol=1e-5)
 
 

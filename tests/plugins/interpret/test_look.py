@@ -105,7 +105,7 @@ def test_all_doors_give_one_answer(calibrated, tmp_path):
     answers = model.predict(TEXTS, seconds)
     sets = [tuple(sorted(map(LABELS.index, one))) for one in labels] if model.multi else None
     rows = Rows(TEXTS, seconds, [LABELS.index(one[0]) if one else 3 for one in labels], "x.csv", range(7), sets=sets)
-    judged = next(answer_rows(model, rows, Setup()).own())
+    judged = next(answer_rows(model, rows, Setup()).answers())
     assert judged.right_n.all()
     for at, (text, pair) in enumerate(zip(TEXTS, seconds or [None] * 7, strict=True)):
         wanted = dict(zip(LABELS, expected[at].tolist(), strict=True))

@@ -25,7 +25,7 @@ from manyheads.config import (
 from manyheads.data.rows import Rows, split_names
 from manyheads.data.sources import read_rows, read_split
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.evaluation.judged_rows import EvaluationData
+from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.plugins.judge.calibrate import calibrate

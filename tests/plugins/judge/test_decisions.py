@@ -1,6 +1,5 @@
 """What becomes of probabilities: promises and costs, counted by hand."""
 
-import io
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.answered import Stored, answer_rows
+from manyheads.evaluation.answered import LogitStore, answer_rows
 from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.intervals import share_interval
 from manyheads.inference.classifier import TextClassifier
@@ -65,7 +64,7 @@ def test_costs_that_no_row_had_are_not_ruled_out() -> None:
     logits = 9 * np.eye(3, dtype=np.float32)[labels]
     rows = Rows(["x"] * 60, None, labels, "x.csv", range(60))
     finding = least_costs(
-        Stored(rows, NAMES, {NETWORK: None}, io.BytesIO(logits.tobytes())),
+        LogitStore(rows, NAMES, {NETWORK: None}, {NETWORK: logits}),
         np.array([[0, 1, 5], [1, 0, 7], [1, 2, 0.0]]),
     )
     ends = 7 * share_interval(0, 60).high

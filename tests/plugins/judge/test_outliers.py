@@ -26,8 +26,9 @@ from manyheads.config import (
 from manyheads.data.rows import Rows, script_of
 from manyheads.data.sources import read_rows
 from manyheads.distributed import faults
+from manyheads.evaluation import logits
 from manyheads.evaluation.evaluate import evaluate
-from manyheads.inference import answers, classifier
+from manyheads.inference import classifier
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
@@ -200,7 +201,7 @@ def test_marks_of_an_evaluation_that_was_killed_are_those_of_a_whole_one(
     judged["outliers"] = OutliersConfig(false_alarms=0.5)
     whole = evaluate(EvaluateConfig(**judged, output=str(tmp_path / "whole")))
     monkeypatch.setattr(classifier, "CHUNK", 4)
-    monkeypatch.setattr(answers, "EVERY", 0.0)
+    monkeypatch.setattr(logits, "EVERY", 0.0)
     again = EvaluateConfig(**judged, output=str(tmp_path / "out"))
     with monkeypatch.context() as patch:
         patch.setenv(faults.VARIABLE, "chunk:3:fail")
@@ -208,7 +209,7 @@ def test_marks_of_an_evaluation_that_was_killed_are_those_of_a_whole_one(
             evaluate(again)
     faults.reset_counts()
     assert evaluate(again)["outliers"] == whole["outliers"]
-    assert "answers: goes on after 8 rows that are answered" in capsys.readouterr().err
+    assert "evaluate: resuming after 8 of " in capsys.readouterr().err
 
 
 reads = Classifier.read

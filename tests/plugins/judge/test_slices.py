@@ -1,6 +1,5 @@
 """Slices against counting by hand, SciPy's Fisher test and statsmodels' formula of Holm's correction."""
 
-import io
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ from scipy.stats import fisher_exact
 
 from manyheads.config import EvaluateConfig
 from manyheads.data.rows import Rows, Table, Unread, script_of
-from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.intervals import holm, share_interval
 from manyheads.plugins.judge.checks import check_slices
 from manyheads.plugins.judge.slices import find_slices
@@ -21,7 +20,7 @@ NAMES = ["no", "yes"]
 CLASSES: Any = SimpleNamespace(settings=SimpleNamespace(task="classify"))  # a folder of a model that has them
 
 
-def stored(n: int = 600, *, multi: bool = False) -> tuple[Stored, np.ndarray]:
+def stored(n: int = 600, *, multi: bool = False) -> tuple[LogitStore, np.ndarray]:
     """Rows that are answered right, but for a third of those from the web that hold `not`."""
     random = np.random.default_rng(0)
     labels, web, negated = random.integers(2, size=n), random.random(n) < 0.5, random.random(n) < 0.4
@@ -36,10 +35,10 @@ def stored(n: int = 600, *, multi: bool = False) -> tuple[Stored, np.ndarray]:
     logits[np.arange(n), np.where(right, labels, 1 - labels)] = 3
     if multi:
         rows.sets = [(label,) for label in labels.tolist()]
-    return Stored(rows, NAMES, {NETWORK: [0.6, 0.6] if multi else None}, io.BytesIO(logits.tobytes())), right
+    return LogitStore(rows, NAMES, {NETWORK: [0.6, 0.6] if multi else None}, {NETWORK: logits}), right
 
 
-def lines(some: Stored, *slices: str) -> list[dict[str, Any]]:
+def lines(some: LogitStore, *slices: str) -> list[dict[str, Any]]:
     return find_slices(some, slices).content
 
 
@@ -99,7 +98,7 @@ def test_the_worst_are_found_on_one_half_and_hold_on_the_other() -> None:
     assert worst["p_holm"] < 1e-6
     assert worst["n_rows"] < 500  # of one half
     random = np.random.default_rng(1)
-    some.file = io.BytesIO(np.eye(2, dtype=np.float32)[random.integers(2, size=3000)].tobytes())
+    some.logits = {NETWORK: np.eye(2, dtype=np.float32)[random.integers(2, size=3000)]}
     assert all(one.get("p_holm", 1) > 0.01 for one in lines(some, "worst"))  # nothing is bad by more than chance
 
 
@@ -109,7 +108,7 @@ def test_numbers_beyond_those_of_the_tree_are_asked_for_too() -> None:
     large = random.permutation(3000) < 1000
     table = Table(["id"], {"id": np.where(large, 1e300, np.arange(3000.0)).tolist()}.__getitem__, range(3000), "x.csv")
     some.rows.texts, some.rows.unread = ["a film"] * 3000, Unread(table, ["id"], range(3000))
-    some.file = io.BytesIO(np.eye(2, dtype=np.float32)[some.rows.labels ^ large].tobytes())
+    some.logits = {NETWORK: np.eye(2, dtype=np.float32)[some.rows.labels ^ large]}
     (worst,) = lines(some, "worst")
     assert worst["slice"].startswith("id above ")
     assert (worst["accuracy"]["value"], worst["rest"]) == (0, 1)
@@ -121,7 +120,7 @@ def test_what_is_asked_twice_of_a_length_is_said_once() -> None:
     lengths = random.integers(10, 90, size=4000)
     some.rows.texts, some.rows.unread = ["x" * int(one) for one in lengths], None
     right = random.random(4000) < np.select([lengths < 40, lengths < 60], [0.95, 0.4], 0.9)
-    some.file = io.BytesIO(np.eye(2, dtype=np.float32)[some.rows.labels ^ ~right].tobytes())
+    some.logits = {NETWORK: np.eye(2, dtype=np.float32)[some.rows.labels ^ ~right]}
     found = lines(some, "worst", "length")
     worst = [one for one in found if one["by"] == "worst"]
     assert re.fullmatch(r"length above (39|4\d|5\d)\.5 to 59\.5", worst[0]["slice"])

@@ -7,7 +7,7 @@ import pytest
 
 from manyheads.cli.compose import compose, run_hydra
 from manyheads.config import EvaluateConfig, RunConfig
-from manyheads.evaluation.judged_rows import find_data
+from manyheads.evaluation.evaluation_data import find_data
 from manyheads.runs.config_file import plain_yaml, save_run
 from tests.core.cli.test_sweeps import calls, check_sweep  # noqa: F401  a fixture
 from tests.core.evaluation.test_task import digests_of, home, rows_of, settings, written  # noqa: F401  a fixture

@@ -11,7 +11,7 @@ import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig
 from manyheads.config.fields import show
 from manyheads.errors import UserError
-from manyheads.evaluation.judged_rows import find_data
+from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_texts, opened_texts
 from manyheads.plugins.interpret.config import LookConfig

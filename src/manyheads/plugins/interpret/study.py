@@ -13,7 +13,7 @@ from typing import Any
 
 from manyheads.data.rows import Rows
 from manyheads.errors import UserError
-from manyheads.evaluation.judged_rows import EvaluationData
+from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.report import Page, Section, Table, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.plugins.interpret.maps import tokens_of

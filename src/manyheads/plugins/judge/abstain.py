@@ -20,8 +20,8 @@ from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows, read_split
 from manyheads.errors import UserError
+from manyheads.evaluation.evaluation_data import with_columns
 from manyheads.evaluation.held_out import require_held_out, require_new, require_same
-from manyheads.evaluation.judged_rows import with_columns
 from manyheads.inference.classifier import Prediction, TextClassifier, chunks_of
 from manyheads.inference.format import COLUMNS, ModelFolder, run_folder
 from manyheads.inference.rules import AnswerRule

@@ -18,8 +18,8 @@ import numpy as np
 from manyheads.config.fields import install_extra, listed, to_plain
 from manyheads.data.rows import Rows, Splits, join_names, label_words, rows_of_class
 from manyheads.data.sources import read_splits
-from manyheads.evaluation.answered import NONE
 from manyheads.evaluation.evaluation import write_answers
+from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import (
     Example,
     Page,
@@ -68,7 +68,7 @@ class Suspects:
     def likelier(self, at: int, labels: list[str]) -> str:
         """The likeliest class, or the labels that are likelier than not, of the row at a place."""
         names = [labels[one] for one in np.flatnonzero(self.given(at)).tolist()]
-        return (join_names(names) or NONE) if self.multi else names[0]
+        return (join_names(names) or NO_LABEL) if self.multi else names[0]
 
     def given(self, at: int) -> np.ndarray:
         """The same as marks `(C,)`."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig
 from manyheads.errors import UserError
+from manyheads.evaluation.evaluation_data import EvaluationData, find_data
 from manyheads.evaluation.held_out import require_new
-from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.download import OF_HUB
 from manyheads.inference.format import CALIBRATION, CARD, MORE, open_folder, read_thresholds, run_folder
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod

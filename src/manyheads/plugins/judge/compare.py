@@ -23,8 +23,8 @@ from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows, join_names, label_cells, label_names, label_sets, spelled, without_zeros
 from manyheads.data.table import Table, coded, require_whole, take
 from manyheads.errors import UserError
+from manyheads.evaluation.evaluation_data import EvaluationData, find_data
 from manyheads.evaluation.held_out import learnt_texts
-from manyheads.evaluation.judged_rows import EvaluationData, find_data
 from manyheads.inference.format import ModelFolder, open_folder, run_folder
 from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig, compared_figures
 from manyheads.runs.files import write_json
@@ -235,8 +235,8 @@ def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config:
     given: list[Any] = []
     with progress_bar(len(data.rows)) as progress:
         stored = answer_rows(classifier, data.rows, Setup(tokens=config.batch.tokens, progress=progress))
-        for found in stored.own():
-            given.append(found.given_nC[:, back] if found.multi else own[found.given_nC.argmax(1)].astype(np.int32))
+        for found in stored.answers():
+            given.append(found.answers[:, back] if found.multi else own[found.answers].astype(np.int32))
     return np.concatenate(given)
 
 

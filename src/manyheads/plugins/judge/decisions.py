@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.evaluation.answered import Stored
+from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Floats, Ints, plain, share_interval, weighted_interval
 from manyheads.evaluation.report import Example, Section, Table
@@ -20,12 +20,12 @@ from manyheads.runs.summary import Figures
 MOST_SHOWN = 10  # rows that are least like the training
 
 
-def promises_kept(stored: Stored, rules: Rules, marks_n: None = None) -> Finding:
+def promises_kept(stored: LogitStore, rules: Rules, marks_n: None = None) -> Finding:
     """How the rules that were set on other rows do on these."""
     n_classes = len(stored.names)
     n = n_answered = n_wrong = n_held = n_in_sets = 0
     of_class_C, held_C = np.zeros(n_classes, dtype=int), np.zeros(n_classes, dtype=int)
-    for found in stored.own():
+    for found in stored.answers():
         answered_n = found.probabilities_nC.max(1) >= rules.least
         n, n_answered = n + len(answered_n), n_answered + int(answered_n.sum())
         n_wrong += int((answered_n & ~found.right_n).sum())
@@ -67,7 +67,7 @@ def promises_kept(stored: Stored, rules: Rules, marks_n: None = None) -> Finding
     return Finding("promises", content, [Section("Are its promises kept?", table, rules.words())], lines)
 
 
-def outlier_rows(stored: Stored, set_by: tuple[Outliers, float], p_n: Floats) -> Finding:
+def outlier_rows(stored: LogitStore, set_by: tuple[Outliers, float], p_n: Floats) -> Finding:
     """How many rows are marked as unlike those of the training, by their p-values; those that are most so are shown."""
     rows, (outliers, false_alarms) = stored.rows, set_by
     marked = share_interval(int((p_n <= false_alarms).sum()), len(p_n))
@@ -89,17 +89,17 @@ def _words(one: dict[str, float]) -> str:
     return f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
 
 
-def costs(config: Any, stored: Stored) -> Finding:
+def costs(config: Any, stored: LogitStore) -> Finding:
     """What answers cost, by the file that `costs` names."""
     return least_costs(stored, np.array(read_costs(config.costs, stored.names)))
 
 
-def least_costs(stored: Stored, costs_CC: Floats) -> Finding:
+def least_costs(stored: LogitStore, costs_CC: Floats) -> Finding:
     """What the likeliest class costs, and the class whose expected cost is least by the probabilities."""
     triples = []
-    for found in stored.own():
+    for found in stored.answers():
         cheapest_n = (found.probabilities_nC @ costs_CC).argmin(1)
-        triples.append(np.stack([found.marks_nC.argmax(1), found.probabilities_nC.argmax(1), cheapest_n]))
+        triples.append(np.stack([found.labels, found.answers, cheapest_n]))
     (labels_P, likeliest_P, cheapest_P), count_P = np.unique(
         np.concatenate(triples, axis=1), axis=1, return_counts=True
     )

@@ -18,7 +18,7 @@ from manyheads.config import EvaluateConfig
 from manyheads.config.fields import listed, one_of, show, to_plain
 from manyheads.data.rows import HALF, Known, Rows, join_names
 from manyheads.errors import UserError
-from manyheads.evaluation.judged_rows import EvaluationData, find_data
+from manyheads.evaluation.evaluation_data import EvaluationData, find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.plugins.judge.config import ProbeConfig
 from manyheads.runs.config_file import read_yaml

@@ -20,10 +20,11 @@ import numpy as np
 
 from manyheads.data.rows import Rows, script_of
 from manyheads.errors import UserError
-from manyheads.evaluation.answered import Answered, Stored
+from manyheads.evaluation.answered import AnsweredRows, LogitStore
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Bools, holm, share_interval
-from manyheads.evaluation.metrics import score_answers
+from manyheads.evaluation.logits import join_chunks
+from manyheads.evaluation.metrics import chunks, score_answers
 from manyheads.evaluation.report import Section, Table
 from manyheads.inference.classifier import rows_at_once
 
@@ -49,15 +50,15 @@ class Cut:
 
     by: str
     names: list[str]
-    masks: Callable[[Answered], Bools]
+    masks: Callable[[AnsweredRows], Bools]
 
 
-def slices(config: Any, stored: Stored) -> Finding:
+def slices(config: Any, stored: LogitStore) -> Finding:
     """The slices that the settings name."""
     return find_slices(stored, config.slices, config.seed)
 
 
-def find_slices(stored: Stored, slices: Sequence[str], seed: int = 0) -> Finding:
+def find_slices(stored: LogitStore, slices: Sequence[str], seed: int = 0) -> Finding:
     """Figures and tests of the `slices` that are named; `seed` draws the rows by which the worst are found.
 
     Raises:
@@ -90,7 +91,7 @@ def chunks_of_rows(rows: Rows, step: int) -> Iterator[Rows]:
     return (rows.pick(np.arange(at, min(at + step, len(rows)))) for at in range(0, len(rows), step))
 
 
-def _cut(by: str, stored: Stored) -> Cut:
+def _cut(by: str, stored: LogitStore) -> Cut:
     """One of those that are typed."""
     kind, _, column = by.partition(":")
     if kind == "label":
@@ -114,7 +115,7 @@ def _cut(by: str, stored: Stored) -> Cut:
 
 
 def _cut_numbers(
-    by: str, stored: Stored, values: Callable[[Rows], list[Any]], unit: str, known: Counter[str] | None = None
+    by: str, stored: LogitStore, values: Callable[[Rows], list[Any]], unit: str, known: Counter[str] | None = None
 ) -> Cut:
     """Into quarters of the rows."""
     counted = Counter[float]()
@@ -135,7 +136,7 @@ def _cut_numbers(
     return Cut(by, names, lambda found: _of_ids(np.digitize(values(found.rows), bounds, right=True), len(names)))
 
 
-def _counted(by: str, stored: Stored, values: Callable[[Rows], list[str]]) -> Counter[str]:
+def _counted(by: str, stored: LogitStore, values: Callable[[Rows], list[str]]) -> Counter[str]:
     counted = Counter[str]()
     for some in chunks_of_rows(stored.rows, rows_at_once(len(stored.names))):
         counted.update(values(some))
@@ -183,24 +184,24 @@ def cells_of(rows: Rows, column: str) -> list[str]:
     return [NOTHING if one is None or one == "" else str(one) for one in columns[column]]
 
 
-def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: Stored) -> list[dict[str, Any]]:
+def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: LogitStore) -> list[dict[str, Any]]:
     """One line a slice; those that hold rows enough are judged."""
     if not names:
         return []
     n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
-    labels, answers, masks, right = [], [], [], []
-    for found in stored.own():
-        labels.append(found.judged(found.marks_nC))
-        answers.append(found.judged(found.given_nC))
-        masks.append(np.concatenate([cut.masks(found) for cut in cuts], axis=1))
-        right.append(found.right_n)
-    labels, answers, masks_nS, right_n = (np.concatenate(parts) for parts in (labels, answers, masks, right))
+    columns = (
+        [found.labels, found.answers, found.right_n, np.concatenate([cut.masks(found) for cut in cuts], axis=1)]
+        for found in stored.answers()
+    )
+    labels, answers, right_n, masks_nS = join_chunks(len(stored.rows), columns)
     lines = []
     for (by, name), of_slice in zip(names, masks_nS.T, strict=True):
         n_rows = int(of_slice.sum())
         line: dict[str, Any] = {"by": by, "slice": name, "n_rows": n_rows}
         if n_rows >= FEWEST:
-            figures = score_answers(labels[of_slice], answers[of_slice], n_classes)
+            parts = ([one[at][of_slice[at]] for one in (labels, answers)] for at in chunks(len(labels), n_classes))
+            of_labels, of_answers = join_chunks(n_rows, parts)
+            figures = score_answers(of_labels, of_answers, n_classes)
             shown = ["accuracy"]
             if by != "label" or multi:  # the accuracy of a class is its recall; other classes have no row here
                 shown.append("macro_f1")
@@ -230,14 +231,14 @@ def corrected(lines: list[dict[str, Any]]) -> None:
         line["p_holm"] = p
 
 
-def _worst(stored: Stored, seed: int) -> list[dict[str, Any]]:
+def _worst(stored: LogitStore, seed: int) -> list[dict[str, Any]]:
     """The leaves of a tree on one half of some rows in which most are wrong, as they are on the other half."""
     from sklearn.tree import DecisionTreeClassifier
 
     n, random = len(stored.rows), np.random.default_rng([seed, 3])
     chosen = np.sort(random.choice(n, min(n, MOST_SEARCHED), replace=False))
     right, start = list[Bools](), 0
-    for found in stored.own():
+    for found in stored.answers():
         here = chosen[(chosen >= start) & (chosen < start + len(found.rows))] - start
         right.append(found.right_n[here])
         start += len(found.rows)

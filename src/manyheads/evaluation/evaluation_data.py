@@ -41,6 +41,7 @@ EVALUATED = VerbOutput(
         *(f"{name}.png" for name in ("loss", "accuracy", "f1", "reliability", "risk")),
     ),
 )
+PART = ".answers.part"  # of the folder: the logits of a classifier, while it is evaluated
 
 
 @dataclass(slots=True)
