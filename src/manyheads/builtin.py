@@ -133,7 +133,7 @@ BLOCKS = (  # docs/extending.md says what the facts of each kind mean
 SOURCES = (
     Part("source", "demo", "manyheads.data.demo:demo"),
     Part("source", "files", "manyheads.data.opening:nothing"),  # data.path names them
-    Part("source", "hub", "manyheads.data.arrow:open_hub"),
+    Part("source", "hub", "manyheads.data.formats.hub:open_hub"),
     Part("source", "run", "manyheads.data.opening:nothing"),  # the data of a finished run, which evaluate reads
     Part("source", "memory", "manyheads.data.opening:nothing"),  # rows that were given in Python
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
-from manyheads.data.delimited import MOST_ABOVE, title_rule
+from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
 from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
 from manyheads.data.table import Coded, Table, coded
 from manyheads.errors import UserError

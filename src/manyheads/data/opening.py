@@ -11,8 +11,9 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig
 from manyheads.config.fields import listed, show
-from manyheads.data.arrow import Stream, is_saved, open_saved, streamed, table_of
-from manyheads.data.files import KINDS_IN_WORDS, is_large, kind_of, text_of, why_unread
+from manyheads.data.formats.hub import Stream, is_saved, open_saved, streamed, table_of
+from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
+from manyheads.data.formats.source import text_of
 from manyheads.data.rows import spelled
 from manyheads.data.seen import cache_folder, remembered
 from manyheads.data.splits import (
@@ -43,15 +44,14 @@ def read_file(path: Path, *, large: bool | None = None, cache: Path | None = Non
     Raises:
         UserError: the file is unreadable, truncated, undecodable or has no header; names file and row.
     """
-    kind = kind_of(path)
     large = is_large([path]) if large is None else large
-    if kind == ".parquet":
-        from manyheads.data.arrow import read_parquet
+    if kind_of(path) == ".parquet":
+        from manyheads.data.formats.parquet import read_parquet
 
         return read_parquet(path, large=large)
-    from manyheads.data.blocks import read_in_blocks
+    from manyheads.data.formats.blocks import read_text_file
 
-    return read_in_blocks(path, str(kind), cache, large=large)
+    return read_text_file(path, large=large, cache=cache)
 
 
 def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list[str]]:
@@ -195,7 +195,7 @@ def _local(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
         hint = f"did you mean {path.parent / close[0]}?" if close else f"give a file of {KINDS_IN_WORDS}, or a folder"
         raise UserError(f"data.path={data.path} does not exist: {hint}")
     if kind_of(path) is None:
-        raise UserError(f"data.path={data.path} {why_unread(path)}")
+        raise UserError(f"data.path={data.path} {why_not_read(path)}")
     return {"all": lambda: _shards([path], data)}, []
 
 

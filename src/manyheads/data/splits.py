@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from manyheads.config.data import DataConfig, stem_of
 from manyheads.config.fields import listed, show
-from manyheads.data.files import kind_of, why_empty
+from manyheads.data.formats.kinds import kind_of, why_empty
 from manyheads.data.rows import Rows, kept_together
 from manyheads.errors import UserError
 

@@ -55,6 +55,12 @@ def in_parts(column: Any) -> Iterable[list[Any]]:
     return column.parts() if hasattr(column, "parts") else [column]
 
 
+@lru_cache(maxsize=2)
+def cached_read(read: Callable[..., T], *words: Any) -> T:
+    """What `read` gives, which is kept for the columns and slices that are asked for next."""
+    return read(*words)
+
+
 class Coded(Sequence[Any]):
     """Cells of which few are different: the number of each in `values`, where each occurs once, in the order in which
     they do."""

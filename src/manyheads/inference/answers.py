@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from manyheads.config.fields import listed
-from manyheads.data.files import OPENERS
+from manyheads.data.formats.source import OPENERS
 from manyheads.data.rows import join_names
 from manyheads.distributed.faults import inject_fault
 from manyheads.errors import UserError

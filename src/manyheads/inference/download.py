@@ -42,7 +42,7 @@ def download(name: str, setting: str) -> Path:
         UserError: one sentence that begins with `setting`; there is no such model or revision, it is not open to this
             user, or the hub cannot be reached and there is no copy.
     """
-    from manyheads.data.arrow import can_connect  # the one that asks the network
+    from manyheads.data.formats.hub import can_connect  # the one that asks the network
 
     offline = not can_connect()
     from huggingface_hub import snapshot_download

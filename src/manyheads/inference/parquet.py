@@ -1,52 +1,16 @@
-"""Parquet in and out, in bounded memory: the rows of a file, and answers that become one.
-
-pyarrow is imported when it is asked for.
-"""
+"""Answers that become a parquet file, in bounded memory. pyarrow is imported when it is asked for."""
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from manyheads.config.fields import show
-from manyheads.data.arrow import unpacked
 from manyheads.errors import UserError
 
 Row = dict[str, Any]
-ROWS_AT_ONCE = 1024
-MOST_AT_ONCE = 2**24  # bytes of texts
 GROUP, MOST_OF_GROUP = 2**16, 2**27  # rows of a row group, and bytes
 PLAIN = {"int64": {int}, "double": {int, float}, "list": {list}, "string": {str}, "mixed": {str}}  # cells of a column
-
-
-def read_rows(stream: BinaryIO, name: str) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns of the file `name`, and its rows, as yet to be made plain; a UserError where it is
-    not parquet, damaged, or holds text that is not UTF-8."""
-    import pyarrow.parquet
-
-    damaged = f"{name} cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
-    try:
-        schema = pyarrow.parquet.ParquetFile(stream).schema_arrow
-        texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
-        # a text is held once, as in the file, whose bytes would all be kept if they were fetched beforehand
-        file = pyarrow.parquet.ParquetFile(stream, read_dictionary=texts, pre_buffer=False)
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
-        raise UserError(damaged) from None
-
-    def rows() -> Iterator[Row]:
-        try:
-            for batch in file.iter_batches(ROWS_AT_ONCE):
-                texts = [one for one in batch.columns if isinstance(one, pyarrow.DictionaryArray)]
-                step = len(batch) if sum(map(unpacked, texts)) <= MOST_AT_ONCE else 1
-                for at in range(0, len(batch), step):
-                    yield from batch.slice(at, step).to_pylist()
-        except UnicodeDecodeError:
-            raise UserError(f"{name} holds text that is not UTF-8; write it as UTF-8") from None
-        except (pyarrow.ArrowException, OSError):
-            raise UserError(damaged) from None
-
-    return schema.names, rows()
 
 
 def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: bool) -> bytes:

@@ -26,7 +26,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.inference.answers import check_output, n_written, opened_answers
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder, refuse_other_task
-from manyheads.inference.reading import Chunk, check_texts, opened_texts
+from manyheads.inference.reading import Chunk, check_input, open_texts
 from manyheads.inference.rules import AnswerRule, fit_rules
 from manyheads.terminal import one_line, row_counter
 
@@ -73,7 +73,7 @@ def answer_texts(config: PredictConfig, workers: "Workers | None" = None) -> int
     folder = check_predict(config)
     predictor = replace(open_predictor(config, folder), workers=workers)
     began = time.monotonic()
-    texts = opened_texts(config.text, config.input, predictor, config.data)
+    texts = open_texts(config.text, config.input, predictor, config.data)
     rules = fit_rules(config, folder, predictor)
     for rule in rules:
         for line in rule.lines:
@@ -144,7 +144,7 @@ def origin(of_input: str, folder: ModelFolder, predictor: "AnyPredictor", plain:
 
 def check_predict(config: PredictConfig) -> ModelFolder:
     """Find what is wrong before torch is imported."""
-    check_texts("predict", config.text, config.input)
+    check_input(config.text, config.input)
     folder = open_folder(config.run, graph=True)
     refuse_other_task(config, folder.settings)
     plugin.asked("answer_rule", config, folder)

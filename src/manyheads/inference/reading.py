@@ -1,62 +1,44 @@
-"""The texts that a verb is asked about: one that was typed, lines of a file or of standard input, or rows of a table.
+"""The texts that a verb answers: one that was typed, lines of a file or of standard input, or rows of a table.
 
-They come a chunk at a time, in bounded memory for any length of input, also from a pipe, and nothing heavy is
-imported. Only a line feed ends a line, with or without a carriage return before it: U+0085, U+2028 and their like are
-letters of a text, which is why `str.splitlines` and text-mode iteration are not used.
+They come a chunk at a time, in bounded memory for any length of input, also from a pipe. Tables are read by the parsers
+that read the data of a training, so that the same rows are found, and the same mistakes. Nothing heavy is imported.
 """
 
-import csv
 import json
 import math
 import sys
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from io import BufferedReader
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from manyheads.config import OnBadText, TextColumns
 from manyheads.config.fields import listed, show
-from manyheads.data.delimited import (
-    MOST_ABOVE,
-    NAME,
-    SEP,
-    are_quotes,
-    beginning,
-    quote_rule,
-    refuse_wide,
-    require_few,
-    start_of,
-    width_rule,
-)
-from manyheads.data.files import LONGEST, OPENERS, OTHERS, is_marked, taken_apart
-from manyheads.data.rows import is_blank, text_faults
+from manyheads.data.formats.dialect import MOST_ABOVE, NAME, SEP, width_rule
+from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, remedy_for, why_not_read
+from manyheads.data.formats.source import MOST_ROW, OPENERS, decoding, reading
+from manyheads.data.formats.text_lines import is_marked, take_labels
+from manyheads.data.rows import HALF, is_blank, text_faults
 from manyheads.errors import UserError
 
 if TYPE_CHECKING:
+    from manyheads.data.formats.delimited import DelimitedParser
     from manyheads.inference.predictor import Predictor
 
 CHUNK = 1024  # rows answered together
 MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
-MOST_LINE = 2**24  # bytes; a longer line is no text but a file of another kind
 
 RENAME = "rename one of them"
+BY_TEXT = "name one by data.text=<column>"
+BY_PAIR = "name both by data.text=<column> data.text_pair=<column>"
 REMEDY = "; correct it, or have such rows answered by null with data.on_bad_row=drop"
-OTHER_KINDS = {  # what is not read, as rows are read as they come
-    ".json": "is JSON as a whole, but {verb} reads rows: write one object a line, as .jsonl",
-    **OTHERS,
-    **dict.fromkeys(OPENERS, "is compressed, but {verb} reads rows as they are: decompress it first"),
-}
-
-T = TypeVar("T")
 
 
-class Row(NamedTuple):
-    """A row as it was read: where it is, its cells, and why it could not be read."""
+class InputRow(NamedTuple):
+    """A row as it was read: where it is, its cells by column, and why it could not be read."""
 
     place: str
     cells: dict[str, Any]
@@ -74,7 +56,16 @@ class Chunk:
     faults: dict[int, str] = field(default_factory=dict)
 
 
-def read_lines(
+class Wanted(NamedTuple):
+    """The columns that are read: names that that of the text may have, and that of the second text, of which the first
+    that is there counts; `text_pair` is empty for a model of single texts. `remedy`: how to say which column it is."""
+
+    text: list[str]
+    text_pair: list[str]
+    remedy: str = RENAME
+
+
+def chunks_of_lines(
     stream: BinaryIO,
     name: str,
     *,
@@ -84,173 +75,212 @@ def read_lines(
     on_bad_row: OnBadText = OnBadText.empty,
 ) -> Iterator[Chunk]:
     """One row a line, also where the line is empty; with `pairs` a tab divides the two texts, and where lines are
-    `marked`, the format of fastText, their labels are no part of them. A mistake is a UserError that names the line.
+    `marked`, the format of fastText, their labels are no part of them.
 
     Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows with it,
     so a pipe and a file would differ. `at_once`, for a person who types: each line is a chunk.
+
+    Raises:
+        UserError: a line cannot be read; names it.
     """
-    rows = (
-        as_row(decode(line.removesuffix(b"\n"), name, at), f"line {at}", name, pairs=pairs, marked=marked)
-        for at, line in whole_lines(stream, name)
-    )
+    lines = decoded_lines(stream, name)
+    rows = (row_of_line(text, f"row {number}", name, pairs=pairs, marked=marked) for number, text in lines)
     second = "text_pair" if pairs else None
-    yield from as_chunks(rows, name, "text", second, on_bad_row, most=1 if at_once else CHUNK)
+    yield from in_chunks(rows, name, "text", second, on_bad_row, most=1 if at_once else CHUNK)
 
 
-def filled(items: Iterable[T], length: Callable[[T], int], *, most: int = CHUNK) -> Iterator[list[T]]:
-    """Lists of `most` items, or of fewer that hold more than `MOST_CHARACTERS`."""
-    chunk: list[T] = []
-    n_characters = 0
-    for item in items:
-        chunk.append(item)
-        n_characters += length(item)
-        if len(chunk) == most or n_characters > MOST_CHARACTERS:
-            yield chunk
-            chunk, n_characters = [], 0
-    if chunk:
-        yield chunk
+def decoded_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    """Number and text of every line. Only a line feed ends one, with or without a carriage return before it: U+0085,
+    U+2028 and their like are letters of a text, which is why `str.splitlines` and text-mode iteration are not used.
+
+    Raises:
+        UserError: a line is not UTF-8, or so long that it is no text; names it.
+    """
+    number = offset = 0
+    while True:
+        with reading(Path(name)):
+            line = stream.readline(MOST_ROW + 1)
+        if not line:
+            return
+        number += 1
+        content = line.removesuffix(b"\n")
+        if len(content) > MOST_ROW:
+            raise UserError(f"{name}, row {number} is longer than {MOST_ROW:,} bytes: give one text a line")
+        with decoding(name, content, offset, number):
+            text = content.removesuffix(b"\r").decode("utf-8")
+        yield number, text.removeprefix("\ufeff") if number == 1 else text
+        offset += len(line)
 
 
-def as_row(text: str, place: str, name: str, *, pairs: bool, marked: bool = False) -> Row:
-    """A text as a row, as `read_lines` gives it; an empty line has no tab."""
+def row_of_line(text: str, place: str, name: str, *, pairs: bool, marked: bool = False) -> InputRow:
+    """A text as a row, see `chunks_of_lines`; an empty line needs no tab."""
     more = {}
     if marked:
-        text, more["labels"] = taken_apart(text)
+        text, more["labels"] = take_labels(text)
     if not pairs:
-        return Row(place, {"text": text} | more)
+        return InputRow(place, {"text": text} | more)
     cells = text.split("\t") if text.strip() else ["", ""]
     if len(cells) != 2:
         raise UserError(
             f"{name}{place and f', {place}'} has {len(cells) - 1} tabs, but the model takes pairs of texts: one tab "
             "must stand between the two"
         )
-    return Row(place, {"text": cells[0], "text_pair": cells[1]} | more)
+    return InputRow(place, {"text": cells[0], "text_pair": cells[1]} | more)
 
 
-def as_chunks(
-    rows: Iterator[Row], name: str, first: str, second: str | None, on_bad_row: OnBadText, *, most: int = CHUNK
+def in_chunks(
+    rows: Iterable[InputRow], name: str, first: str, second: str | None, on_bad_row: OnBadText, *, most: int = CHUNK
 ) -> Iterator[Chunk]:
-    """Rows in chunks, by their columns of the text and of the second one. What is no text is reported as in training. A
-    row whose text is empty has no answer or, under `raise`, is refused; one that cannot be read, or whose text is of
-    another type, is refused, or has no answer under `drop`.
+    """Rows in chunks of `most`, or of fewer that hold more than `MOST_CHARACTERS`, by their columns of the text and of
+    the second one.
+
+    Raises:
+        UserError: a row is refused; names it. See `as_chunk`.
+    """
+    chunk: list[InputRow] = []
+    n_characters = 0
+    for row in rows:
+        chunk.append(row)
+        for column in (first, second):
+            cell = row.cells.get(column) if column is not None else None
+            n_characters += len(cell) if isinstance(cell, str) else 0
+        if len(chunk) == most or n_characters > MOST_CHARACTERS:
+            yield as_chunk(chunk, name, first, second, on_bad_row)
+            chunk, n_characters = [], 0
+    if chunk:
+        yield as_chunk(chunk, name, first, second, on_bad_row)
+
+
+def as_chunk(rows: list[InputRow], name: str, first: str, second: str | None, on_bad_row: OnBadText) -> Chunk:
+    """What is no text is reported as in training. A row whose text is empty has no answer or, under `raise`, is
+    refused; one that cannot be read, or whose text is of another type, is refused, or has no answer under `drop`.
 
     Raises:
         UserError: a row is refused; names it.
     """
-    columns = {"the text": first} if second is None else {"the text": first, "the second text": second}
-
-    def length(row: Row) -> int:
-        return sum(len(cell) for one in columns.values() if isinstance(cell := row.cells.get(one), str))
-
-    for part in filled(rows, length, most=most):
-        faults = {at: f" {row.why}" for at, row in enumerate(part) if row.why}
-        for column in columns.values():
-            missing = (at for at, row in enumerate(part) if column not in row.cells and at not in faults)
-            faults |= dict.fromkeys(missing, f": {column!r} is missing, but the model reads it")
-        refused, texts = [*faults], list[list[str]]()
-        for what, column in columns.items():
-            cells = [row.cells.get(column) for row in part]
-            found = {at: f": {why}" for at, why in text_faults(cells, what).items() if at not in faults}
-            refused += [at for at in found if cells[at] is not None and not is_blank(str(cells[at]))]
-            faults |= found
-            texts.append([cell if isinstance(cell, str) else "" for cell in cells])
-        if on_bad_row is OnBadText["raise"]:
-            refused = [*faults]
-        if refused and on_bad_row is not OnBadText.drop:
-            at = min(refused)
-            remedy = "" if part[at].why else REMEDY if part[at].place else "; type one"
-            raise UserError(f"{name}{part[at].place and f', {part[at].place}'}{faults[at]}{remedy}")
-        named = {at: f"{part[at].place}{why}" for at, why in sorted(faults.items())}
-        kept = [plain(row.cells) if at in faults else row.cells for at, row in enumerate(part)]
-        yield Chunk(kept, texts[0], texts[1] if second else None, named)
-
-
-def whole_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
-    """Number and content of every line, with its end."""
-    number = 0
-    while line := stream.readline(MOST_LINE + 1):
-        number += 1
-        if len(line.removesuffix(b"\n")) > MOST_LINE:
-            raise UserError(f"{name}, line {number} is longer than {MOST_LINE:,} bytes: give one text a line")
-        yield number, line
+    columns = {"the text": first}
+    if second is not None:
+        columns["the second text"] = second
+    faults = {at: row.why for at, row in enumerate(rows) if row.why}
+    for column in columns.values():
+        for at, row in enumerate(rows):
+            if column not in row.cells and at not in faults:
+                faults[at] = f"{column!r} is missing, but the model reads it"
+    refused, texts = [*faults], list[list[str]]()
+    for what, column in columns.items():
+        cells = [row.cells.get(column) for row in rows]
+        for at, why in text_faults(cells, what).items():
+            if at in faults:
+                continue
+            faults[at] = why
+            if on_bad_row is OnBadText["raise"] or (cells[at] is not None and not is_blank(str(cells[at]))):
+                refused.append(at)
+        texts.append([cell if isinstance(cell, str) else "" for cell in cells])
+    if refused and on_bad_row is not OnBadText.drop:
+        at = min(refused)
+        place = rows[at].place
+        where, remedy = (f"{name}, {place}", REMEDY) if place else (name, "; type one")
+        raise UserError(f"{where}: {faults[at]}{remedy}")
+    named = {at: f"{rows[at].place}: {why}" for at, why in sorted(faults.items())}
+    kept = [plain_cell(row.cells) if at in faults else row.cells for at, row in enumerate(rows)]
+    return Chunk(kept, texts[0], texts[1] if second else None, named)
 
 
-def decode(line: bytes, name: str, number: int) -> str:
-    """The text of line `number`, without its carriage return and, in the first, byte order mark."""
-    try:
-        text = line.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        utf_16 = number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-        remedy = f"iconv -f {'utf-16' if utf_16 else 'latin1'} -t utf-8 FILE > NEW"
-        raise UserError(
-            f"{name}, line {number} is not UTF-8: {error.reason} at byte {error.start + 1}; save it as UTF-8, "
-            f"{'as' if utf_16 else 'if it is Latin-1'} by {remedy}"
-        ) from error
-    return text.removeprefix("\ufeff") if number == 1 else text
+def chunks_of_table(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
+    """The rows of a csv or tsv with a header; one that has a single column may begin with a text. Blank lines are no
+    rows.
 
-
-def read_table(
-    stream: BinaryIO,
-    name: str,
-    *,
-    text: list[str],
-    text_pair: list[str],
-    remedy: str = RENAME,
-    on_bad_row: OnBadText = OnBadText.empty,
-) -> Iterator[Chunk]:
-    """The rows of a csv or tsv with a header, read as training reads them; one that has a single column may begin with
-    a text. Blank lines are no rows. A mistake is a UserError that names the line.
-
-    Args:
-        name: the file, as error messages call it.
-        text, text_pair: columns that may hold the text and the second one, of which the first there is counts; no
-            `text_pair` for a model of single texts.
-        remedy: how to say which column it is.
-        on_bad_row: see `as_chunks`.
+    Raises:
+        UserError: a row or the header cannot be read; names the row.
     """
-    csv.field_size_limit(MOST_LINE)
-
-    def decoded(file: BinaryIO) -> Iterator[str]:
-        """The lines with their ends, as the csv reader wants them: a quoted cell may go on over several."""
-        for number, line in whole_lines(file, name):
-            end = "\r\n" if line.endswith(b"\r\n") else "\n" if line.endswith(b"\n") else ""
-            yield decode(line.removesuffix(b"\n"), name, number) + end
-
-    def anew(n_lines: int) -> Iterator[str]:
-        with open(name, "rb") as file:
-            yield from islice(refuse_wide(decoded(file), name), n_lines, None)
-
-    lines = refuse_wide(decoded(stream), name)
-    sample = [*beginning(lines)]
-    kind = Path(name).suffix.lower()
-    dialect, n_lines, titled, hint = start_of(
-        sample, kind, lambda n_lines: are_quotes(lambda: anew(n_lines)), [*text, *text_pair]
-    )
-    rows = _rows(csv.reader(islice(chain(sample, lines), n_lines, None), dialect), name, n_lines)
-    first = next(rows, (0, []))
-    header = [cell.strip() for cell in first[1]]
-    require_few(header, name)
-    width = len(header)
-    while header and not header[-1]:  # as spreadsheets leave them
-        header.pop()
-    if not header:
-        raise UserError(f"{name} is empty: its first line must name the columns")
-    is_bare = len(header) == 1 < len(text) and not text_pair and header[0] not in text
+    file, rows = _opened(path, [*wanted.text, *wanted.text_pair])
+    parse: DelimitedParser = file.parse
+    header = parse.header
+    names = [cell.strip() for cell in header.record]
+    while not names[-1]:  # as spreadsheets leave them
+        names.pop()
+    is_bare = len(names) == 1 < len(wanted.text) and not wanted.text_pair and names[0] not in wanted.text
     if is_bare:
-        if titled:
-            raise UserError(f"{name} begins with '{show(header[0])}', which names no column: {titled}")
-        require_texts(header, name, remedy)
-        rows, header = chain([first], rows), text[-1:]
-    columns = _columns(header, name, text, text_pair, hint or remedy)
+        if parse.titled:
+            raise UserError(f"{path} begins with '{show(names[0])}', which names no column: {parse.titled}")
+        require_texts(names, str(path), wanted.remedy)
+        rows = chain([(file.number - 1, header.record, "")], rows)
+        names = wanted.text[-1:]
+    columns = _find_columns(names, str(path), wanted, parse.hint)
 
-    def read() -> Iterator[Row]:
-        """The cells by their columns: of the `width` that the first line had, those after the last name are none."""
-        for number, row in rows:
-            fits = len(header) <= len(row) <= width and not (is_bare and any(map(str.strip, row[1:])))
-            why = "" if fits else width_rule(len(row), 1 if is_bare else width, dialect.delimiter)
-            yield Row(f"line {number}", dict(zip(header, row, strict=False)), why)
+    def read() -> Iterator[InputRow]:
+        for number, record, why in rows:
+            if is_bare and any(map(str.strip, record[1:])):
+                why = width_rule(len(record), 1, header.sign)
+            yield InputRow(f"row {number}", dict(zip(names, record, strict=False)), why)
 
-    yield from as_chunks(read(), name, *columns, on_bad_row)
+    yield from in_chunks(read(), str(path), *columns, on_bad_row)
+
+
+def chunks_of_objects(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
+    """The rows of a file of JSON objects, the first of which names the columns.
+
+    Raises:
+        UserError: a row cannot be read; names it.
+    """
+
+    def read() -> Iterator[InputRow]:
+        for number, one, why in _opened(path)[1]:
+            cells, unwritable = writable(one)
+            yield InputRow(f"row {number}", {} if unwritable else cells, why or unwritable)
+
+    rows = read()
+    first: list[InputRow] = []  # up to the first object
+    for row in rows:
+        first.append(row)
+        if not row.why or on_bad_row is not OnBadText.drop:
+            break
+    if not first:
+        return
+    if first[-1].why:
+        raise UserError(f"{path}, {first[-1].place}: {first[-1].why}{REMEDY}")
+    columns = _find_columns([*first[-1].cells], str(path), wanted)
+    yield from in_chunks(chain(first, rows), str(path), *columns, on_bad_row)
+
+
+def _opened(path: Path, columns: Sequence[str] = ()) -> tuple[Any, Iterator[tuple[int, Any, str]]]:
+    """See `blocks.stream_file`."""
+    from manyheads.data.formats.blocks import stream_file  # and numpy and pyarrow with it
+
+    return stream_file(path, columns)
+
+
+def writable(cells: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """An object as JSON can write it again, and why it cannot, or nothing."""
+    try:
+        written = json.dumps(cells, ensure_ascii=False)
+        written.encode()
+    except UnicodeEncodeError:
+        return cells, HALF
+    except RecursionError:
+        return cells, "holds too many lists within lists"
+    if "NaN" in written or "Infinity" in written:  # which JSON has no word for
+        return plain_cell(cells), ""
+    return cells, ""
+
+
+def chunks_of_parquet(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
+    """The rows of a parquet file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    from manyheads.data.formats.parquet import stream_parquet
+
+    names, rows = stream_parquet(path)
+    columns = _find_columns(names, str(path), wanted)
+
+    def read() -> Iterator[InputRow]:
+        for at, row in enumerate(rows, 1):
+            cells = {name: cell if name in columns else plain_cell(cell) for name, cell in row.items()}
+            yield InputRow(f"row {at}", cells)
+
+    yield from in_chunks(read(), str(path), *columns, on_bad_row)
 
 
 def require_texts(cells: list[str], name: str, remedy: str) -> None:
@@ -266,119 +296,32 @@ def require_texts(cells: list[str], name: str, remedy: str) -> None:
         )
 
 
-def read_objects(
-    stream: BinaryIO,
-    name: str,
-    *,
-    text: list[str],
-    text_pair: list[str],
-    remedy: str = RENAME,
-    on_bad_row: OnBadText = OnBadText.empty,
-) -> Iterator[Chunk]:
-    """The rows of a file of one JSON object a line, whose first names the columns; all else as of `read_table`."""
-    rows = _objects(stream, name)
-    first: list[Row] = []  # up to the first object
-    for row in rows:
-        first.append(row)
-        if not row.why or on_bad_row is not OnBadText.drop:
-            break
-    if not first:
-        return
-    place, head, why = first[-1]
-    if why:
-        raise UserError(f"{name}, {place} {why}")
-    if len(head) == 1 < len(text) and not text_pair:
-        text = list(head)
-    columns = _columns(list(head), name, text, text_pair, remedy)
-    yield from as_chunks(chain(first, rows), name, *columns, on_bad_row)
-
-
-def read_parquet(
-    stream: BinaryIO,
-    name: str,
-    *,
-    text: list[str],
-    text_pair: list[str],
-    remedy: str = RENAME,
-    on_bad_row: OnBadText = OnBadText.empty,
-) -> Iterator[Chunk]:
-    """The rows of a parquet file, as of `read_table`."""
-    from manyheads.inference.parquet import read_rows
-
-    names, rows = read_rows(stream, name)
-    if len(names) == 1 < len(text) and not text_pair:
-        text = names
-    columns = _columns(names, name, text, text_pair, remedy)
-
-    def read() -> Iterator[Row]:
-        for at, row in enumerate(rows, 1):
-            yield Row(f"row {at}", {one: cell if one in columns else plain(cell) for one, cell in row.items()})
-
-    yield from as_chunks(read(), name, *columns, on_bad_row)
-
-
-def plain(cell: Any) -> Any:
+def plain_cell(cell: Any) -> Any:
     """A cell as JSON has it: types JSON lacks become text, a non-finite number null."""
     if cell is None or isinstance(cell, str | int):
         return cell
     if isinstance(cell, float):
         return cell if math.isfinite(cell) else None
     if isinstance(cell, dict):
-        return {name: plain(one) for name, one in cell.items()}
-    return [plain(one) for one in cell] if isinstance(cell, list | tuple) else str(cell)
+        return {name: plain_cell(one) for name, one in cell.items()}
+    return [plain_cell(one) for one in cell] if isinstance(cell, list | tuple) else str(cell)
 
 
-def _rows(reader: Any, name: str, n_lines: int) -> Iterator[tuple[int, list[str]]]:
-    """The rows, each with the number of its first line; `n_lines` are above them."""
-    first = n_lines + 1  # line of a row
-    try:
-        for row in reader:
-            if row:
-                yield first, row
-            first = n_lines + reader.line_num + 1
-    except csv.Error as error:
-        if "new-line" in str(error):  # what csv goes on to say is of Python's open()
-            remedy = "end lines by a line feed, and quote texts that hold a carriage return"
-            raise UserError(f"{name}, line {first} is not csv: a bare carriage return is in it; {remedy}") from error
-        if "unexpected end" in str(error) or "expected after" in str(error):
-            raise UserError(f"{name}, line {first}: {quote_rule(error)}") from error
-        raise UserError(f"{name}, line {first} is not csv: {error}") from error
-
-
-def _objects(stream: BinaryIO, name: str) -> Iterator[Row]:
-    for number, line in whole_lines(stream, name):
-        content = decode(line.removesuffix(b"\n"), name, number)
-        if content.isspace() or not content:
-            continue
-        one, why = None, ""
-        try:
-            one = json.loads(content)
-            written = json.dumps(one, ensure_ascii=False)  # what is kept must be possible to write
-            written.encode()
-        except UnicodeEncodeError:
-            why = "holds half a character (a lone surrogate), which UTF-8 cannot write: correct it"
-        except (ValueError, RecursionError) as error:
-            why = f"is not JSON ({error}): write one object a line"
-        else:
-            if not isinstance(one, dict):
-                why = 'is not a JSON object such as {"text": "..."}'
-            elif "NaN" in written or "Infinity" in written:  # which JSON has no word for
-                one = plain(one)
-        yield Row(f"line {number}", {}, why) if why or one is None else Row(f"line {number}", one)
-
-
-def _columns(
-    header: list[str], name: str, text: list[str], text_pair: list[str], remedy: str
-) -> tuple[str, str | None]:
-    """The columns of the text and of the second text, if there is to be one."""
+def _find_columns(header: list[str], name: str, wanted: Wanted, hint: str = "") -> tuple[str, str | None]:
+    """The columns of the text and of the second text, if there is to be one. `hint`: what to do where the first is not
+    there, if something better than the usual is known."""
     for twice, times in Counter(header).most_common(1):
         if times > 1:
             raise UserError(f"{name} has the column '{show(twice)}' twice: name every column once")
-    found = [next((one for one in names if one in header), None) for names in (text, text_pair)]
-    for names, one in zip((text, text_pair), found, strict=True):
+    text = wanted.text
+    if len(header) == 1 < len(text) and not wanted.text_pair:  # a single column is the text
+        text = header
+    found = [next((one for one in names if one in header), None) for names in (text, wanted.text_pair)]
+    for names, one in zip((text, wanted.text_pair), found, strict=True):
         if names and one is None:
             raise UserError(
-                f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; {remedy}"
+                f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; "
+                f"{hint or wanted.remedy}"
             )
     first, second = found
     assert first is not None, "there is always a name for the text"
@@ -389,10 +332,16 @@ def _columns(
     return first, second
 
 
-READERS = {".csv": read_table, ".tsv": read_table, ".jsonl": read_objects, ".parquet": read_parquet}
+READERS: dict[str | None, Callable[[Path, Wanted, OnBadText], Iterator[Chunk]]] = {
+    ".csv": chunks_of_table,
+    ".tsv": chunks_of_table,
+    ".jsonl": chunks_of_objects,
+    ".json": chunks_of_objects,
+    ".parquet": chunks_of_parquet,
+}
 
 
-def check_texts(verb: str, text: str, name: str) -> None:
+def check_input(text: str, name: str) -> None:
     """Raise UserError if both the typed `text` and the file `name` ("-": standard input) are given, the text is not
     UTF-8, or there is no such file or one of another kind; before torch is imported."""
     file = Path(name)
@@ -400,71 +349,98 @@ def check_texts(verb: str, text: str, name: str) -> None:
         raise UserError(f"text and input={name} are both given: give one text, or a file of texts")
     if text and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise UserError("text is not UTF-8: type it in the encoding of the terminal, or give it as a file by input=")
-    if name != "-" and (file.is_dir() or not file.exists()):
+    if name == "-":
+        return
+    if file.is_dir() or not file.exists():
         what = "is a folder" if file.is_dir() else "does not exist"
         raise UserError(
             f"input={name} {what}: name a file of one text a line, a .csv, .tsv, .jsonl or .parquet, or - for standard "
             "input"
         )
-    if name != "-" and file.suffix.lower() in OTHER_KINDS:
-        raise UserError(f"input={name} {OTHER_KINDS[file.suffix.lower()].format(verb=verb)}")
+    if kind_of(file) is None and (file.suffix.lower() in OPENERS or remedy_for(file)):
+        raise UserError(f"input={name} {why_not_read(file)}")
 
 
 @contextmanager
-def opened_texts(
+def open_texts(
     text: str, name: str, predictor: "Predictor[Any]", named: TextColumns | None = None
 ) -> Iterator[Iterator[Chunk]]:
     """The texts, a chunk at a time, as the predictor takes them: by its columns, or those that are `named`, in pairs
-    or single. None: the verb has no setting that names one. A mistake is a UserError that names the line."""
-    pair = named.text_pair if named else ""
+    or single. None: the verb has no setting that names one.
+
+    Raises:
+        UserError: a mistake in the settings, or in a row, which it names.
+    """
+    pair, on_bad_row = named.text_pair if named else "", named.on_bad_row if named else OnBadText.empty
+    file, read = Path(name), READERS.get(kind_of(Path(name)))
     if pair and not predictor.pairs:
         raise UserError(f"data.text_pair={pair} does nothing, as the model of run takes single texts: remove it")
-    if named and (named.text or pair) and (text or Path(name).suffix.lower() not in READERS):
+    if named and (named.text or pair) and (text or read is None):
         setting = f"data.text={named.text}" if named.text else f"data.text_pair={pair}"
         raise UserError(
             f"{setting} names a column, but {'text' if text else f'input={name}'} has none: remove it, or give a .csv, "
             ".tsv, .jsonl or .parquet"
         )
     if text:
-        row = as_row(text, "", "text", pairs=predictor.pairs)
+        row = row_of_line(text, "", "text", pairs=predictor.pairs)
         second = "text_pair" if predictor.pairs else None
-        yield as_chunks(iter([row]), "text", "text", second, OnBadText["raise"])
-        return
-    if name == "-" and sys.stdin.isatty():
-        print("type one text a line; end with Ctrl-D", file=sys.stderr)
-    with nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb", buffering=LONGEST) as stream:
-        yield _in_chunks(name, stream, predictor, named)
-
-
-def _in_chunks(name: str, stream: BinaryIO, predictor: "Predictor[Any]", named: TextColumns | None) -> Iterator[Chunk]:
-    columns, on_bad_row = predictor.settings.columns, named.on_bad_row if named else OnBadText.empty
-    kind = Path(name).suffix.lower()
-    read = READERS.get(kind)
-    if read is None:
-        source, at_once = ("standard input", sys.stdin.isatty()) if name == "-" else (name, False)
-        marked = kind == ".txt" and is_marked(_first_lines(stream)[0])
-        return read_lines(stream, source, pairs=predictor.pairs, at_once=at_once, marked=marked, on_bad_row=on_bad_row)
-    text, text_pair = (
-        [one] if (one := getattr(named, key, "")) else [key, its] if columns.preset else [its, key]
-        for key, its in (("text", columns.text), ("text_pair", columns.text_pair))
-    )
-    remedy = RENAME if named is None else "name one by data.text=<column>"
-    if predictor.pairs:
+        yield in_chunks([row], "text", "text", second, OnBadText["raise"])
+    elif name == "-":
+        by_hand = sys.stdin.isatty()
+        if by_hand:
+            print("type one text a line; end with Ctrl-D", file=sys.stderr)
+        stream, pairs = sys.stdin.buffer, predictor.pairs
+        yield chunks_of_lines(stream, "standard input", pairs=pairs, at_once=by_hand, on_bad_row=on_bad_row)
+    elif read is None:
+        with open_lines(file) as stream:
+            marked = kind_of(file) == ".txt" and is_marked(first_lines(stream)[0])
+            yield chunks_of_lines(stream, name, pairs=predictor.pairs, marked=marked, on_bad_row=on_bad_row)
+    else:
+        wanted = _wanted(predictor, named)
         typed = named is not None and bool(named.text or named.text_pair)
-        if not typed and kind == ".tsv" and _is_bare(name, _first_lines(stream), text, remedy):
-            return read_lines(stream, name, pairs=True, on_bad_row=on_bad_row)
-        remedy = RENAME if named is None else "name both by data.text=<column> data.text_pair=<column>"
-    text_pair = text_pair if predictor.pairs else []
-    return read(stream, name, text=text, text_pair=text_pair, remedy=remedy, on_bad_row=on_bad_row)
+        if predictor.pairs and not typed and kind_of(file) == ".tsv":
+            with open_lines(file) as stream:
+                if _has_no_header(name, first_lines(stream), wanted.text, RENAME if named is None else BY_TEXT):
+                    yield chunks_of_lines(stream, name, pairs=True, on_bad_row=on_bad_row)
+                    return
+        yield read(file, wanted, on_bad_row)
 
 
-def _first_lines(stream: BinaryIO) -> list[str]:
+def _wanted(predictor: "Predictor[Any]", named: TextColumns | None) -> Wanted:
+    """The columns that a predictor reads, unless others are `named`: those of its training, or ours, of which those of
+    a preset come second."""
+    columns = predictor.settings.columns
+    names: list[list[str]] = []
+    for key, own in (("text", columns.text), ("text_pair", columns.text_pair)):
+        if one := getattr(named, key, ""):
+            names.append([one])
+        else:
+            names.append([key, own] if columns.preset else [own, key])
+    text, text_pair = names
+    remedy = RENAME
+    if named is not None:
+        remedy = BY_PAIR if predictor.pairs else BY_TEXT
+    return Wanted(text, text_pair if predictor.pairs else [], remedy)
+
+
+def open_lines(file: Path) -> Any:
+    """A file of lines, decompressed.
+
+    Raises:
+        UserError: it cannot be opened.
+    """
+    with reading(file):
+        if file.suffix.lower() in OPENERS:
+            return OPENERS[file.suffix.lower()](file)
+        return file.open("rb", buffering=LONGEST_HEAD)
+
+
+def first_lines(stream: Any) -> list[str]:
     """The first lines of a file, one at least, as far as they can be seen before they are read."""
-    assert isinstance(stream, BufferedReader)
-    return stream.peek().decode("utf-8-sig", "replace").split("\n")[:MOST_ABOVE]
+    return stream.peek(LONGEST_HEAD).decode("utf-8-sig", "replace").split("\n")[:MOST_ABOVE]
 
 
-def _is_bare(name: str, lines: list[str], text: list[str], remedy: str) -> bool:
+def _has_no_header(name: str, lines: list[str], text: list[str], remedy: str) -> bool:
     """Whether a .tsv has pairs from its first line on, and none names columns; a UserError where the first may."""
     rows = [[cell.strip().strip('"') for cell in line.split("\t")] for line in lines]
     if len(rows[0]) > 2 or any({*row} & {*text} for row in rows) or SEP.fullmatch(lines[0]):

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from manyheads.config.data import stem_of
-from manyheads.data import blocks, files
-from manyheads.data.files import kind_of
+from manyheads.data.formats import blocks, source
+from manyheads.data.formats.kinds import kind_of
 from manyheads.data.opening import read_file
 
 ODD = ["plain", 'with "quotes", commas', "two\nlines", "next\u0085line", "para\u2029graph", "tab\there", "naïve 東京"]
@@ -264,7 +264,7 @@ def test_a_file_that_unpacks_without_end_is_one_sentence(tmp_path, kind, monkeyp
     path = write_kind(tmp_path, kind)
     monkeypatch.setattr(blocks, "BLOCK", 10)
     assert read_file(path).column("text") == ODD
-    monkeypatch.setattr(files, "MOST_BYTES", 2**6)
+    monkeypatch.setattr(source, "MOST_BYTES", 2**6)
     assert complaint(path) == (
         f"{path} holds more than 64 bytes once decompressed: decompress it yourself and give the plain file, "
         "or split it"
@@ -274,9 +274,9 @@ def test_a_file_that_unpacks_without_end_is_one_sentence(tmp_path, kind, monkeyp
 def test_the_smaller_a_file_the_less_it_may_unpack_to(tmp_path, monkeypatch):
     path = tmp_path / "a.csv.xz"
     path.write_bytes(lzma.compress(b"x" * 2**22, preset=1))
-    assert files.most_unpacked(path) == 2**27
-    monkeypatch.setattr(files, "FREE_BYTES", 2**21)
-    assert path.stat().st_size * files.MOST_TIMES < 2**21
+    assert source.most_unpacked(path) == 2**27
+    monkeypatch.setattr(source, "FREE_BYTES", 2**21)
+    assert path.stat().st_size * source.MOST_TIMES < 2**21
     assert complaint(path).startswith(f"{path} holds more than {2**21:,} bytes once decompressed: ")
 
 

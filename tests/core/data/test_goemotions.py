@@ -9,7 +9,7 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, OnBadRow
-from manyheads.data import arrow as hub
+from manyheads.data.formats import hub
 from manyheads.data.sources import read_split, read_splits
 
 NAMES = ["anger", "joy", "neutral"]

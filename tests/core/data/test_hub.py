@@ -11,7 +11,7 @@ import datasets
 import pytest
 
 from manyheads.config import DataConfig
-from manyheads.data import arrow as hub
+from manyheads.data.formats import hub
 from manyheads.data.sources import read_split, read_splits
 
 FEATURES = datasets.Features({"sentence": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})

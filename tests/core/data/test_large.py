@@ -21,9 +21,10 @@ from safetensors.torch import load_file
 
 from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, TokenizerConfig
 from manyheads.config.data import CUT
-from manyheads.data import blocks, cache, column, files
+from manyheads.data import cache, column
 from manyheads.data.cache import cached_tokens, prepare_tokens
 from manyheads.data.column import Column, chained, in_memory, repeats, shared
+from manyheads.data.formats import blocks, delimited, kinds, source
 from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.table import coded
@@ -41,7 +42,7 @@ def in_blocks(monkeypatch, tmp_path):
     def start(n_bytes: int = 97) -> None:
         monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
         for module, name, value in (
-            (files, "LARGE", -1), (blocks, "BLOCK", n_bytes), (column, "KEPT", -1), (column, "AT_ONCE", 5),
+            (kinds, "LARGE", -1), (blocks, "BLOCK", n_bytes), (column, "KEPT", -1), (column, "AT_ONCE", 5),
         ):  # fmt: skip
             monkeypatch.setattr(module, name, value)
 
@@ -76,7 +77,7 @@ def test_a_table_in_blocks_is_what_the_csv_module_reads(tmp_path_factory, data, 
         patch.setattr(blocks, "BLOCK", n_bytes)
         found = told(path, in_blocks=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks.Delimited, "_by_arrow", lambda *words: None)
+        patch.setattr(delimited.DelimitedParser, "_by_arrow", lambda *words: None)
         expected = told(path, in_blocks=False)
     if isinstance(found, str) and "header" in found:  # which is told before what comes later
         assert isinstance(expected, str)
@@ -89,7 +90,7 @@ def test_arrow_reads_what_is_quoted_as_it_should_be(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
     with path.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([("text", "label"), *rows])
-    monkeypatch.setattr(blocks.Delimited, "_by_csv", None)
+    monkeypatch.setattr(delimited.DelimitedParser, "_by_csv", None)
     monkeypatch.setattr(blocks, "BLOCK", 5000)
     table = read_file(path, large=True)
     assert list(zip(table.column("text"), table.column("label"), strict=True)) == rows
@@ -162,8 +163,8 @@ def test_a_large_file_of_a_broken_first_line_is_read_block_by_block(tmp_path, in
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a\n' + '{"text": "b"}\n' * 99)
     in_blocks()
-    asked, read = [], blocks.Source.read
-    monkeypatch.setattr(blocks.Source, "read", lambda self, at, n: asked.append(n) or read(self, at, n))
+    asked, read = [], source.Source.read
+    monkeypatch.setattr(source.Source, "read", lambda self, at, n: asked.append(n) or read(self, at, n))
     assert [*read_file(path).broken] == [0]
     assert max(asked) == 97
 
@@ -236,8 +237,8 @@ def test_a_second_start_reads_no_text(tmp_path, in_blocks, monkeypatch):
     write(tmp_path / "all.csv", [{name: row[name] for name in row if name != "label"} for row in many])
     in_blocks(499)
     expected = splits_of(data)
-    for name in ("_scanned", "_parsed"):
-        where = blocks if name == "_scanned" else blocks.Delimited
+    for name in ("blocks_of", "_parsed"):
+        where = blocks if name == "blocks_of" else delimited.DelimitedParser
         monkeypatch.setattr(where, name, None)
     again = read_splits(data, 3)
     assert again.notes == expected[2]

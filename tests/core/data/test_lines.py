@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from manyheads.config import DataConfig
-from manyheads.data.files import TREC
+from manyheads.data.formats.text_lines import TREC
 from manyheads.data.opening import read_file
 from manyheads.data.sources import read_splits
 

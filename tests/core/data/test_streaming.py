@@ -10,8 +10,9 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, OnBadRow, RunConfig
-from manyheads.data import arrow, cache, column
+from manyheads.data import cache, column
 from manyheads.data.cache import prepare_tokens
+from manyheads.data.formats import hub as hub_format
 from manyheads.data.sources import read_splits
 from manyheads.data.tokens import encode
 from manyheads.linear.fit import fit_linear
@@ -32,7 +33,7 @@ def rows_of(n_rows: int, mark: str = "") -> datasets.Dataset:
 def hub(tmp_path, monkeypatch):
     """Writes splits of the dataset `mine`, which `datasets` takes from this folder as it would from the hub."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(arrow, "can_connect", lambda: True)
+    monkeypatch.setattr(hub_format, "can_connect", lambda: True)
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     datasets.disable_progress_bars()
 
@@ -66,7 +67,7 @@ def test_few_rows_are_those_of_the_stored_dataset(at_once, hub, tmp_path, monkey
     whole = rows_of(200).to_dict()
     whole["text"][50] = "  "
     data = hub(train=datasets.Dataset.from_dict(whole, features=FEATURES))
-    monkeypatch.setattr(arrow, "AT_ONCE", at_once)
+    monkeypatch.setattr(hub_format, "AT_ONCE", at_once)
     expected = told(stored(tmp_path))
     found = told(data)
     assert found == expected
@@ -77,7 +78,7 @@ def test_few_rows_are_those_of_the_stored_dataset(at_once, hub, tmp_path, monkey
 def sampled(hub, monkeypatch):
     """300 rows of which the texts of 100 are kept, in small blocks."""
     data = hub(train=rows_of(300), test=rows_of(150, "t"))
-    for module, name, value in ((arrow, "SAMPLE", 100), (arrow, "AT_ONCE", 16), (column, "KEPT", 2000)):
+    for module, name, value in ((hub_format, "SAMPLE", 100), (hub_format, "AT_ONCE", 16), (column, "KEPT", 2000)):
         monkeypatch.setattr(module, name, value)
     return data
 
@@ -97,14 +98,14 @@ def test_of_more_rows_a_sample_is_kept_and_judged_on(sampled, monkeypatch):
     assert "of 150 rows of mine/test are judged on, those whose texts are kept (data.streaming=true)" in notes
     digest, linear = train_.digest(splits.labels), fit_linear(train_, 3, None, splits.validation)
     assert linear is not None
-    monkeypatch.setattr(arrow.Stream, "blocks", None)
+    monkeypatch.setattr(hub_format.Stream, "blocks", None)
     again = read_splits(sampled, 3)
     assert (again.notes, again.train.digest(splits.labels)) == (splits.notes, digest), "a second start streams nothing"
 
 
 def test_tokens_are_made_of_all_rows_in_one_pass(sampled, monkeypatch):
-    passes, blocks = [], arrow.Stream.blocks
-    monkeypatch.setattr(arrow.Stream, "blocks", lambda self, at: passes.append(at) or blocks(self, at))
+    passes, blocks = [], hub_format.Stream.blocks
+    monkeypatch.setattr(hub_format.Stream, "blocks", lambda self, at: passes.append(at) or blocks(self, at))
     run, splits = RunConfig(data=sampled), read_splits(sampled, 3)
     monkeypatch.setattr(cache, "PART", 40)
     tokenizer, tokens = prepare_tokens(splits, run)
@@ -136,14 +137,14 @@ def test_a_stream_that_ends_too_early_is_one_sentence(tmp_path):
         yield {"text": "a", "label": "x"}
         raise ConnectionError("the peer is gone")
 
-    stream = arrow.Stream(datasets.IterableDataset.from_generator(rows), "known")
+    stream = hub_format.Stream(datasets.IterableDataset.from_generator(rows), "known")
     with pytest.raises(ValueError, match=r"ends too early \(.*the peer is gone.*\): start again") as caught:
         list(stream.blocks(0))
     assert "\n" not in str(caught.value)
 
 
 def test_a_stream_goes_forwards_in_one_pass(monkeypatch):
-    monkeypatch.setattr(arrow, "AT_ONCE", 4)
+    monkeypatch.setattr(hub_format, "AT_ONCE", 4)
     read = []
 
     def rows():
@@ -151,7 +152,7 @@ def test_a_stream_goes_forwards_in_one_pass(monkeypatch):
             read.append(at)
             yield {"text": str(at)}
 
-    stream = arrow.Stream(datasets.IterableDataset.from_generator(rows), "known")
+    stream = hub_format.Stream(datasets.IterableDataset.from_generator(rows), "known")
     assert [stream.cells(at, "text") for at in (1, 5, 7)] == [
         ["4", "5", "6", "7"], ["20", "21", "22", "23"], ["28", "29"],
     ]  # fmt: skip

@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.config import DataConfig
-from manyheads.data.files import TREC
+from manyheads.data.formats.text_lines import TREC
 
 UNPACK = "is an archive: unpack it, and give the file or the folder that was in it"
 

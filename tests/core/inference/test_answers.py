@@ -118,7 +118,7 @@ def test_what_is_broken_leaves_nothing_and_is_no_start(
 ) -> None:
     file, output = write_input(tmp_path, ".jsonl", [*ROWS[:4], {"id": 5}]), tmp_path / "out.jsonl"
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"in.jsonl, line 5: 'text' is missing"):
+        with pytest.raises(ValueError, match=r"in.jsonl, row 5: 'text' is missing"):
             answer(model_folder, file, output)
         assert [one.name for one in tmp_path.iterdir()] == ["in.jsonl"]
     write_input(tmp_path, ".jsonl")
@@ -259,31 +259,29 @@ def test_mistakes_in_parquet_are_one_sentence(model_folder: Path, tmp_path: Path
 
 
 def test_memory_of_parquet_is_bounded_however_often_a_text_occurs(tmp_path: Path) -> None:
-    from manyheads.inference.parquet import read_rows
+    from manyheads.data.formats.parquet import stream_parquet
 
     texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, pyarrow.int32()), ["x" * 2**21])
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "in.parquet", compression="zstd")
-    with (tmp_path / "in.parquet").open("rb") as stream:
-        names, rows = read_rows(stream, "in.parquet")
-        before = pyarrow.total_allocated_bytes()
-        lengths = [len(row["text"]) for row, _ in zip(rows, range(1500), strict=False)]
-        assert pyarrow.total_allocated_bytes() - before < 2**26
+    names, rows = stream_parquet(tmp_path / "in.parquet")
+    before = pyarrow.total_allocated_bytes()
+    lengths = [len(row["text"]) for row, _ in zip(rows, range(1500), strict=False)]
+    assert pyarrow.total_allocated_bytes() - before < 2**26
     assert (names, set(lengths), len(lengths)) == (["text"], {2**21}, 1500)
 
 
 def test_what_was_read_of_a_parquet_is_let_go(tmp_path: Path) -> None:
-    from manyheads.inference.parquet import read_rows
+    from manyheads.data.formats.parquet import stream_parquet
 
     texts = [os.urandom(2**9).hex() for _ in range(16_000)]  # 16 MB, of which nothing can be compressed away
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "in.parquet", row_group_size=1000)
-    with (tmp_path / "in.parquet").open("rb") as stream:
-        names, rows = read_rows(stream, "in.parquet")
-        tracemalloc.start()
-        try:
-            assert all(row["text"] == text for row, text in zip(rows, texts, strict=True))
-            assert tracemalloc.get_traced_memory()[1] < 2**22
-        finally:
-            tracemalloc.stop()
+    names, rows = stream_parquet(tmp_path / "in.parquet")
+    tracemalloc.start()
+    try:
+        assert all(row["text"] == text for row, text in zip(rows, texts, strict=True))
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
     assert names == ["text"]
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from manyheads.cli.compose import compose
 from manyheads.config import Accelerator, InferenceHardware, OnBadText, Precision, PredictConfig, TextColumns
+from manyheads.data.formats.kinds import KINDS_IN_WORDS
 from manyheads.data.opening import read_file
 from manyheads.inference import reading as lines
 from manyheads.inference.answers import n_written
@@ -173,7 +174,7 @@ def test_a_row_without_a_text_has_a_null_answer_and_is_counted(
     assert [row["label"] or None for row in rows] == [expected.get(text) for text in texts]
     shares = [[row[name] for name in row if name.startswith("p_") or name in expected.values()] for row in rows]
     assert all(any(one) != (not text.strip()) for one, text in zip(shares, texts, strict=True))
-    place = {".csv": "line 2", ".tsv": "line 2", ".parquet": "row 1"}.get(kind, "line 1")
+    place = "row 2" if kind in (".csv", ".tsv") else "row 1"
     assert f"3 of 6 answers are null (first: {place}: the text is empty)\n" in capfd.readouterr().err
     output.unlink()
     raising = TextColumns(on_bad_row=OnBadText["raise"])
@@ -201,9 +202,9 @@ def test_rows_that_cannot_be_read_have_null_answers_where_they_are_dropped(
         (
             "in.jsonl",
             '{"text"\n{"text": "good"}\n{"text": 7}\n{"b": "x"}\n[1]\n{"text": "\\ud83d"}\n',
-            "line 1 is not JSON",
+            "row 1: is not JSON",
         ),
-        ("in.csv", "text,n\nbad,1,2\ngood,1\n,\nfine\n", "line 2 has 3 cells, but the header has 2"),
+        ("in.csv", "text,n\nbad,1,2\ngood,1\n,\nfine\n", "row 2: has 3 cells, but the header has 2"),
     ):
         (tmp_path / name).write_text(content)
         with pytest.raises(ValueError, match=rf"{name}, {where}"):
@@ -219,7 +220,7 @@ def test_rows_that_cannot_be_read_have_null_answers_where_they_are_dropped(
         True,
         False,
     ]
-    assert "1 answer is null (first: line 2: the second text is empty)" in capfd.readouterr().err
+    assert "1 answer is null (first: row 2: the second text is empty)" in capfd.readouterr().err
 
 
 def test_an_empty_text_is_refused_where_it_is_asked_alone(model_folder: Path) -> None:
@@ -421,10 +422,9 @@ def test_a_pipe_is_answered_as_a_file_to_the_last_bit(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("in.json", "is JSON as a whole, but predict reads rows: write one object a line, as .jsonl"),
-        ("in.csv.gz", "is compressed, but predict reads rows as they are: decompress it first"),
-        ("in.txt.XZ", "is compressed, but predict reads rows as they are: decompress it first"),
-        ("in.jsonl.bz2", "is compressed, but predict reads rows as they are: decompress it first"),
+        ("in.xlsx", "is a spreadsheet: save it as .csv"),
+        ("in.zip", "is an archive: unpack it, and give the file or the folder that was in it"),
+        ("in.gz", f"is not a kind of file that is read: give {KINDS_IN_WORDS}"),
     ],
 )
 def test_kinds_that_are_not_read_are_refused(model_folder: Path, tmp_path: Path, name: str, words: str) -> None:
@@ -460,8 +460,8 @@ def test_standard_input_to_standard_output(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"good\nb\xe9d\n", r"in.txt, line 2 is not UTF-8: invalid continuation byte at byte 2"),
-        (b"good\0\xff", r"in.txt, line 1 is not UTF-8"),
+        (b"good\nb\xe9d\n", r"in.txt, row 2: byte 0xe9 at position 6 is not UTF-8"),
+        (b"good\0\xff", r"in.txt, row 1: byte 0xff at position 5 is not UTF-8"),
     ],
 )
 def test_a_broken_line_is_named_and_no_file_is_left(

@@ -1,18 +1,20 @@
-"""Rows of csv and json lines: every column is kept, and every mistake names its line."""
+"""Rows of csv and json lines: every column is kept, and every mistake names its row."""
 
 import csv
 import io
 import json
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manyheads.data.formats import blocks
 from manyheads.data.opening import read_file
-from manyheads.inference import reading as lines
-from manyheads.inference import reading as records
-from manyheads.inference.reading import Chunk, read_objects, read_table
+from manyheads.inference import reading
+from manyheads.inference.reading import Chunk, Wanted, chunks_of_objects, chunks_of_table
 
 LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | LETTERS
@@ -24,9 +26,21 @@ def texts_of(chunks: Any) -> list[str]:
     return [text for chunk in chunks for text in chunk.texts]
 
 
-def table(content: str | bytes, text: list[str] | None = None, text_pair: list[str] | None = None) -> list[Chunk]:
-    stream = io.BytesIO(content if isinstance(content, bytes) else content.encode())
-    return list(read_table(stream, "in.csv", text=text or ["text"], text_pair=text_pair or []))
+@pytest.fixture(autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("in"))
+
+
+def read(
+    kind: str, content: str | bytes, text: list[str] | None = None, text_pair: list[str] | None = None
+) -> list[Chunk]:
+    path = Path(f"in.{kind}")
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    chunks = chunks_of_table if kind == "csv" else chunks_of_objects
+    return list(chunks(path, Wanted(text or ["text"], text_pair or [])))
+
+
+table, objects = partial(read, "csv"), partial(read, "jsonl")
 
 
 @settings(max_examples=50, deadline=None)
@@ -85,7 +99,7 @@ def test_a_column_that_is_named_must_be_there() -> None:
 
 
 def test_long_texts_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_CHARACTERS", 10)
+    monkeypatch.setattr(reading, "MOST_CHARACTERS", 10)
     assert [len(chunk.texts) for chunk in table("text\n" + "good film\n" * 5)] == [2, 2, 1]
     assert [len(chunk.texts) for chunk in table("a,b\n" + "a,good film\n" * 5, ["a"], ["b"])] == [2, 2, 1]
 
@@ -101,24 +115,27 @@ def test_one_column_is_not_both_texts() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "in.csv is empty: its first line must name the columns"),
+        ("", "in.csv has no header: its first row must name the columns, such as text,label"),
         ("a,b\n1,2\n", "in.csv has no column 'text', which the model reads: its columns are a, b; rename one of them"),
-        ("text,text\n1,2\n", "in.csv has the column 'text' twice: name every column once"),
-        ("text,b\n1,2\n1\n", r"line 3 has 1 cells, but the header has 2: quote texts that hold the separator \(,\)$"),
-        (b"text,b\n1,2\n\xff,2\n", "line 3 is not UTF-8: invalid start byte at byte 1; .* by iconv -f latin1 "),
+        ("text,text\n1,2\n", "in.csv, row 1: the header names the column 'text' twice; rename one"),
+        (
+            "text,b\n1,2\n1\n",
+            r"row 3: has 1 cells, but the header has 2: quote texts that hold the separator \(,\); correct it, or ",
+        ),
+        (b"text,b\n1,2\n\xff,2\n", "in.csv, row 3: byte 0xff at position 11 is not UTF-8; .* by iconv -f latin1 "),
         (
             "text,b\n1,2\n".encode("utf-16"),
-            "in.csv, line 1 is not UTF-8: .*, as by iconv -f utf-16 -t utf-8 FILE > NEW$",
+            "in.csv is UTF-16, not UTF-8: .*, as by iconv -f utf-16 -t utf-8 FILE > NEW$",
         ),
         (
             'id,text\n1,good\n\n2,"good film\n3,bad film\n4,awful\n',
-            "^in.csv, line 4: a quoted text is never closed; the file is truncated, or a quote inside a text is not",
+            "^in.csv, row 4: a quoted text is never closed; the file is truncated, or a quote inside a text is not",
         ),
-        ('id,text\n1,"good" film\n', "^in.csv, line 2: broken quoting .*; double the quotes inside a quoted text$"),
-        ("text,b\na\rb,2\n", "^in.csv, line 2 is not csv: a bare carriage return is in it; end lines by a line feed, "),
+        ('id,text\n1,"good" film\n', "^in.csv, row 2: broken quoting .*; double the quotes inside a quoted text$"),
+        ("text,b\na\rb,2\n", "^in.csv, row 2: has 1 cells, but the header has 2: "),
     ],
 )
-def test_a_mistake_names_its_line(content: str | bytes, words: str) -> None:
+def test_a_mistake_names_its_row(content: str | bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         table(content)
 
@@ -130,15 +147,10 @@ def test_a_csv_of_another_separator_is_read(sign: str) -> None:
 
 
 def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MOST_LINE", 100)
-    with pytest.raises(ValueError, match=r"^in.csv, line \d+ is not csv: field larger than field limit \(100\)$"):
+    monkeypatch.setattr(blocks, "STREAMED", 50)
+    monkeypatch.setattr(blocks, "MOST_ROW", 100)
+    with pytest.raises(ValueError, match=r"^in.csv, row \d is longer than 100 bytes: end each row by a line feed, and"):
         table('text,b\n"' + "and so on\n" * 50)
-    csv.field_size_limit(2**31 - 1)
-
-
-def objects(content: str | bytes, text: list[str] | None = None, text_pair: list[str] | None = None) -> list[Chunk]:
-    stream = io.BytesIO(content if isinstance(content, bytes) else content.encode())
-    return list(read_objects(stream, "in.jsonl", text=text or ["text"], text_pair=text_pair or []))
 
 
 @settings(max_examples=50, deadline=None)
@@ -166,10 +178,11 @@ def test_the_columns_are_those_of_the_first_object() -> None:
 
 
 def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_LINE", 100)
-    for read in (objects, table):
-        with pytest.raises(ValueError, match=r"line 1 is longer than 100 bytes: give one text a line$"):
-            read("x" * 1000)
+    monkeypatch.setattr(blocks, "STREAMED", 50)
+    monkeypatch.setattr(blocks, "MOST_ROW", 100)
+    for read_any in (objects, table):
+        with pytest.raises(ValueError, match=r"row 1 is longer than 100 bytes: end each row by a line feed"):
+            read_any("x" * 1000)
 
 
 @pytest.mark.parametrize(
@@ -178,20 +191,20 @@ def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ('{"a": "x", "b": 1}', r"^in.jsonl has no column 'text', which the model reads: its columns are a, b; rename"),
         (
             '{"text": "x"}\n{"text": 7}',
-            r"^in.jsonl, line 2: the text is not a string but a number; correct it, or .* with data.on_bad_row=drop$",
+            r"^in.jsonl, row 2: the text is not a string but a number; correct it, or .* with data.on_bad_row=drop$",
         ),
         (
             '{"text": "x"}\n\n{"b": "y"}',
-            r"^in.jsonl, line 3: 'text' is missing, but the model reads it; correct it, or",
+            r"^in.jsonl, row 3: 'text' is missing, but the model reads it; correct it, or",
         ),
-        ('{"text": "x"', r"^in.jsonl, line 1 is not JSON \(Expecting ',' delimiter.*\): write one object a line$"),
-        ("[1]", r'^in.jsonl, line 1 is not a JSON object such as \{"text": "..."\}$'),
-        ('{"text": "\\ud83d"}', r"^in.jsonl, line 1 holds half a character .*: correct it$"),
-        ("[" * 100_000, r"^in.jsonl, line 1 is not JSON"),
-        (b'{"text": "\xff"}', r"^in.jsonl, line 1 is not UTF-8: invalid start byte at byte 11; save it as UTF-8, "),
+        ('{"text": "x"', r"^in.jsonl, row 1: is not JSON \(Expecting ',' delimiter.*\); correct it, or have"),
+        ("[1]", r'^in.jsonl, row 1: is not a JSON object such as \{"text": "...", "label": "..."\}; correct'),
+        ('{"text": "\\ud83d"}', r"^in.jsonl, row 1: holds half a character .*; correct it, or have"),
+        ("[" * 100_000, r"^in.jsonl, row 1: is not JSON"),
+        (b'{"text": "\xff"}', r"^in.jsonl, row 1: byte 0xff at position 10 is not UTF-8; save the file as UTF-8, "),
     ],
 )
-def test_a_mistake_in_an_object_names_its_line(content: str | bytes, words: str) -> None:
+def test_a_mistake_in_an_object_names_its_row(content: str | bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         objects(content)
 
@@ -205,31 +218,27 @@ def test_a_tsv_has_the_rows_that_training_reads(tmp_path):
     ):
         path.write_text("\n".join([*written, ""]))
         table = read_file(path)
-        with path.open("rb") as stream:
-            found = [row for chunk in read_table(stream, str(path), text=["text"], text_pair=[]) for row in chunk.kept]
+        found = [row for chunk in chunks_of_table(path, Wanted(["text"], [])) for row in chunk.kept]
         assert [(row["text"], row["stars"]) for row in found] == list(
             zip(table.column("text"), table.column("stars"), strict=True)
         )
 
 
-def test_a_column_without_a_name_in_front_is_kept():
-    (chunk,) = read_table(io.BytesIO(b",text\n0,a\n1,b\n"), "a.csv", text=["text"], text_pair=[])
+def test_a_column_without_a_name_in_front_is_kept() -> None:
+    (chunk,) = table(",text\n0,a\n1,b\n")
     assert chunk.kept == [{"": "0", "text": "a"}, {"": "1", "text": "b"}]
+    with pytest.raises(ValueError, match="has the column '' twice: name every column once"):
+        table(",text,,label\n0,a,1,x\n")
 
 
-def test_a_tsv_of_bare_carriage_returns_is_one_sentence(tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_bytes(b"text\tlabel\rfine\tx\r")
-    with (
-        path.open("rb") as stream,
-        pytest.raises(ValueError, match=r"a\.tsv, line 1 is not csv: a bare carriage return"),
-    ):
-        list(read_table(stream, str(path), text=["text"], text_pair=[]))
+def test_rows_that_bare_carriage_returns_end_are_those_of_training() -> None:
+    (chunk,) = table("text,label\rfine,x\rgood,y\r")
+    assert chunk.kept == [{"text": "fine", "label": "x"}, {"text": "good", "label": "y"}]
+    assert read_file(Path("in.csv")).column("text") == chunk.texts
 
 
-def test_columns_without_a_name_at_the_end_are_left_out_as_in_training():
-    stream = io.BytesIO(b"text,label,,\na,x,,\nb,y\n")
-    (chunk,) = read_table(stream, "a.csv", text=["text"], text_pair=[])
+def test_columns_without_a_name_at_the_end_are_left_out_as_in_training() -> None:
+    (chunk,) = table("text,label,,\na,x,,\nb,y\n")
     assert chunk.kept == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    with pytest.raises(ValueError, match="line 3 has 1 cells, but the header has 4"):
-        list(read_table(io.BytesIO(b"text,label,,\na,x,,\nb\n"), "a.csv", text=["text"], text_pair=[]))
+    with pytest.raises(ValueError, match="row 3: has 1 cells, but the header has 4"):
+        table("text,label,,\na,x,,\nb\n")

@@ -120,7 +120,7 @@ def typed(n: int) -> list[str]:
 def test_a_mistake_is_said_by_the_first_process_alone(done: Path, n_ranks: int) -> None:
     said = found(done, n_ranks)["mistakes"]
     assert said == found(done, 1)["mistakes"]
-    assert "line 1101 is not UTF-8" in said["a line"]
+    assert "row 1101: byte 0x" in said["a line"]
     assert set(said) == {"a line", "no run", "no folder"}
     assert all(found(done, n_ranks, rank)["mistakes"] == {} for rank in range(1, n_ranks))
 

@@ -62,7 +62,7 @@ def test_a_text_from_the_command_line(run, capsys):
 def test_a_file_of_texts_and_of_pairs(run, pair_folder, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("good\n\nbad film\nso\n")
     assert len(look(config(run, input=str(tmp_path / "in.txt")))) == 3
-    assert capsys.readouterr().out.startswith("1 row has no page (first: line 2: the text is empty)\n")
+    assert capsys.readouterr().out.startswith("1 row has no page (first: row 2: the text is empty)\n")
     assert len(look(config(run, input=str(tmp_path / "in.txt"), rows=2))) == 2
     (tmp_path / "in.tsv").write_text("a very good film!\tbad\nso\tfilm\n")
     written = look(config(pair_folder, input=str(tmp_path / "in.tsv"), output=str(tmp_path / "pairs")))
@@ -172,7 +172,7 @@ def test_mistakes_are_one_sentence_each_and_write_nothing(run, tmp_path):
         ({"text": "b\udce9d"}, "text is not UTF-8"),
         ({"input": str(tmp_path / "none.txt")}, r"input=\S+none.txt does not exist: name a file of one text a line"),
         ({"input": str(tmp_path / "empty.txt")}, r"input=\S+empty.txt holds no texts: give one a line"),
-        ({"input": str(tmp_path / "broken.txt")}, r"broken.txt, line 2 is not UTF-8"),
+        ({"input": str(tmp_path / "broken.txt")}, r"broken.txt, row 2: byte 0x"),
     ):
         with pytest.raises(ValueError, match=words):
             look(config(run, **typed))
@@ -184,9 +184,9 @@ def test_mistakes_are_one_sentence_each_and_write_nothing(run, tmp_path):
 
 
 def test_kinds_of_files_that_are_not_read_are_refused(run, tmp_path):
-    (tmp_path / "in.json").write_bytes(b"[]")
-    with pytest.raises(ValueError, match=r"is JSON as a whole, but look reads rows: write one object a line, as"):
-        look(config(run, input=str(tmp_path / "in.json")))
+    (tmp_path / "in.zip").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"is an archive: unpack it"):
+        look(config(run, input=str(tmp_path / "in.zip")))
 
 
 def test_texts_and_pairs_are_told_apart(run, pair_folder):

@@ -13,7 +13,7 @@ from manyheads.config.fields import show
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
-from manyheads.inference.reading import check_texts, opened_texts
+from manyheads.inference.reading import check_input, open_texts
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.shown import NO_CAPTUM, choose
 from manyheads.runs.folder import within
@@ -57,7 +57,7 @@ def look(config: LookConfig) -> Any:
     loaded = load(opened, TextClassifier)
     deliverable, answering = (place(loaded, config.hardware, fast=fast) for fast in (False, True))  # as predict answers
     without: list[str] = []
-    with opened_texts(config.text, config.input or "-", deliverable) as chunks:
+    with open_texts(config.text, config.input or "-", deliverable) as chunks:
 
         def answerable() -> Iterator[tuple[str, str | None]]:
             for each in chunks:
@@ -112,7 +112,7 @@ def _check(config: LookConfig) -> None:
     if config.attribution and find_spec("captum") is None:
         raise UserError(NO_CAPTUM)
     if not config.split:
-        check_texts("look", config.text, config.input or "-")
+        check_input(config.text, config.input or "-")
 
 
 def _folder(config: LookConfig, model: Path) -> Path:

@@ -1,24 +1,19 @@
-"""The rows of a csv or tsv as the csv module reads them.
+"""How a csv or tsv is written: what separates its cells, whether quotes are quotes, and where its header is.
 
-A text is split into rows by the csv module or at line feeds, never by `str.splitlines`, which also breaks at U+0085 and
-U+2028 inside a text.
+Found in the first lines of the file; what is wrong with them is a sentence that says what to do.
 """
 
 import csv
 import re
 import string
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from manyheads.config.fields import listed, show
+from manyheads.config.fields import listed
 from manyheads.errors import UserError
 
-LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 SIGNS = ",;\t|"  # that separate cells; of two that fit alike the first does
 SEP = re.compile(r'"?sep=(?P<sign>[!#-/:-@[-`{-~\t])"?(?P=sign)*\s*', re.IGNORECASE)  # Excel's line above a header
 # What may be the name of a column: up to four words, such as `review text (en)`, none of which ends as a sentence does.
@@ -30,27 +25,6 @@ LONGEST_NAME = 60  # letters of a column's
 MOST_ABOVE = 10  # rows of a title above a header
 MOST_COLUMNS = 2**18
 MOST_SIGNS = 2**20  # in a line, of which each may begin a cell of some sixty bytes
-MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
-Records = list[list[str]]
-
-
-class Cells(NamedTuple):
-    """The cells of a block of rows, by column; the numbers of the rows, and by index why one is broken."""
-
-    names: list[str]
-    column: Callable[[str], list[Any]]
-    numbers: Sequence[int]
-    broken: Mapping[int, str] = MappingProxyType({})
-
-
-class Part(NamedTuple):
-    """What was read of the beginning of some bytes: `n_bytes` of them, with so many rows or lines that numbers count.
-    `plain`: Arrow reads them."""
-
-    cells: Cells
-    n_bytes: int
-    n_numbers: int
-    plain: bool = False
 
 
 def are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
@@ -77,19 +51,13 @@ def are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
         return False
 
 
-def lines_of(text: str) -> Iterator[str]:
-    """The lines of a text with their ends, as a file opened with newline="" gives them; io.StringIO would hold each
-    character once more, in four bytes."""
-    return (found[0] for found in LINE.finditer(text))
-
-
-def refuse_wide(lines: Iterable[str], name: str) -> Iterator[str]:
-    """The lines of the file `name`, one by one.
+def refuse_wide(lines: Iterable[str], name: str, first: int = 1) -> Iterator[str]:
+    """The lines of the file `name`, one by one; they are numbered from `first`.
 
     Raises:
         UserError: one would be cut into cells that take many times its memory; names it.
     """
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, first):
         if len(line) > MOST_SIGNS and any(line.count(sign) > MOST_SIGNS for sign in SIGNS):
             raise UserError(f"{name}, line {number} has more than {MOST_SIGNS:,} separators: it is no table of texts")
         yield line
@@ -104,7 +72,7 @@ def require_few(header: list[str], name: str) -> None:
         )
 
 
-class Start(NamedTuple):
+class Dialect(NamedTuple):
     """How a csv or tsv is read. `n_lines` above the header name the separator. `titled`, `hint`: what to do where the
     first row does not name the columns that are read, as the header is below it or for any reason."""
 
@@ -124,7 +92,7 @@ def beginning(lines: Iterator[str]) -> Iterator[str]:
             return
 
 
-def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], names: Collection[str] = ()) -> Start:
+def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], names: Collection[str] = ()) -> Dialect:
     """How a `.csv` or `.tsv` is read that begins with `lines`: the one rule of all that read it.
 
     A first line such as `sep=;` says what separates cells. Else a .tsv has tabs, and a .csv the sign in its header that
@@ -146,7 +114,7 @@ def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], nam
     dialect = csv.reader([], delimiter=sign, quoting=quoting, strict=True, skipinitialspace=spaced).dialect
     titled = _titled(lines, names)
     rule = title_rule(n_lines + titled[1] + 1, titled[2]) if titled else ""
-    return Start(dialect, n_lines, rule, rule or _other_separator(lines, sign, kind, n_lines))
+    return Dialect(dialect, n_lines, rule, rule or _other_separator(lines, sign, kind, n_lines))
 
 
 def named(sign: str) -> str:
@@ -231,66 +199,12 @@ def _other_separator(lines: list[str], sign: str, kind: str, n_lines: int) -> st
     return ""
 
 
-def row_of(text: str) -> int:
-    """The row of a csv or tsv in which `text`, its beginning, ends."""
-    csv.field_size_limit(MOST_CELL)
-    return sum(1 for _ in csv.reader(lines_of(f"{text}x")))
-
-
 def quote_rule(problem: csv.Error) -> str:
     if "unexpected end" in str(problem):
         return "a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
     return f"broken quoting ({problem}); double the quotes inside a quoted text"
 
 
-class Header(NamedTuple):
-    """The columns of a file that have names, where each is, how many cells a row has at least, and at most, and what
-    separates them."""
-
-    names: list[str]
-    where: dict[str, int]
-    least: int
-    width: int
-    sign: str
-
-
-def header_of(path: Path, record: list[str], number: int, sign: str) -> Header:
-    """What the row `number`, the first that is not blank, says.
-
-    Raises:
-        UserError: it names no column, or one twice; or there is none.
-    """
-    require_few(record, str(path))
-    header = [name.strip() for name in record]
-    names = [name for name in header if name]
-    if not names:
-        raise UserError(f"{path} has no header: its first row must name the columns, such as text,label")
-    where = {name: at for at, name in enumerate(header) if name}
-    if len(where) < len(names):
-        repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
-        raise UserError(f"{path}, row {number}: the header names the column '{show(repeated)}' twice; rename one")
-    return Header(names, where, max(where.values()) + 1, len(header), sign)
-
-
 def width_rule(n_cells: int, width: int, sign: str) -> str:
     """That a row has other cells than its header."""
     return f"has {n_cells} cells, but the header has {width}: quote texts that hold the separator ({named(sign)})"
-
-
-def cells_of_records(header: Header, body: Records, number: int) -> Cells:
-    """The cells of the rows `body`, the first of which is `number`; empty ones are none."""
-    numbers: Any = range(number, number + len(body))
-    if [] in body:
-        numbers = [number for number, record in zip(numbers, body, strict=True) if record]
-        body = [record for record in body if record]
-    broken: dict[int, str] = {}
-    _, where, least, width, sign = header
-    for index, record in enumerate(body):
-        if not least <= len(record) <= width:
-            broken[index] = width_rule(len(record), width, sign)
-
-    def column(name: str) -> list[str]:
-        at = where[name]
-        return [record[at] if at < len(record) else "" for record in body]
-
-    return Cells(header.names, column, numbers, broken)

@@ -1,14 +1,11 @@
-"""What needs pyarrow or datasets, which data imports here alone, when they are asked for.
+"""Datasets of the Hugging Face Hub, also streamed, and folders of `save_to_disk`. `datasets` is imported when it is
+asked for."""
 
-Parquet files to tables; datasets of the Hugging Face hub, and folders of `save_to_disk`.
-"""
-
-import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,128 +13,16 @@ from urllib.parse import urlsplit
 
 from manyheads.config import DataConfig
 from manyheads.config.data import AT_ONCE
-from manyheads.config.fields import first_line, show
+from manyheads.config.fields import first_line
 from manyheads.data.columns import class_names, find_columns
-from manyheads.data.files import most_unpacked, require_unchanged
 from manyheads.data.rows import text_faults
-from manyheads.data.seen import cache_folder, fingerprint, remembered
-from manyheads.data.table import Coded, Table, coded
+from manyheads.data.seen import cache_folder, remembered
+from manyheads.data.table import Coded, Table, cached_read, coded
 from manyheads.errors import UserError
 
-DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
-CELL = 8  # bytes of a list that each takes
 SAMPLE = 200_000  # rows of a stream whose texts are kept
 SAVED_MARKS = ("dataset_dict.json", "state.json")
 SECONDS_TO_CONNECT = 5.0
-
-
-def read_parquet(path: Path, *, large: bool) -> Table:
-    """Read the schema now, a column when it is asked for, row group by row group; a file that is not `large` is held.
-
-    Class names that `datasets` wrote into the schema are kept.
-
-    Raises:
-        UserError: not parquet, truncated, a text that is not UTF-8, or cells that fill the memory; names the file.
-    """
-    import pyarrow
-    import pyarrow.parquet
-
-    from manyheads.data.column import sliced
-
-    try:
-        content = path if large else pyarrow.BufferReader(path.read_bytes())
-        with pyarrow.parquet.ParquetFile(content) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-        texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
-        raise UserError(f"{path} {DAMAGED}") from None
-    most, facts, checked = most_unpacked(path), path.stat(), set[tuple[str, int]]()
-
-    def opened(**how: Any) -> Any:  # anew, as an open file keeps what was read of it
-        return pyarrow.parquet.ParquetFile(content, metadata=metadata, **how)
-
-    def check(name: str, groups: Sequence[int]) -> None:
-        with opened(read_dictionary=texts) as packed:
-            if _n_bytes(packed, name, most, [*groups]) > most:
-                much = f"{most:,} bytes once decompressed"
-                raise UserError(f"{path} holds more than {much}: split it, or write it as csv")
-
-    def array(name: str, group: int) -> Any:
-        if large:
-            require_unchanged(path, facts)
-        if large and (name, group) not in checked:
-            check(name, [group])
-            checked.add((name, group))
-        with opened() as file:
-            return file.read_row_group(group, columns=[name]).column(name)
-
-    def cells(name: str, group: int, rows: slice) -> list[Any]:
-        with _decoding(path, name):
-            return _once(array, name, group)[rows].to_pylist()
-
-    @lru_cache
-    def column(name: str) -> Any:
-        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-        if not large:  # all of it will be held
-            with _decoding(path, name):
-                check(name, range(len(groups)))
-        weight = sum(one.total_byte_size for one in groups) / max(1, metadata.num_rows)
-        return sliced(partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight)
-
-    return Table(
-        names=schema.names,
-        column=column,
-        numbers=range(1, metadata.num_rows + 1),
-        source=path.name,
-        classes=_classes(schema.metadata or {}),
-    )
-
-
-@contextmanager
-def _decoding(path: Path, name: str) -> Iterator[None]:
-    """Say in a sentence that a column of a parquet file cannot be read."""
-    import pyarrow
-
-    try:
-        yield
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: the column '{show(name)}' holds text that is not UTF-8; write it as UTF-8") from None
-    except (pyarrow.ArrowException, OSError, KeyError):
-        raise UserError(f"{path} {DAMAGED}") from None
-
-
-@lru_cache(maxsize=2)
-def _once(read: Callable[..., Any], *words: Any) -> Any:
-    return read(*words)
-
-
-def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
-    """What the cells take, or some more than `most`: a text that stands in the file once may be in a million rows."""
-    import pyarrow
-
-    n_bytes = 0
-    for batch in packed.iter_batches(columns=[name], row_groups=groups):
-        cells = batch.column(0)
-        n_bytes += CELL * len(cells)
-        n_bytes += unpacked(cells) if isinstance(cells, pyarrow.DictionaryArray) else cells.nbytes
-        if n_bytes > most:
-            break
-    return n_bytes
-
-
-def unpacked(texts: Any) -> int:
-    """Bytes of texts that are each held once in a dictionary, and that any number of rows may have."""
-    import pyarrow.compute
-
-    lengths = pyarrow.compute.call_function("binary_length", [texts.dictionary]).take(texts.indices)
-    return pyarrow.compute.call_function("sum", [lengths]).as_py() or 0
-
-
-def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
-    try:
-        return class_names(json.loads(metadata[b"huggingface"])["info"]["features"])
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        return {}
 
 
 def is_saved(folder: Path) -> bool:
@@ -264,7 +149,7 @@ class Stream:
 
     def cells(self, at: int, name: str) -> list[Any]:
         """Those of a column in a block."""
-        return _once(self.block, at).column(name).to_pylist()
+        return cached_read(self.block, at).column(name).to_pylist()
 
     def block(self, at: int) -> Any:
         """One block: forwards from where the last ended nothing is streamed twice."""

@@ -1,0 +1,233 @@
+"""A local file to one `Table`: cut into blocks of whole rows once, and read again block by block; or its rows one after
+another, for what is read once."""
+
+import codecs
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow
+
+from manyheads.data.column import Column
+from manyheads.data.formats.delimited import DelimitedParser
+from manyheads.data.formats.dialect import are_quotes, refuse_wide
+from manyheads.data.formats.jsonl import parse_array, parse_objects
+from manyheads.data.formats.kinds import kind_of
+from manyheads.data.formats.source import MOST_ROW, Block, Parse, Source, decoding, most_unpacked
+from manyheads.data.formats.text_lines import is_marked, parse_lines
+from manyheads.data.seen import fingerprint, remembered
+from manyheads.data.table import Table
+from manyheads.errors import UserError
+
+BLOCK = 2**23  # bytes that are parsed at once where they are read again
+STREAMED = 2**20  # where they are read once
+
+
+class OpenFile(NamedTuple):
+    """A file of text, how its rows are read, and what was read of it: `head`, in which the first row, row `number`, is
+    at byte `begin`."""
+
+    source: Source
+    parse: Parse
+    head: bytes
+    begin: int
+    number: int
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a csv or tsv."""
+        return isinstance(self.parse, DelimitedParser)
+
+
+class Index(NamedTuple):
+    """Where the blocks of a file are: offset, bytes, rows, number of the first row, and whether Arrow reads it: int64
+    `(n, 5)`; the numbers of the rows, and why rows are broken."""
+
+    blocks: np.ndarray
+    names: list[str]
+    numbers: Sequence[int]
+    broken: dict[int, str]
+
+
+def read_text_file(path: Path, *, large: bool, cache: Path | None = None) -> Table:
+    """The table of a csv, tsv, jsonl, json or txt; see `opening.read_file`."""
+    cache = cache if large else None
+    file = open_file(Source(path, large=large), BLOCK, cache=cache)
+
+    def scan() -> dict[str, Any]:
+        index = _index(file)
+        numbers = index.numbers
+        held = [numbers.start, numbers.stop] if isinstance(numbers, range) else numbers
+        return index._asdict() | {"numbers": held, "broken": [*index.broken.items()]}
+
+    def fits(found: dict[str, Any]) -> bool:
+        blocks, numbers = found["blocks"], found["numbers"]
+        held = range(*numbers) if isinstance(numbers, list) else numbers
+        if blocks.dtype != np.int64 or blocks.shape[1:] != (5,) or blocks.min(initial=0) < 0:
+            return False
+        ends = blocks[:, 0] + blocks[:, 1]
+        follows = np.array_equal([file.begin, *ends[:-1]], blocks[:, 0])
+        compressed = file.source.is_compressed
+        ends_there = ends[-1] <= most_unpacked(path) if compressed else ends[-1] == path.stat().st_size
+        names = file.parse.header.names if isinstance(file.parse, DelimitedParser) else found["names"]
+        return bool(follows and ends_there and blocks[:, 2].sum() == len(held) and names == found["names"])
+
+    found = remembered(cache, "index", (path.name, fingerprint(path), BLOCK), scan, fits)
+    numbers = range(*found["numbers"]) if isinstance(found["numbers"], list) else found["numbers"]
+    return _table(file, Index(found["blocks"], found["names"], numbers, dict(found["broken"])))
+
+
+def stream_file(path: Path, columns: Sequence[str] = ()) -> tuple[OpenFile, Iterator[tuple[int, Any, str]]]:
+    """A file of text that is read once, as a pipe can be, and the number of each row, the row (see `Block.records`),
+    and why it cannot be read, or nothing. `columns`: names that are looked for in a header.
+
+    Raises:
+        UserError: see `opening.read_file`.
+    """
+    file = open_file(Source(path, large=True, once=True), STREAMED, columns=columns)
+    return file, _rows(file)
+
+
+def _rows(file: OpenFile) -> Iterator[tuple[int, Any, str]]:
+    try:
+        for _, _, block in blocks_of(file, STREAMED):
+            for at, (number, record) in enumerate(zip(block.numbers, block.records(), strict=True)):
+                yield int(number), record, block.broken.get(at, "")
+    finally:
+        file.source.close()
+
+
+def open_file(source: Source, n_bytes: int, *, cache: Path | None = None, columns: Sequence[str] = ()) -> OpenFile:
+    """Find out how a file of text is read, by its first `n_bytes`, or as many more as it takes.
+
+    Raises:
+        UserError: see `opening.read_file`.
+    """
+    path, kind = source.path, kind_of(source.path)
+    head = b""
+    while True:
+        head += source.read(len(head), n_bytes - len(head))
+        whole = len(head) < n_bytes
+        begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+        if kind == ".txt":
+            first = head[begin:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
+            return OpenFile(source, partial(parse_lines, path, is_marked(first)), head, begin, 1)
+        if kind == ".json" and head[begin:].lstrip().startswith(b"["):
+            return OpenFile(source, partial(parse_array, path), head, begin, 1)
+        if kind in (".json", ".jsonl"):
+            return OpenFile(source, partial(parse_objects, path), head, begin, 1)
+        with decoding(path, head, is_table=True), suppress(EOFError):
+            text = codecs.getincrementaldecoder("utf-8")().decode(head)[bool(begin) :]
+            parse = DelimitedParser(path, str(kind), text, partial(_has_quotes, source, cache), columns, whole=whole)
+            return OpenFile(source, parse, head, begin + parse.begin, parse.number)
+        _require_end(path, head, 1)
+        n_bytes *= 2
+
+
+def _has_quotes(source: Source, cache: Path | None, n_lines: int) -> bool:
+    """`are_quotes` of a whole file with tabs, after so many lines."""
+
+    def look() -> dict[str, Any]:
+        return {"quoted": are_quotes(lambda: islice(refuse_wide(source.lines(), str(source.path)), n_lines, None))}
+
+    if cache is None:
+        return look()["quoted"]
+    key = source.path.name, fingerprint(source.path)
+    return remembered(cache, "quotes", key, look, lambda found: found["quoted"] in (True, False))["quoted"]
+
+
+def blocks_of(file: OpenFile, n_bytes: int) -> Iterator[tuple[int, int, Block]]:
+    """The offset of each block of about `n_bytes`, the number of its first row, and the block.
+
+    Raises:
+        UserError: it is not UTF-8, too large, or has a row without an end; or as of `file.parse`.
+    """
+    source, offset, number = file.source, file.begin, file.number
+    raw, at = file.head[offset:], len(file.head)
+    more = b"" if len(raw) >= n_bytes else source.read(at, n_bytes - len(raw))
+    last = len(raw) + len(more) < n_bytes
+    while True:
+        raw, at = raw + more, at + len(more)
+        with decoding(source.path, raw, offset, number, is_table=file.is_table):
+            block = file.parse(raw, number, last, False)
+        if block is None:
+            _require_end(source.path, raw, number)
+        else:
+            yield offset, number, block
+            offset, number, raw = offset + block.n_bytes, number + block.n_numbers, raw[block.n_bytes :]
+            if last and not raw:
+                return
+        wanted = max(n_bytes, len(raw))  # twice as much where that held no whole row
+        more = source.read(at, wanted)
+        last = len(more) < wanted
+
+
+def _require_end(path: Path, raw: bytes, number: int) -> None:
+    """Raise UserError if the row that `raw` begins with has no end within `MOST_ROW` bytes."""
+    if len(raw) > MOST_ROW:
+        raise UserError(
+            f"{path}, row {number} is longer than {MOST_ROW:,} bytes: end each row by a line feed, and close its quotes"
+        )
+
+
+def _index(file: OpenFile) -> Index:
+    """Cut a file into blocks, each of which is read once."""
+    blocks: list[tuple[int, ...]] = []
+    numbers: list[Sequence[int]] = []
+    names: dict[str, None] = {}
+    broken: dict[int, str] = {}
+    n_rows = 0
+    for offset, number, block in blocks_of(file, BLOCK):
+        n_here = len(block.numbers)
+        blocks.append((offset, block.n_bytes, n_here, number, block.by_arrow))
+        names |= dict.fromkeys(block.names)
+        numbers.append(block.numbers)
+        broken |= {n_rows + at: why for at, why in block.broken.items()}
+        n_rows += n_here
+    return Index(np.array(blocks, dtype=np.int64).reshape(-1, 5), [*names], _joined(numbers), broken)
+
+
+def _joined(numbers: list[Sequence[int]]) -> Sequence[int]:
+    """Ranges that follow one another as one range."""
+    held = [one for one in numbers if len(one)]
+    if all(isinstance(one, range) for one in held) and all(one[-1] + 1 == other[0] for one, other in pairwise(held)):
+        return range(held[0][0], held[-1][-1] + 1) if held else range(0)
+    return np.concatenate([np.asarray(one, dtype=np.int64) for one in held])  # pyright: ignore[reportReturnType]
+
+
+def _table(file: OpenFile, index: Index) -> Table:
+    """The table of all blocks of a file."""
+    path = file.source.path
+    starts = np.concatenate([[0], np.cumsum(index.blocks[:, 2])])
+    blocks = [tuple(one) for one in index.blocks.tolist()]
+    weight, identity = float(index.blocks[:, 1].sum()) / max(1, int(starts[-1])), fingerprint(path)
+    # without what was read of it, which would be kept as long as the table
+    source, parse = file.source, file.parse
+
+    @lru_cache
+    def column(name: str) -> Column:
+        reads = [partial(_cells, source, parse, block, name) for block in blocks]
+        return Column(reads, starts, f"{identity} {name}", weight)
+
+    hint = file.parse.hint if isinstance(file.parse, DelimitedParser) else ""
+    return Table(index.names, column, index.numbers, path.name, broken=index.broken, hint=hint)
+
+
+def _cells(source: Source, parse: Parse, block: tuple[int, ...], name: str) -> list[Any]:
+    """The cells of a column in a block."""
+    with suppress(UnicodeDecodeError, pyarrow.ArrowInvalid):
+        found = _block(source, parse, block)
+        cells = found.column(name) if found else []
+        if len(cells) == block[2]:
+            return cells
+    raise UserError(f"{source.path} is not what it was at its time of last change: touch it, so that it is read anew")
+
+
+@lru_cache(maxsize=2)
+def _block(source: Source, parse: Parse, block: tuple[int, ...]) -> Block | None:
+    offset, n_bytes, _, number, by_arrow = block
+    return parse(source.read(offset, n_bytes), number, True, bool(by_arrow))

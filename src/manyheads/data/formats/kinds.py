@@ -1,0 +1,68 @@
+"""Which kind a file is by its name, and what can be done about one that is not read."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from manyheads.config.data import KINDS, TEXT_KINDS
+from manyheads.data.formats.source import OPENERS, reading
+from manyheads.data.formats.text_lines import TREC, is_marked
+
+KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
+ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
+REMEDIES: dict[str, str] = {
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods", ".numbers"), "is a spreadsheet: save it as .csv"),
+    **dict.fromkeys((".ndjson", ".jsonlines"), "holds JSON lines: let its name end with .jsonl"),
+    ".label": TREC,
+}
+LONGEST_HEAD = 2**20  # bytes of a first line by which a file without a known name is recognised
+LARGE = 2**26  # bytes of files from which on they are not held in memory, but read again
+COMPRESSION = 4  # bytes of text for one of a compressed file, as an estimate
+
+
+def kind_of(path: Path) -> str | None:
+    """`.csv`, `.tsv`, `.jsonl`, `.json`, `.txt` or `.parquet`; None for a file of another kind."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compressed = bool(suffixes) and suffixes[-1] in OPENERS
+    if compressed:
+        suffixes.pop()
+    kinds = TEXT_KINDS if compressed else KINDS
+    return suffixes[-1] if suffixes and suffixes[-1] in kinds else None
+
+
+def remedy_for(path: Path) -> str:
+    """What a file is that is not read, and what to do about it; empty where that is not known."""
+    if path.name.lower().endswith(ARCHIVES):
+        return "is an archive: unpack it, and give the file or the folder that was in it"
+    if path.suffix.lower() in REMEDIES:
+        return REMEDIES[path.suffix.lower()]
+    if path.is_file():
+        try:
+            with path.open("rb") as file:
+                head = file.readline(LONGEST_HEAD)
+        except OSError:
+            head = b""
+        if is_marked(head.decode("utf-8", "replace")):
+            return "is in fastText's format, which is read from a .txt: let its name end with .txt"
+    return ""
+
+
+def why_not_read(path: Path) -> str:
+    """Why a file whose `kind_of` is None is not read."""
+    return remedy_for(path) or f"is not a kind of file that is read: give {KINDS_IN_WORDS}"
+
+
+def why_empty(folder: Path) -> str:
+    """Why a folder holds no data file: by the first file in it for which there is a remedy."""
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(".") and (why := remedy_for(path)):
+            return f"its {path.name} {why}"
+    return f"put files of {KINDS_IN_WORDS} into it"
+
+
+def is_large(paths: Iterable[Path]) -> bool:
+    """Whether these files together are too large to be held in memory."""
+    n_bytes = 0
+    for path in paths:
+        with reading(path):
+            n_bytes += path.stat().st_size * (1 if path.suffix in TEXT_KINDS else COMPRESSION)
+    return n_bytes > LARGE
