@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.inference.precision import choose_precision
 from manyheads.nn import Classifier, assemble
-from manyheads.runs.resume import Start
+from manyheads.training.context import RunContext
 from manyheads.training.optim import clip_gradients, make_optimizer, make_schedule
 from manyheads.training.trainer import fit, keep_freed_memory
 
@@ -73,7 +74,9 @@ def fit_by_the_clock(folder: Path, run: RunConfig, network: Classifier, tokens: 
 def fit_in(folder: Path, run: RunConfig, network: Classifier, tokens: dict[str, Tokens]) -> None:
     """Train `network` in place by manyheads' own `fit`."""
     labels = [str(one) for one in range(n_classes(tokens["train"]))]
-    fit(run, network, tokens, labels, folder, Start(), perf_counter())
+    context = RunContext(run=run, splits=SimpleNamespace(labels=labels), began=perf_counter())
+    context.network, context.tokens, context.folder = network, tokens, folder
+    fit(context)
 
 
 def by_hand(shape: Shape, text: Text, tokens: Tokens, turns: Turns) -> None:

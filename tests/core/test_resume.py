@@ -346,8 +346,8 @@ def test_other_rows_and_other_settings_are_refused(train, tmp_path, capsys):
     for word, sentence in {
         "resume=auto": f"the rows are not those that {last} was trained on: give the same data, "
         "or start a new run in another folder",
-        "model.n_heads=1": f"model.n_heads=1, but the run in {folder} has model.n_heads=2, which its checkpoints are "
-        "made of: leave that as it was, or start a new run in another folder",
+        "model.n_heads=1": f"model.n_heads=1, but the run in {folder} has model.n_heads=2, which its checkpoints "
+        "depend on: leave that as it was, or start a new run in another folder",
     }.items():
         assert main(["train", f"data.path={rows}", f"output={folder}", "resume=auto", *TINY, word]) == 2
         assert capsys.readouterr().err.splitlines()[-1] == sentence

@@ -116,6 +116,10 @@ class OptimConfig:
         """Whether the training rows or classes decide how long a run trains."""
         return bool(self.few_epochs or self.steps_per_class)
 
+    def are_few(self, n_rows: int, n_classes: int) -> bool:
+        """Whether the training rows are at most `few` a class, on average."""
+        return n_rows <= self.few * n_classes
+
     def limited(self, trainer: dict[str, Any], *, few: bool, n_classes: int) -> dict[str, Any]:
         """The flags `trainer` with `few_epochs` at least, if epochs limit them and rows are `few`; and with at most
         `BASE_STEPS` and `steps_per_class` for each class, the more of which there are the longer trained weights have

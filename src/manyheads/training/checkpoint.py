@@ -326,7 +326,7 @@ class Checkpoint(Callback):
         train on other rows than rank 0, or otherwise."""
         assert self._batches is not None
         found = self.start.checkpoint.name if self.start.checkpoint else ""
-        same = {"rows": self.data, "batches": self._batches.batch.tokens, "again": self.start.again.notes()}
+        same = {"rows": self.data, "batches": self._batches.batch.tokens, "again": self.start.restart.notes()}
         firsts = json.loads(from_first(json.dumps([found, same]).encode(), self.votes.group))
         if firsts[1] != same:
             what = ", ".join(name for name in same if same[name] != firsts[1][name])

@@ -197,7 +197,7 @@ def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
 
 def are_few(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:
     """Whether `tokens`, the training rows, are at most `optim.few` a class, on average."""
-    return len(tokens) <= run.optim.few * len(labels)
+    return run.optim.are_few(len(tokens), len(labels))
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import copy
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 import manyheads.plugin as plugin
 from manyheads.config import RunConfig
-from manyheads.config.training import BASE_STEPS, Budget, Compile, Strategy, read_budget
+from manyheads.config.training import Budget, Compile, Strategy, read_budget
 from manyheads.data.batches import Batch, padding_share
 from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
@@ -33,7 +33,7 @@ from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, through
 from manyheads.terminal import as_text, console, say
 from manyheads.training.guard import is_out_of_memory
-from manyheads.training.module import Network, are_few, make_objective
+from manyheads.training.module import Network, make_objective
 from manyheads.training.optim import freeze
 from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_walks, trainer_hardware
 
@@ -140,15 +140,13 @@ def with_tokens(run: RunConfig, n_tokens: int) -> RunConfig:
 
 def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str]) -> RunConfig:
     """`run` with the steps that `run.budget` is enough for, of which a time is told by timing some, and validated at
-    even distances where words are hidden; without one, with the limits of `limited_by_data`. Weights and generators
-    stay as they are.
+    even distances where words are hidden. Weights and generators stay as they are.
 
     What a budget pays for are the steps and the validations among them. A time is refused on several devices, each of
     which would time its own steps. `Stopped` is raised where a signal came meanwhile.
     """
     budget = read_budget(run.budget)
-    if budget is None:
-        return limited_by_data(run, few=are_few(run, tokens["train"], labels), n_classes=len(labels))
+    assert budget is not None
     n_devices = count_devices(run.hardware, on_gpu=choose_device(run.hardware).type == "cuda") * run.hardware.nodes
     if budget.seconds and n_devices != 1:
         raise UserError(
@@ -167,27 +165,6 @@ def settle_budget(run: RunConfig, network: Network, tokens: dict[str, Tokens], l
         batches = limits["val_check_interval"] * run.batch.accumulate
         limits["val_check_interval"] = run.trainer.get("val_check_interval") or batches
     return replace(run, trainer={**run.trainer, "max_epochs": -1, **limits})
-
-
-def settled_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
-    """What `batch.tokens=auto`, a budget and the limits that the data decides came to in `run`."""
-    if asked.batch != run.batch:
-        yield f"batch.tokens=auto: {run.batch.tokens}"
-    if asked.trainer == run.trainer:
-        return
-    if run.budget:
-        yield f"budget={run.budget}: {run.trainer['max_steps']} steps"
-        return
-    if asked.trainer.get("max_epochs") != run.trainer.get("max_epochs"):
-        yield f"rows are few: {run.trainer['max_epochs']} epochs instead of {asked.trainer['max_epochs']}"
-    if asked.trainer.get("max_steps") != run.trainer.get("max_steps"):
-        steps = f"trainer.max_steps={run.trainer['max_steps']}"
-        yield f"{steps}: {BASE_STEPS} and {run.optim.steps_per_class} for each class"
-
-
-def limited_by_data(run: RunConfig, *, few: bool, n_classes: int) -> RunConfig:
-    """`run` with the limits that its data decides."""
-    return replace(run, trainer=run.optim.limited(run.trainer, few=few, n_classes=n_classes))
 
 
 def of_time(most: int, n_steps: float, look: float, steps_of_epoch: int) -> dict[str, int]:

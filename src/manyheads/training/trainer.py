@@ -43,6 +43,7 @@ from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_walk
 from manyheads.runs.resume import Start
 from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience, Unchanged
+from manyheads.training.context import RunContext
 from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
 from manyheads.training.module import LitModule, Network, are_few, begin_head, make_objective
@@ -231,43 +232,31 @@ def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
         )
 
 
-def fit(
-    run: RunConfig,
-    network: Network,
-    tokens: dict[str, Tokens],
-    labels: list[str],
-    folder: Path,
-    start: Start,
-    started: float,
-    callbacks: Sequence[Callback] = (),
-    loggers: Sequence[Logger] = (),
-) -> dict[str, Any] | None:
-    """Train `network` in place and leave it with the best epoch's weights, on the CPU. Returns the figures of Summary
-    that only the training loop knows, in the first process alone.
+def fit(context: RunContext) -> dict[str, Any] | None:
+    """Train `context.network` in place and leave it with the best epoch's weights, on the CPU.
 
-    Args:
-        start: what it goes on from, if anything.
-        started: `perf_counter()` when the run began, less what it took before.
-        callbacks: the user's own.
-        loggers: further ones than metrics.csv.
+    Returns:
+        The figures of Summary that only the training loop knows; None in all processes but the first.
 
     Raises:
         UserError: training diverged, or memory runs out whatever the size of a batch.
-        RestartRequested: it is to go on from its newest checkpoint in another way, which is written down.
+        RestartRequested: it is to resume from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
+    run, network, tokens, labels = context.run, context.network, context.tokens, context.splits.labels
+    folder, start = context.folder, context.start
     anew = start.checkpoint is None and this_process().is_first  # whose weights the others get
     if anew and run.task == "classify" and are_few(run, tokens["train"], labels):
         begin_head(run, network, tokens["train"])
-    guard = Guard(run, folder, start.again)
+    guard = Guard(run, folder, start.restart)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(parse_max_time(run.trainer.get("max_time")))
     votes = Votes(run.hardware.timeout)
-    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=started)
+    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=context.began)
     metrics = MetricsFile(folder / "metrics.csv")
-    ours = [guard, meter, keep]
+    ours, loggers = [guard, meter, keep], [metrics, *context.loggers]
     try:
-        module = run_trainer(run, network, tokens, labels, ours, folder, [metrics, *loggers], checkpoint, callbacks)
+        module = run_trainer(run, network, tokens, labels, ours, folder, loggers, checkpoint, context.callbacks)
     except RuntimeError as error:
         if again := guard.answered():
             raise again from error
@@ -286,7 +275,7 @@ def fit(
         "padding_share": meter.padding_share,
         "truncated_share": tokens["train"].n_truncated / max(1, len(tokens["train"])),
         "precision": str(trainer.precision),
-        "split": start.again.split,
+        "split": start.restart.split,
         "left_out": guard.left_out,
         "best": best,
         "train": metrics.of_training(best.get("epoch", trainer.current_epoch)),
@@ -315,7 +304,7 @@ def run_trainer(
     module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
     unchanged = [Unchanged(module, more)] if more else []
     trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving, *more, *unchanged], list(loggers))
-    split = checkpoint.start.again.split if checkpoint else 1
+    split = checkpoint.start.restart.split if checkpoint else 1
     data = TextData(tokens, run.batch, run.seed, split=split)
     count_in_steps(trainer, run.batch.accumulate, data.per_step(trainer.world_size))
     speed_up(run, network, data, trainer, data.n_steps(trainer.max_epochs, trainer.max_steps))

@@ -8,7 +8,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -35,6 +35,7 @@ from manyheads.distributed.signals import Stopped
 from manyheads.runs.checkpoints import newest_checkpoint
 from manyheads.runs.files import read_json_or_none
 from manyheads.runs.resume import Start
+from manyheads.training.context import RunContext
 from manyheads.training.module import LitModule, Network
 from manyheads.training.state import read_nest
 from manyheads.training.strategies import part
@@ -104,6 +105,12 @@ class Watched(LitModule):
         self.numbers.update(moments=sum(part(one).numel() for one in moments))
 
 
+class Labelled(NamedTuple):
+    """Of the splits of a run what `fit` asks for."""
+
+    labels: list[str]
+
+
 def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> None:
     """`fit` into `folder`, stopped at each of the faults and resumed; what came of it is left there."""
     from manyheads.training import trainer as session
@@ -120,7 +127,9 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
         network = untrained(run)
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(Stopped):
-            fit(run, network, rows, ["a", "b", "c"], folder, start, time.perf_counter())  # type: ignore[arg-type]
+            context = RunContext(run=run, splits=Labelled(["a", "b", "c"]), start=start, began=time.perf_counter())  # type: ignore[arg-type]
+            context.network, context.tokens, context.folder = network, rows, folder  # type: ignore[assignment]
+            fit(context)
         if rank == "0" and not stop:
             save_file({name: one.contiguous() for name, one in network.state_dict().items()}, folder / "best")
     (folder / f"seen-{rank}.json").write_text(json.dumps({"losses": Watched.losses, **Watched.numbers}))

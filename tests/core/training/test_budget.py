@@ -12,7 +12,8 @@ from manyheads.config.facts import replace_settings
 from manyheads.config.training import Compile
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.training.sizing import even, limited_by_data, of_time, settled_notes
+from manyheads.runs.resolve import resolution_notes, with_limits
+from manyheads.training.sizing import even, of_time
 
 LOOKS = 20
 
@@ -146,8 +147,8 @@ def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, t
 )
 def test_few_rows_are_read_more_often(epochs, least, trained):
     run = RunConfig(optim=OptimConfig(few=50, few_epochs=least), trainer={"max_epochs": epochs, "max_steps": 2500})
-    assert limited_by_data(run, few=True, n_classes=9).trainer == {"max_epochs": trained, "max_steps": 2500}
-    assert limited_by_data(run, few=False, n_classes=9) == run
+    assert with_limits(run, n_rows=450, n_classes=9).trainer == {"max_epochs": trained, "max_steps": 2500}
+    assert with_limits(run, n_rows=451, n_classes=9) == run
 
 
 @pytest.mark.parametrize(
@@ -164,16 +165,14 @@ def test_few_rows_are_read_more_often(epochs, least, trained):
 )
 def test_the_more_classes_the_more_steps(steps, per_class, n_classes, most):
     run = RunConfig(optim=OptimConfig(steps_per_class=per_class), trainer={"max_epochs": 8, "max_steps": steps})
-    assert limited_by_data(run, few=False, n_classes=n_classes).trainer == {"max_epochs": 8, "max_steps": most}
+    assert with_limits(run, n_rows=10_000, n_classes=n_classes).trainer == {"max_epochs": 8, "max_steps": most}
 
 
 @pytest.mark.parametrize(("few", "epochs"), [(8, 9), (7, 1)])
 def test_rows_are_few_by_their_number_a_class(few, epochs, small_run):
-    from manyheads.training.sizing import settle_budget
-
-    run, network, tokens, labels = small_run("train", f"optim.few={few}", *["optim.few_epochs=9"] * bool(few))
+    run, _, tokens, labels = small_run("train", f"optim.few={few}", *["optim.few_epochs=9"] * bool(few))
     assert (len(tokens["train"]), len(labels)) == (64, 9)
-    assert settle_budget(run, network, tokens, labels).trainer["max_epochs"] == epochs
+    assert with_limits(run, n_rows=64, n_classes=9).trainer["max_epochs"] == epochs
 
 
 @pytest.mark.parametrize("limit", ["trainer.max_epochs=3", "trainer.max_steps=20"])
@@ -201,17 +200,17 @@ def test_what_was_settled_is_said():
     asked = RunConfig(
         optim=OptimConfig(few=50, few_epochs=90), trainer={"max_epochs": 30}, batch=BatchConfig(tokens="auto")
     )
-    assert list(settled_notes(asked, asked)) == []
+    assert list(resolution_notes(asked, asked)) == []
     found = replace(asked, batch=BatchConfig(tokens=4096))
-    assert list(settled_notes(asked, found)) == ["batch.tokens=auto: 4096"]
-    assert list(settled_notes(found, limited_by_data(found, few=True, n_classes=2))) == [
+    assert list(resolution_notes(asked, found)) == ["batch.tokens=auto: 4096"]
+    assert list(resolution_notes(found, with_limits(found, n_rows=100, n_classes=2))) == [
         "rows are few: 90 epochs instead of 30"
     ]
     by_classes = replace(found, optim=OptimConfig(steps_per_class=50), trainer={"max_epochs": 8, "max_steps": 1500})
-    limited = limited_by_data(by_classes, few=False, n_classes=3)
-    assert list(settled_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 and 50 for each class"]
+    limited = with_limits(by_classes, n_rows=1000, n_classes=3)
+    assert list(resolution_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 and 50 for each class"]
     bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
-    assert list(settled_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]
+    assert list(resolution_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]
 
 
 def test_tokens_are_those_of_rows_as_they_are_drawn(small_run):

@@ -45,10 +45,10 @@ from manyheads.plugins.sweep.record import (
     take_over,
 )
 from manyheads.runs.many import train_in_turn
+from manyheads.runs.resolve import with_limits
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule, are_few, begin_head
-from manyheads.training.sizing import limited_by_data
 from manyheads.training.trainer import run_trainer
 
 Cost = Callable[[ModelConfig], float]
@@ -73,8 +73,7 @@ def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
     rows: list[Row] = []
     for variant in config.variants():
         run = replace(config.run(variant), data=prepared.data)
-        few = are_few(run, prepared.tokens["train"], prepared.labels)
-        run = limited_by_data(run, few=few, n_classes=len(prepared.labels))  # as `train` has it
+        run = with_limits(run, n_rows=len(prepared.tokens["train"]), n_classes=len(prepared.labels))  # as in `train`
         run, difference = _at_budget(config, variant, run, rows[0] if rows else None, prepared)
         measured = Measured(
             set=prepared.name,
