@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, ModelConfig
@@ -343,6 +345,8 @@ def ranks_run(tmp_path: Path) -> Iterator[Jobs]:
 def pytest_configure() -> None:
     """Importing and collecting make millions of objects and hardly any garbage."""
     gc.disable()
+    hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    hypothesis.settings.load_profile("any machine")  # a busy one is no mistake
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -270,7 +270,12 @@ PLAIN = {  # every kind of value: as it is typed in a plain run
 }
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+NIGHTLY = ("empty", "paths", "switches", "further flags", "further names", "names without spaces")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in NIGHTLY else ()) for kind in PLAIN]
+)
 def test_a_sweep_reads_what_a_plain_run_reads(kind, calls):
     check_sweep(PLAIN[kind], calls)
 
@@ -285,17 +290,17 @@ def check_sweep(words, calls):
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("trainer.val_check_interval", ["0.5", "1e2"]),
+        pytest.param("trainer.val_check_interval", ["0.5", "1e2"], marks=pytest.mark.slow),
         ("trainer.max_time", ["00:01:00:00", "{hours: 2}"]),
-        ("trainer.limit_val_batches", ["1", "1.0"]),
-        ("trainer.detect_anomaly", ["true", "false"]),
-        ("data.rows", ["1e3", "1_500", "20.0"]),
+        pytest.param("trainer.limit_val_batches", ["1", "1.0"], marks=pytest.mark.slow),
+        pytest.param("trainer.detect_anomaly", ["true", "false"], marks=pytest.mark.slow),
+        pytest.param("data.rows", ["1e3", "1_500", "20.0"], marks=pytest.mark.slow),
         ("model.scale", ["null", "1", "0.5"]),
-        ("optim.lr", ["1e-05", "1", "3E-4"]),
+        pytest.param("optim.lr", ["1e-05", "1", "3E-4"], marks=pytest.mark.slow),
         ("batch.tokens", ["auto", "1e3"]),
         ("data.label", ["no", "010", "1e3", "1_000", "12:30", "'null'", "on", "标签", "'a, b'", "it's"]),
-        ("data.text", ["'a b'", '"c"', "d e"]),
-        ("model.pooling", ["mean", "'max'"]),
+        pytest.param("data.text", ["'a b'", '"c"', "d e"], marks=pytest.mark.slow),
+        pytest.param("model.pooling", ["mean", "'max'"], marks=pytest.mark.slow),
         ("optim.class_weights", ["none", "{010: 2, no: 1}", "{'yes, please': 2, null: 1}", "balanced", "{a:1}"]),
     ],
 )
