@@ -10,8 +10,9 @@ from typing import Any, get_args, get_origin
 from mkdocs.structure.files import File, Files
 
 from manyheads.cli.verbs import VERBS, choices, settings_of
+from manyheads.config.conversion import KIND_WORDS, choices_of, split_optional
 from manyheads.config.facts import Setting
-from manyheads.config.fields import KIND_WORDS, choices_of, show, unwrap
+from manyheads.config.sentences import format_value
 
 ROOT = Path(__file__).parents[1]
 HOME = {  # pages that lie outside of docs/
@@ -86,16 +87,16 @@ def differs(one: Setting, other: Setting) -> bool:
 
 
 def row(one: Setting) -> str:
-    default = show(one.default) if one.default not in ("", [], {}) else "empty"
+    default = format_value(one.default) if one.default not in ("", [], {}) else "empty"
     if isinstance(one.default, dict) and one.default:
-        default = " ".join(f"{one.name}.{key}={show(value)}" for key, value in one.default.items())
+        default = " ".join(f"{one.name}.{key}={format_value(value)}" for key, value in one.default.items())
     cells = [f"`{one.name}`", f"`{default}`", ", ".join(values(one)), one.facts.help]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def values(one: Setting) -> Iterator[str]:
     """What may be typed."""
-    kind, may_be_null = unwrap(one.kind)
+    kind, may_be_null = split_optional(one.kind)
     inner = get_args(kind)[0] if get_origin(kind) is list else kind
     if choices_of(one):
         yield ", ".join(f"`{name}`" for name in choices_of(one))

@@ -12,7 +12,8 @@ import pytest
 
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS, choices, settings_of
-from manyheads.config.fields import choices_of, one_of
+from manyheads.config.conversion import choices_of
+from manyheads.config.sentences import one_of
 
 RENAMED: dict[str, str] = {}  # a setting, verb or preset in golden_sentences.txt -> its name now
 FILE = Path(__file__).with_name("golden_sentences.txt")

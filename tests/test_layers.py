@@ -290,3 +290,14 @@ def test_no_file_is_a_drawer():
     drawers = {"utils", "helpers", "common", "base", "manager"}
     found = [file for file in TREES if drawers & {*Path(file).with_suffix("").parts}]
     assert not found, "\n".join(found)
+
+
+def test_what_a_user_reads_is_raised_as_a_user_error():
+    """A ValueError would be taken for a bug, and shown with its traceback: see `manyheads.errors`."""
+    found = [
+        f"{file} line {node.lineno}"
+        for file in TREES.keys() - SHIPPED.keys()
+        for node in ast.walk(TREES[file])
+        if isinstance(node, ast.Raise) and node.exc and ast.unparse(node.exc).startswith("ValueError(")
+    ]
+    assert not found, "raise UserError instead: " + ", ".join(sorted(found))

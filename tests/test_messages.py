@@ -8,7 +8,8 @@ import pytest
 
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS, choices, settings_of
-from manyheads.config.fields import choices_of, one_of
+from manyheads.config.conversion import choices_of
+from manyheads.config.sentences import one_of
 
 MODELS = one_of(choices("train", "model"))
 DELETED = "settings are set, never added or deleted"

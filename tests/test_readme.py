@@ -23,8 +23,8 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import top_help
 from manyheads.cli.verbs import VERBS, settings_of
 from manyheads.config import Accelerator, Resume, RunConfig
+from manyheads.config.conversion import choices_of
 from manyheads.config.facts import hooks
-from manyheads.config.fields import choices_of
 from tests.conftest import forget_plugins
 from tests.registry import missing_plugins, needed
 

@@ -17,12 +17,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import DataConfig, Resume, RunConfig
+from manyheads.config.conversion import to_plain
 from manyheads.config.data import data_name
 from manyheads.config.facts import hooks
-from manyheads.config.fields import check_training, to_plain
 from manyheads.config.figures import figures_of
 from manyheads.config.plugins import refuse_unnamed
 from manyheads.config.required import RequirementError, bounds_of, check_reached
+from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_memory, check_rows
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_rows

@@ -42,8 +42,8 @@ from manyheads.cli.sweeps import (
 from manyheads.cli.validation import refuse_secrets, refuse_unused
 from manyheads.cli.verbs import VERBS, Config, own_settings, preset_file, schema_of
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
-from manyheads.config.facts import having, settings
-from manyheads.config.fields import by_name, check_flags, convert, from_plain, held, refuse_code, to_plain
+from manyheads.config.conversion import by_dotted_name, convert, from_plain, refuse_code, section_and_key, to_plain
+from manyheads.config.facts import settings, settings_where
 from manyheads.config.plugins import recorded, take_plugins, use, use_of_parent
 from manyheads.errors import UserError
 from manyheads.runs.config_file import as_yaml, plain_yaml, read_run
@@ -120,13 +120,13 @@ def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir
     if VERBS[verb].task not in ("", run.task):
         raise UserError(f"again={folder} is a run of train: write manyheads train again={folder}")
     usual = preset_values(verb, {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {})
-    values, plain = repeated_values(run, typed, usual["trainer"]), by_name(schema, preset_values(verb, {}))
+    values, plain = repeated_values(run, typed, usual["trainer"]), by_dotted_name(schema, preset_values(verb, {}))
     for group, name in groups.items():
-        chosen = by_name(schema, preset_values(verb, {group: name}, config_dir)) if name else {}
+        chosen = by_dotted_name(schema, preset_values(verb, {group: name}, config_dir)) if name else {}
         own = own_settings(group, name, config_dir) if name else {}
         for one, value in chosen.items():
             if one.startswith(f"{group}.") or one in own or value != plain.get(one, value):
-                section, key = held(values, one)
+                section, key = section_and_key(values, one)
                 section[key] = value
     return values
 
@@ -155,10 +155,10 @@ def _resolved(
         varied: settings and groups of presets that differ among the jobs of `-m`.
     """
     schema = schema_of(verb)
-    refuse_code(values, verbatim=having(schema, verbatim=True))
+    refuse_code(values, verbatim=settings_where(schema, verbatim=True))
     typed = bring(values, typed)  # what presets say gives way to trained weights,
     for name, value in typed.items():  # both to what is typed
-        section, key = held(values, name)
+        section, key = section_and_key(values, name)
         section[key] = value
     if "plugins" in values:
         values["plugins"] = recorded()
@@ -166,7 +166,6 @@ def _resolved(
     settle_limits(values, typed, own)  # of training: one takes the place of others
     settle_paths(verb, values)
     config = from_plain(schema, values)  # converts and checks each setting, and those that go together
-    check_flags(config)
     refuse_unused(config, typed, varied)
     return config
 
@@ -257,7 +256,7 @@ def _one_job(
     use_of_parent()  # in the process of a launcher
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
-    composed = {name: held(values_of(config), name) for name in typed.swept}
+    composed = {name: section_and_key(values_of(config), name) for name in typed.swept}
     own = of_one_job({name: section[key] for name, (section, key) in composed.items()}, typed)
     values, of_experiment, bring = _base(verb, replace(typed, values=own), groups, config_dir)
     keep_split(values, typed)
@@ -353,7 +352,7 @@ def _read_preset(verb: str, group: str, names: str) -> list[dict[str, Any]]:
 def _lay_over(schema: type, values: dict[str, Any], said: Mapping[str, Any], where: str = "") -> None:
     known = settings(schema)
     for name, value in ((f"{where}{key}", value) for key, value in said.items()):
-        section, key = held(values, name) if name in known else (values, name)
+        section, key = section_and_key(values, name) if name in known else (values, name)
         if name in known and isinstance(section[key], dict) and isinstance(value, dict):
             section[key] |= value
         elif name in known:

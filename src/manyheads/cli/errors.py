@@ -10,9 +10,10 @@ import os
 import re
 from collections.abc import Sequence
 
+from manyheads.config.conversion import unknown_sentence
 from manyheads.config.facts import settings
-from manyheads.config.fields import first_line, one_of, unknown_sentence
 from manyheads.config.plugins import plugin_of
+from manyheads.config.sentences import first_line, one_of
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 

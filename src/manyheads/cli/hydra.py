@@ -31,9 +31,10 @@ from manyheads.cli.grammar import quote
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import every_choice, first_difference
 from manyheads.cli.verbs import VERBS, conf_folder, preset_file, preset_folders, presets_folder, schema_of
+from manyheads.config.conversion import choices_of, leaves
 from manyheads.config.facts import settings
-from manyheads.config.fields import choices_of, leaves, one_of, show
 from manyheads.config.plugins import use
+from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 from manyheads.runs.config_file import preset_yaml
 
@@ -63,7 +64,9 @@ class OwnPresets(FileConfigSource):
             one = known.get(f"{where}{name}")
             if one is not None and one.facts.part and isinstance(value, str) and value not in choices_of(one):
                 choices = one_of(choices_of(one))
-                raise UserError(f"preset {config_path}: {one.name}={show(value)} is not a choice: choose {choices}")
+                raise UserError(
+                    f"preset {config_path}: {one.name}={format_value(value)} is not a choice: choose {choices}"
+                )
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(content), header)
 
 

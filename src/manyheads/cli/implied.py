@@ -11,14 +11,16 @@ from typing import Any
 from manyheads.cli.overrides import Typed
 from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
-from manyheads.config.facts import having, settings
-from manyheads.config.fields import END_FLAGS, convert, held, one_of, show, to_plain
+from manyheads.config.conversion import convert, section_and_key, to_plain
+from manyheads.config.facts import settings, settings_where
+from manyheads.config.sentences import format_value, one_of
+from manyheads.config.trainer_flags import END_FLAGS
 from manyheads.errors import UserError
 from manyheads.inference.download import is_hub_name
 from manyheads.inference.origin import Origin, find_origin, folder_of
 
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
-BY_DATA = having(OptimConfig, by_data=True)
+BY_DATA = settings_where(OptimConfig, by_data=True)
 PRESETS = {"model": "from_weights", "optim": "finetune"}
 Tried = Callable[[str, Any], list[Any]]  # `Verb.takes_several`
 
@@ -112,7 +114,7 @@ def _bring_shape(
 
 
 def _bring_tokenizer(name: str, origin: Origin, tokenizer: dict[str, Any], typed: Mapping[str, Any]) -> None:
-    for setting in having(RunConfig, weights="unused"):
+    for setting in settings_where(RunConfig, weights="unused"):
         if setting in typed:
             raise UserError(
                 f"{setting}={_shown(typed[setting])} does nothing with init_from={name}, whose tokenizer comes along: "
@@ -141,7 +143,7 @@ def _bring_length(name: str, origin: Origin, data: dict[str, Any], typed: Mappin
 
 def _shown(value: Any) -> str:
     """A value as it is typed, a choice by its name."""
-    return show([getattr(one, "name", one) for one in value] if isinstance(value, list) else value)
+    return format_value([getattr(one, "name", one) for one in value] if isinstance(value, list) else value)
 
 
 def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -165,7 +167,7 @@ def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping
         return
     if typed.get("budget"):
         given = named[limit]
-        said = ",".join(map(show, given)) if isinstance(given, list) else show(given)
+        said = ",".join(map(format_value, given)) if isinstance(given, list) else format_value(given)
         raise UserError(
             f"{limit}={said} does nothing with budget={typed['budget']}, which says how long the run trains: "
             "remove one of them"
@@ -175,9 +177,9 @@ def settle_limits(values: dict[str, Any], typed: Mapping[str, Any], own: Mapping
 
 def settle_paths(verb: str, values: dict[str, Any]) -> None:
     """Make the paths in settings absolute, so that they mean the same from anywhere."""
-    of_hub = having(schema_of(verb), hub=True)
-    for name in having(schema_of(verb), path=True):
-        section, key = held(values, name)
+    of_hub = settings_where(schema_of(verb), hub=True)
+    for name in settings_where(schema_of(verb), path=True):
+        section, key = section_and_key(values, name)
         found, may_be = section[key], name in of_hub
         section[key] = (
             [_absolute(one, may_be) for one in found] if isinstance(found, list) else _absolute(found, may_be)
@@ -224,8 +226,8 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
             f"{unused[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
             "remove it"
         )
-    for name in having(RunConfig, written_to=True):
-        section, key = held(values, name)
+    for name in settings_where(RunConfig, written_to=True):
+        section, key = section_and_key(values, name)
         place = section[key]
         path, home = (os.path.realpath(os.path.expanduser(one)) for one in (place, folder))
         if place and name not in typed.values and os.path.commonpath([path, home]) != home:
@@ -268,6 +270,6 @@ def bring_other_weights(values: dict[str, Any], typed: dict[str, Any]) -> dict[s
     nothing to do for those that the run began with."""
     if "init_from" not in typed:
         return typed
-    free = (*having(RunConfig, weights="default"), *having(RunConfig, weights="free"))
+    free = (*settings_where(RunConfig, weights="default"), *settings_where(RunConfig, weights="free"))
     kept = {name: values["model"][name.removeprefix("model.")] for name in free if name.startswith("model.")}
     return typed | {"init_from": bring_weights(values, kept | typed)["init_from"]}

@@ -23,10 +23,11 @@ import manyheads.plugin as plugin
 from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config import RunConfig
+from manyheads.config.conversion import KIND_WORDS, choices_of, from_plain, split_optional
 from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
-from manyheads.config.fields import KIND_WORDS, choices_of, from_plain, one_of, show, unwrap
 from manyheads.config.plugins import VARIABLE, as_words, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
+from manyheads.config.sentences import format_value, one_of
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import die_with_parent
 from manyheads.errors import UserError
@@ -328,12 +329,12 @@ def _setting(one: Setting) -> str:
     if isinstance(one.default, dict) and one.default:
         return "\n".join(
             [
-                _line(f"{one.name}.{key}={show(value)}", "a flag of Lightning's Trainer")
+                _line(f"{one.name}.{key}={format_value(value)}", "a flag of Lightning's Trainer")
                 for key, value in one.default.items()
             ]
             + [_line(f"{one.name}.FLAG=VALUE", one.facts.help)]
         )
-    inner, optional = unwrap(one.kind)
+    inner, optional = split_optional(one.kind)
     inner = get_args(inner)[0] if get_origin(inner) is list else inner
     limits = one.facts.limits()
     if choices := choices_of(one):
@@ -341,7 +342,7 @@ def _setting(one: Setting) -> str:
     elif not limits and inner in KIND_WORDS and inner is not str:
         limits = [KIND_WORDS[inner]]
     words = " or ".join([" and ".join(limits)] * bool(limits) + ["null"] * optional)
-    return _line(f"{one.name}={show(one.default)}", one.facts.help + (f" ({words})" if words else ""))
+    return _line(f"{one.name}={format_value(one.default)}", one.facts.help + (f" ({words})" if words else ""))
 
 
 def _line(left: str, right: str) -> str:

@@ -19,18 +19,10 @@ from manyheads.cli import grammar
 from manyheads.cli.grammar import Parsed, is_range
 from manyheads.cli.verbs import VERBS, barred, choices, reads, schema_of, settings_of, why_unread
 from manyheads.config import RunConfig
+from manyheads.config.conversion import choices_of, convert, convert_item, interpolation_sentence, mapping_of
 from manyheads.config.data import KINDS
-from manyheads.config.facts import ELSEWHERE, Setting, having, nearest, settings
-from manyheads.config.fields import (
-    checked_flag,
-    choices_of,
-    convert,
-    flat,
-    interpolation_sentence,
-    mapping_of,
-    one_of,
-    show,
-)
+from manyheads.config.facts import SETTING_ALIASES, Setting, nearest, settings, settings_where
+from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
 ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
@@ -136,7 +128,7 @@ def _split(verb: str, word: str, words: Sequence[str]) -> tuple[str, str]:
     bare = word.lstrip("+~")
     key, equals, value = bare.partition("=")
     key = key.strip()
-    as_typed = key in having(schema_of(verb), verbatim=True)
+    as_typed = key in settings_where(schema_of(verb), verbatim=True)
     if "_target_" in key or ("_target_" in value and not as_typed):
         raise UserError(
             f"{word} names code to call, which a setting never may: remove it, and give parts of your own by plugins="
@@ -161,7 +153,7 @@ def _instead(verb: str, key: str, value: str) -> str:
         return f": write {key}={value}"
     if key in groups:
         return f": write {key}=NAME, and choose {one_of(choices(verb, key))}"
-    default = f" of {show(known[key].default)}" if key in known else ""
+    default = f" of {format_value(known[key].default)}" if key in known else ""
     return f": leave {key} out, and its default{default} counts"
 
 
@@ -249,13 +241,14 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
     if group == "data" and ("/" in name or "." in name):
         return f"data={name} is not a choice: for local files write data.path={name}, else choose {one_of(names)}"
     if name[:1] in ("{", "["):
-        return f"{group}={show(name)} is not a choice: choose {one_of(names)}, or set its keys one by one"
-    return f"{group}={show(name)} is not a choice: choose {one_of(names)}"
+        return f"{group}={format_value(name)} is not a choice: choose {one_of(names)}, or set its keys one by one"
+    return f"{group}={format_value(name)} is not a choice: choose {one_of(names)}"
 
 
 def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) -> None:
     """Take the value of a setting or of a flag of Lightning, or each of several."""
-    one = settings(schema_of(verb)).get(key)
+    known = settings(schema_of(verb))
+    one = known.get(key)
     if one is not None and not one.facts.may_be_empty and not value:
         raise UserError(f"{key}= is empty: write {key}=VALUE, or remove it")
     is_text = one is not None and one.is_text
@@ -265,11 +258,10 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
         if one is not None and isinstance(one.default, list):
             remedy = f"write {key}=[{value}]"
         raise UserError(f"{key}={value} holds several values: {remedy}")
-    if one is None:
-        if key.startswith("trainer."):
-            checked = [checked_flag(key.removeprefix("trainer."), element) for element in parsed.values]
-        else:  # an option of a block, which the model checks
-            checked = [flat(key, element) for element in parsed.values]
+    if one is None:  # a flag of the Trainer, or an option of a block, which the model checks
+        mapping = known[mapping_of(key, known)]
+        inner = key.removeprefix(f"{mapping.name}.")
+        checked = [convert_item(mapping, inner, element) for element in parsed.values]
     else:
         checked = [convert(one, element) for element in parsed.values]
     typed.forget(key)
@@ -287,7 +279,7 @@ def _read(key: str, value: str, *, names: bool = False) -> Parsed:
         return grammar.read(value, names=names)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{key}={show(value)} cannot be read: close its quotes and brackets, or quote special signs"
+            f"{key}={format_value(value)} cannot be read: close its quotes and brackets, or quote special signs"
         ) from error
 
 
@@ -349,7 +341,7 @@ def _take_search(typed: Typed, key: str, value: str) -> bool:
 
 
 def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -> str:
-    typed = f"{key}={show(value)}"
+    typed = f"{key}={format_value(value)}"
     sections = {name.split(".")[0] for name in known if "." in name} | ({"trainer"} if "trainer" in known else set())
     if key in sections:
         inside = [name for name in known if name.startswith(f"{key}.")] or ["trainer.max_epochs"]
@@ -371,5 +363,5 @@ def _nearest_key(verb: str, key: str) -> str | None:
     known = settings_of(verb)
     flags = ["trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val"] if "trainer" in known else []
     names = [name for name in known if name != "trainer"] + flags + list(VERBS[verb].groups)
-    usual = ELSEWHERE.get(key.rsplit(".", 1)[-1].lower())
+    usual = SETTING_ALIASES.get(key.rsplit(".", 1)[-1].lower())
     return usual if usual in names else nearest(key, names)

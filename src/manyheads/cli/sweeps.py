@@ -18,8 +18,9 @@ from typing import Any
 from manyheads.cli.overrides import Typed, hydra_value
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
-from manyheads.config.facts import having, hooks
-from manyheads.config.fields import first_line, install_extra, plain_settings, show
+from manyheads.config.conversion import plain_settings
+from manyheads.config.facts import hooks, settings_where
+from manyheads.config.sentences import first_line, format_value, install_extra
 from manyheads.errors import UserError
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
@@ -133,7 +134,7 @@ def refuse_twice(typed: Typed) -> None:
     for name, values in swept.items():
         for at, value in enumerate(values):
             if any((type(one), one) == (type(value), value) for one in values[:at]):
-                raise UserError(f"{name} is given {show(value)} twice: name each value once")
+                raise UserError(f"{name} is given {format_value(value)} twice: name each value once")
 
 
 def refuse_shared_output(config: Any, typed: Typed) -> None:
@@ -162,7 +163,7 @@ def _values(typed: Typed, name: str) -> list[Any]:
 def _fits(typed: Typed, name: str) -> bool:
     """Whether each value of a swept setting can be a part of a file name."""
     values = _values(typed, name)
-    return name not in having(RunConfig, verbatim=True) and not any(
+    return name not in settings_where(RunConfig, verbatim=True) and not any(
         isinstance(one, dict) or "/" in str(one) for one in values
     )
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from manyheads.cli.verbs import Config
 from manyheads.config import DataConfig, Long, Nonfinite, RunConfig, Schedule
-from manyheads.config.facts import Setting, having, hooks, settings
-from manyheads.config.fields import leaves, show
+from manyheads.config.conversion import leaves
+from manyheads.config.facts import Setting, hooks, settings, settings_where
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 
 IN_ADDRESS = re.compile(r"//[^/\s@]+@")  # https://user:password@host
@@ -28,7 +29,7 @@ READ_WHERE: dict[str, tuple[str, Callable[[Any], bool], str]] = {  # by what ano
     "model.rotary_base": ("model.positions", lambda kind: kind == "rotary", "rotary"),
     "model.rotary_base_window": ("model.positions", lambda kind: kind == "rotary", "rotary"),
     "model.norm_bias": ("model.norm", lambda kind: kind == "layer", "layer"),
-    **dict.fromkeys(having(RunConfig, weights="unused"), ("tokenizer.path", operator.not_, "")),
+    **dict.fromkeys(settings_where(RunConfig, weights="unused"), ("tokenizer.path", operator.not_, "")),
 }
 
 
@@ -52,7 +53,7 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
             if not why and isinstance(config, RunConfig):
                 why = _why_unread_here(config, known[name], varied)
         if why:
-            raise UserError(f"{name}={show(value)} does nothing {why}")
+            raise UserError(f"{name}={format_value(value)} does nothing {why}")
 
 
 def _why_unread(config: Config, one: Setting, value: Any) -> str:
@@ -96,7 +97,7 @@ def _why_unread_here(run: RunConfig, one: Setting, varied: Collection[str]) -> s
     if is_read(found) or not {other, other.partition(".")[0], "experiment"}.isdisjoint(varied):
         return ""
     remedy = f"add {other}={wanted}, or remove it" if wanted else "remove one of them"
-    return f"with {other}={show(found)}: {remedy}"
+    return f"with {other}={format_value(found)}: {remedy}"
 
 
 def refuse_secrets(values: Any) -> None:

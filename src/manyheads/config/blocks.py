@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import manyheads.plugin as plugin
+from manyheads.config.conversion import KIND_WORDS, convert
 from manyheads.config.facts import Facts, Setting
-from manyheads.config.fields import KIND_WORDS, convert, one_of, show
+from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
 NUMBERS = {  # what a block of each kind may ask for by name; all else in its signature are options
@@ -68,7 +69,7 @@ def checked_options(kind: str, names: Collection[str], given: Mapping[str, Any])
     for option, value in given.items():
         if option not in known:
             remedy = f"choose {one_of([*known])}" if known else "remove it"
-            raise UserError(f"{setting}.{option}={show(value)} is not an option of {of}: {remedy}")
+            raise UserError(f"{setting}.{option}={format_value(value)} is not an option of {of}: {remedy}")
         one = Setting(f"{setting}.{option}", type(known[option]), known[option], Facts(""))
         made[option] = convert(one, value) if one.kind in KIND_WORDS else value
     for option, default in known.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 
 TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 KINDS = (*TEXT_KINDS, ".parquet")
@@ -133,7 +133,8 @@ class DataConfig:
         )
         require(
             not self.hub or HUB_ID.fullmatch(self.hub) is not None,
-            f"data.hub={show(self.hub)} is no dataset id, such as stanfordnlp/imdb: name one, or local files by "
+            f"data.hub={format_value(self.hub)} is no dataset id, such as stanfordnlp/imdb: name one, or local files "
+            "by "
             "data.path=<file or folder>",
         )
         require(
@@ -151,7 +152,9 @@ class DataConfig:
             not self.folds or (self.fold or 0) <= self.folds,
             f"data.fold={self.fold} is more than the data.folds={self.folds} there are: choose 1 to {self.folds}",
         )
-        drawn = f"data.folds={self.folds}" if self.folds else f"data.group={show(self.group)}" if self.group else ""
+        drawn = (
+            f"data.folds={self.folds}" if self.folds else f"data.group={format_value(self.group)}" if self.group else ""
+        )
         require(
             not (self.streaming and drawn),
             f"{drawn} parts rows that are all at hand, which those of data.streaming=true are not: remove one of them",
@@ -159,7 +162,8 @@ class DataConfig:
         role_names = ("", "validation", "test", self.train_split)
         require(
             self.validation_split != self.test_split or self.test_split in role_names,
-            f"data.validation_split={show(self.validation_split)} and data.test_split={show(self.test_split)} name one "
+            f"data.validation_split={format_value(self.validation_split)} and "
+            f"data.test_split={format_value(self.test_split)} name one "
             "split for two roles: name another one, or carve validation out of train by data.validation_split=",
         )
         require(
@@ -240,7 +244,8 @@ class BatchConfig:
         is_count = isinstance(self.tokens, int) and not isinstance(self.tokens, bool) and self.tokens >= 1
         require(
             is_count or self.is_auto,
-            f"batch.tokens={show(self.tokens)} is not understood: it must be auto, or a whole number of at least 1; "
+            f"batch.tokens={format_value(self.tokens)} is not understood: it must be auto, or a whole number of at "
+            "least 1; "
             "the default is 8192",
         )
 

@@ -1,8 +1,8 @@
 """How a setting is declared: its default, and the facts about it that its field carries; and how settings are found.
 
-A section is a dataclass whose fields are made by `setting`. `settings` lists those of a schema by dotted name, `having`
-those of which a fact holds. `check_ranges` turns a value out of range into one sentence; rules that join two settings
-are in the section that holds both. Standard library only.
+A section is a dataclass whose fields are made by `setting`. `settings` lists those of a schema by dotted name,
+`settings_where` those with given facts. `check_ranges` turns a value out of range into one sentence; rules that join
+two settings are in the section that holds both. Standard library only.
 """
 
 import operator
@@ -14,13 +14,14 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import manyheads.plugin as plugin
+from manyheads.config.sentences import one_of
 from manyheads.errors import UserError
 
 Schema = TypeVar("Schema")
 BOUNDS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
 BOUNDS |= {"le": ("at most", operator.le), "lt": ("below", operator.lt)}
 LONGEST = 200  # characters of what a person may have mistyped; to compare more takes seconds
-ELSEWHERE = {  # what other programs call them
+SETTING_ALIASES = {  # what other programs call them
     "epochs": "trainer.max_epochs",
     "num_epochs": "trainer.max_epochs",
     "num_train_epochs": "trainer.max_epochs",
@@ -54,6 +55,7 @@ class Facts(NamedTuple):
     lt: float | None = None
     among: tuple[str, ...] | Callable[[], list[str]] = ()  # of a text: all it may be; a function asks the registry
     part: str = ""  # of a text, or each of a list: the name of a part of this kind, see `manyheads.plugin`
+    item: Callable[[str, Any], Any] | None = None  # of a mapping: converts one value, given its key
     path: bool = False  # a file or folder, or a list of them: made absolute
     hub: bool = False  # of a path: may be a model of the Hugging Face hub instead
     verbatim: bool = False  # taken as typed, without a grammar of quotes and commas
@@ -138,8 +140,8 @@ def settings(schema: type, where: str = "") -> dict[str, Setting]:
 
 
 @cache
-def having(schema: type, **facts: Any) -> tuple[str, ...]:
-    """Dotted names of the settings with these facts: `having(RunConfig, path=True)`."""
+def settings_where(schema: type, **facts: Any) -> tuple[str, ...]:
+    """Dotted names of the settings with these facts: `settings_where(RunConfig, path=True)`."""
     wanted = facts.items()
     return tuple(one.name for one in settings(schema).values() if wanted <= one.facts._asdict().items())
 
@@ -153,11 +155,6 @@ def require(holds: bool, sentence: str) -> None:
     """Raise `UserError(sentence)` unless the rule holds."""
     if not holds:
         raise UserError(sentence)
-
-
-def one_of(names: list[str]) -> str:
-    """`a, b or c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def check_ranges(section: Any, name: str) -> None:
@@ -277,7 +274,7 @@ def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
     known: list[str] = []
     for one in settings(schema, where).values():  # of `trainer` its flags: they are what people type
         known += [f"{one.name}.{key}" for key in one.default] if isinstance(one.default, dict) else [one.name]
-    usual = ELSEWHERE.get(name.rsplit(".", 1)[-1].lower())
+    usual = SETTING_ALIASES.get(name.rsplit(".", 1)[-1].lower())
     return usual if usual in known else nearest(name, known)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config.data import DataConfig
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import show
 from manyheads.config.figures import measured_by
 from manyheads.config.required import HELP, bounds_of
+from manyheads.config.sentences import format_value
 from manyheads.config.training import Accelerator, Precision
 
 
@@ -141,9 +141,17 @@ class RunsConfig:
     format: ListFormat = setting(ListFormat.table, "how they are printed; table: plain lines where no terminal reads")
 
     def __post_init__(self) -> None:
-        unread = f"where={show(self.where)}" if self.where else f"sort={show(self.sort)}" if self.sort else ""
+        unread = (
+            f"where={format_value(self.where)}"
+            if self.where
+            else f"sort={format_value(self.sort)}"
+            if self.sort
+            else ""
+        )
         require(not (self.runs and unread), f"{unread} does nothing with runs, which names them: remove one of them")
-        require(len(self.runs) != 1, f"runs={show(self.runs)} is one run, but two or more are compared: add another")
+        require(
+            len(self.runs) != 1, f"runs={format_value(self.runs)} is one run, but two or more are compared: add another"
+        )
 
 
 @section()

@@ -6,8 +6,8 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config.blocks import NUMBERS, checked_options, numbers_of, options_of
-from manyheads.config.facts import having, require, section, setting
-from manyheads.config.fields import one_of, show
+from manyheads.config.facts import require, section, setting, settings_where
+from manyheads.config.sentences import format_value, one_of
 
 WIDEST = 65_536  # far beyond any model there is: a slip of the finger ends before memory is asked for
 MOST_TABLE = 2**27  # numbers in tables of positions: a model with more could not be loaded again
@@ -251,11 +251,11 @@ class ModelConfig:
 
     def _refuse_set(self, needs: str, why: str) -> None:
         default = ModelConfig()
-        for name in having(ModelConfig, needs=needs):
+        for name in settings_where(ModelConfig, needs=needs):
             value = getattr(self, name)
             if value != getattr(default, name) and self.encoder_reads(name):
                 continue
-            require(value == getattr(default, name), f"model.{name}={show(value)} {why}")
+            require(value == getattr(default, name), f"model.{name}={format_value(value)} {why}")
 
     def facts(self, kind: str) -> Mapping[str, Any]:
         """What is known of the part that the setting `kind` names, before it is made."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyheads.config.facts import nearest, require
-from manyheads.config.fields import one_of, show
+from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
 COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, "==": operator.eq, "=": operator.eq}
@@ -47,7 +47,7 @@ def conditions_of(where: str, name: str, example: str) -> list[tuple[str, str, s
     inside = where.strip()
     inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
     found = [CONDITION.fullmatch(one) for one in COMMA.split(inside)] if inside.strip() else []
-    require(None not in found, f"{name}={show(where)} is not understood: write it as '{example}', in quotes")
+    require(None not in found, f"{name}={format_value(where)} is not understood: write it as '{example}', in quotes")
     return [(one[1], one[2], one[3]) for one in found if one]
 
 
@@ -59,7 +59,7 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
     """
     bounds = list[Bound]()
     for name, sign, to in conditions_of(required, "require", EXAMPLE):
-        typed = f"require={show(name + sign + to)}"
+        typed = f"require={format_value(name + sign + to)}"
         figure, dot, end = name.rpartition(".")
         if not dot or end not in ENDS:
             figure, end = name, "value"

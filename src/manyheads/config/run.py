@@ -7,11 +7,12 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting, settings
-from manyheads.config.fields import default_trainer, one_of, show
 from manyheads.config.figures import checkpoint_figures, measured_by
 from manyheads.config.inference import Predictions
 from manyheads.config.model import MOST_TABLE, ModelConfig
 from manyheads.config.required import HELP, bounds_of
+from manyheads.config.sentences import format_value, one_of
+from manyheads.config.trainer_flags import checked_flag, default_trainer
 from manyheads.config.training import (
     CheckpointConfig,
     Compile,
@@ -87,7 +88,7 @@ class RunConfig:
     guard: GuardConfig = setting(GuardConfig, "steps that go wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors", resume="warn")
     logger: LoggerConfig = setting(LoggerConfig, "logged figures", resume="free")
-    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
+    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer", item=checked_flag)
 
     def __post_init__(self) -> None:
         require(
@@ -116,7 +117,7 @@ class RunConfig:
         require(
             not self.checkpoint.patience or limit is None or limit != 0,
             f"checkpoint.patience={self.checkpoint.patience} waits for a better validation figure, which "
-            f"trainer.limit_val_batches={show(limit)} leaves out: remove one of them",
+            f"trainer.limit_val_batches={format_value(limit)} leaves out: remove one of them",
         )
         self.model.check_use(attends=task.attends)
         require(
@@ -137,7 +138,7 @@ class RunConfig:
         for name, chosen in lacks.items():
             value = attrgetter(name)(self)
             if value != settings(RunConfig)[name].default:
-                raise UserError(f"{name}={show(value)} does nothing with {chosen}: remove it")
+                raise UserError(f"{name}={format_value(value)} does nothing with {chosen}: remove it")
 
 
 def check_classes(run: RunConfig) -> None:

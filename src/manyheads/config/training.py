@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import manyheads.plugin as plugin
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import one_of, show
 from manyheads.config.figures import checkpoint_figures
+from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -40,7 +40,8 @@ def read_budget(text: str) -> Budget | None:
     number = float(found[1]) if found else 0.0
     if found is None or not 0 < number < math.inf:
         raise UserError(
-            f"budget={show(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of tokens, such as "
+            f"budget={format_value(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of "
+            "tokens, such as "
             "500ktok or 20Mtok"
         )
     unit = found[2]

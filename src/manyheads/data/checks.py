@@ -3,7 +3,7 @@
 from typing import Any
 
 from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig
-from manyheads.config.fields import listed
+from manyheads.config.sentences import list_names
 from manyheads.data.rows import Known, Splits
 from manyheads.errors import UserError
 
@@ -76,4 +76,4 @@ def check_class_names(choice: Any, names: list[str]) -> None:
         )
     if len({*named.values()}) < len(named):
         twice = [name for name, of_class in named.items() if [*named.values()].count(of_class) > 1]
-        raise UserError(f"optim.class_weights names one class by {listed(twice[:2])}: give it one weight")
+        raise UserError(f"optim.class_weights names one class by {list_names(twice[:2])}: give it one weight")

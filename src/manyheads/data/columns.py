@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from manyheads.config import DataConfig
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
 from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
 from manyheads.data.table import Coded, Table, coded
@@ -65,7 +65,7 @@ def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Colum
         if key == "label" and (ours_win or typed == key) and MULTI_LABEL in table.names:
             return MULTI_LABEL
         raise UserError(
-            f"{table.source} has no column '{typed}' (data.{key}): its columns are {listed(table.names)}; "
+            f"{table.source} has no column '{typed}' (data.{key}): its columns are {list_names(table.names)}; "
             f"{_remedy(table, key, typed)}"
         )
 
@@ -98,7 +98,8 @@ def _remedy(table: Table, key: str, typed: str) -> str:
     marks = _zero_or_one(table) if key == "label" else []
     if len(marks) > 1:
         return (
-            f"{remedy}; or, if {listed(marks)}, which hold 0 and 1 alone, are labels, write a column labels that joins "
+            f"{remedy}; or, if {list_names(marks)}, which hold 0 and 1 alone, are labels, write a column labels that "
+            "joins "
             f"the names of those that are 1 by |, such as {'|'.join(marks[:2])}"
         )
     if any(len(name.split()) >= WORDS_OF_TEXT or name.strip().isdigit() for name in table.names):
@@ -130,7 +131,7 @@ def require_columns(table: Table, columns: Columns) -> None:
         if name not in table.names:
             raise UserError(
                 f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
-                f"its columns are {listed(table.names)}"
+                f"its columns are {list_names(table.names)}"
                 f"{f'; {table.hint}' if table.hint else UNLABELLED if key in ('label', 'target') else ''}"
             )
 
@@ -146,7 +147,8 @@ def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
         return ""
     first = "-1, which stands for none" if str(cells[0]).startswith("-1") else "empty"
     return (
-        f"{table.source} is without labels: '{show(columns.answer)}' of all its {len(table.numbers):,} rows is {first}"
+        f"{table.source} is without labels: '{format_value(columns.answer)}' of all its {len(table.numbers):,} rows "
+        f"is {first}"
     )
 
 
@@ -197,7 +199,8 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
         return []
     first = next(cell for cell in cells if sign in cell)
     found = (
-        f"{table.source}: the column '{show(columns.answer)}' joins names by '{sign}', as in '{show(first)}', so that "
+        f"{table.source}: the column '{format_value(columns.answer)}' joins names by '{sign}', as in "
+        f"'{format_value(first)}', so that "
         "each combination is a class of its own"
     )
     if in_labels:
@@ -216,7 +219,8 @@ def _refuse_marks(table: Table, columns: Columns) -> None:
         return
     if all(one in (0, 1) for cell in cells for one in cell):
         raise UserError(
-            f"{table.source}: each cell of '{show(columns.answer)}' is a list of {max(lengths)} zeros and ones, by "
+            f"{table.source}: each cell of '{format_value(columns.answer)}' is a list of {max(lengths)} zeros and "
+            "ones, by "
             'which nothing is called: list the names of the labels that are 1, such as ["joy", "anger"], or none'
         )
 
@@ -272,6 +276,7 @@ def describe_label_sets(rows: Rows, labels: list[str]) -> str:
     known = f"{len(labels)} label{'s' * (len(labels) > 1)}"
     return (
         f"{rows.source}: {' and '.join(counts)} of the {known} among {len(rows):,} rows (first: row "
-        f"{rows.numbers[first]}: {listed([labels[id] for id in rows.sets[first][:NAMES]]) or 'none'}), so each label "
+        f"{rows.numbers[first]}: {list_names([labels[id] for id in rows.sets[first][:NAMES]]) or 'none'}), so each "
+        "label "
         "is answered by itself"
     )

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from manyheads.config import BatchConfig, RunConfig
-from manyheads.config.fields import reads_all_or_none
+from manyheads.config.trainer_flags import reads_all_or_none
 from manyheads.data.batches import (
     Batch,
     Batches,

@@ -10,7 +10,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.hub import Stream, is_saved, open_saved, streamed, table_of
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.source import text_of
@@ -282,7 +282,8 @@ def follow_split_column(table: Table, data: DataConfig, *, typed: bool) -> dict[
         path = Path(data.path).expanduser()
         for role, name in typed_names(data).items() if typed and (path.is_file() or is_saved(path)) else ():
             raise UserError(
-                f"data.{role}_split={show(name)} is the name of no split of data.path={data.path}, which is one table "
+                f"data.{role}_split={format_value(name)} is the name of no split of data.path={data.path}, which is "
+                "one table "
                 f"without a column {COLUMN}: remove it, or give a folder with a file for each split"
             )
         return whole
@@ -301,20 +302,20 @@ def follow_split_column(table: Table, data: DataConfig, *, typed: bool) -> dict[
     if "train" not in found or len(counts) < 2:
         return whole
     if Path(data.path).expanduser().is_file():  # else it is the name of a file, or of a split
-        where = f"in no row of the column {show(named)} of data.path={data.path}"
+        where = f"in no row of the column {format_value(named)} of data.path={data.path}"
         require_typed_names(
             sorted({str(by_typed.get(one, one)) for one in said.used()}), data, where, "its rows are of"
         )
     if None in names:
-        others = listed(sorted({str(one) for one, name in zip(said.values, names, strict=True) if name is None}))
+        others = list_names(sorted({str(one) for one, name in zip(said.values, names, strict=True) if name is None}))
         table.notes.append(
-            f"{table.source}: its column {show(named)} is not followed, as it also holds {others or 'nothing'}"
+            f"{table.source}: its column {format_value(named)} is not followed, as it also holds {others or 'nothing'}"
         )
         return whole
     shown = sorted(counts, key=[*ALIASES, *counts].index)
     table.notes.append(
-        f"{table.source}: its column {show(named)} says which rows are "
-        f"{listed([f'{name} ({counts[name]:,})' for name in shown])}; rename it to have them drawn"
+        f"{table.source}: its column {format_value(named)} says which rows are "
+        f"{list_names([f'{name} ({counts[name]:,})' for name in shown])}; rename it to have them drawn"
     )
 
     def rows_of(name: str) -> Callable[[], Table]:

@@ -18,7 +18,7 @@ from itertools import combinations, islice, repeat
 from typing import Any
 
 from manyheads.config import OnBadRow
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.data.table import Coded, Table, Unread, in_parts, take
 from manyheads.errors import UserError
 
@@ -385,7 +385,9 @@ def called(answers: Coded, declared: Sequence[str], source: str, *, any_case: bo
         for name in natural_order(n_rows):
             alike[way(name)].append(name)
         groups = [one for one in alike.values() if len(one) > 1]
-        shown = "; ".join(", ".join(f"{show(name)} ({n_rows[name]:,})" for name in one) for one in groups[:SHOWN])
+        shown = "; ".join(
+            ", ".join(f"{format_value(name)} ({n_rows[name]:,})" for name in one) for one in groups[:SHOWN]
+        )
         shown += f" and {len(groups) - SHOWN:,} more" if len(groups) > SHOWN else ""
         if groups and way is str.casefold and any_case:
             notes.append(f"{source}: data.merge_labels=case joins {shown}")

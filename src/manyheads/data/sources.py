@@ -11,7 +11,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, MergeLabels, OnBadRow, RunConfig
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.columns import (
     Columns,
     as_found,
@@ -177,7 +177,8 @@ def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
     names = rows.unread.names if rows.unread else []
     if rows.unread is None or column not in names:
         raise UserError(
-            f"data.group={show(column)} is no further column of {rows.source}: it has {listed(names) or 'none'}"
+            f"data.group={format_value(column)} is no further column of {rows.source}: it has "
+            f"{list_names(names) or 'none'}"
         )
     held = coded(list(rows.unread.columns()[column]))
     names = [without_zeros(spelled(one)) for one in held.values]
@@ -185,12 +186,14 @@ def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
     alone = np.array([not name for name in names])[held.codes]
     if alone.any():
         groups[alone] = len(names) + np.unique(hashed(rows)[alone], return_inverse=True)[1]
-        said = f"{int(alone.sum()):,} of {len(rows):,} rows have nothing in {show(column)} (data.group)"
+        said = f"{int(alone.sum()):,} of {len(rows):,} rows have nothing in {format_value(column)} (data.group)"
         notes.append(f"{rows.source}: {said}: each is a group of its own")
     counts = np.bincount(groups[~alone], minlength=1)
     if counts.max() > LARGEST_GROUP * len(rows):
-        said = f"{counts.max():,} of {len(rows):,} rows have '{show(list(dict.fromkeys(names))[counts.argmax()])}'"
-        notes.append(f"{rows.source}: {said} in {show(column)} (data.group), and stay together in one split")
+        said = (
+            f"{counts.max():,} of {len(rows):,} rows have '{format_value(list(dict.fromkeys(names))[counts.argmax()])}'"
+        )
+        notes.append(f"{rows.source}: {said} in {format_value(column)} (data.group), and stay together in one split")
     return groups
 
 
@@ -246,15 +249,16 @@ def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, no
         first = int(np.setdiff1d(np.arange(len(rows)), good)[0])
         drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
         raise UserError(
-            f"{rows.source} has labels the model does not know: the data's labels are {listed(found)}, the model's are "
-            f"{listed(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, or choose "
+            f"{rows.source} has labels the model does not know: the data's labels are {list_names(found)}, the "
+            "model's are "
+            f"{list_names(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, or choose "
             f"another column by data.label{drop}"
         )
     if not strange:
         return rows, answers
     notes.append(
         f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "
-        f"labels: {listed(strange)}"
+        f"labels: {list_names(strange)}"
     )
     return rows.pick(good), answers.take(good)
 
@@ -282,7 +286,9 @@ def _checked(
     classes = known.every if known and columns.key == "label" and not may_be_others else []
     if classes and (strange := {*_names(answers)} - {*classes, ""}):
         outside = {at: name for at, one in enumerate(answers.values) for name in _parts(one) if name in strange}
-        whys = {at: f"the label '{show(name)}' has no row in the training split" for at, name in outside.items()}
+        whys = {
+            at: f"the label '{format_value(name)}' has no row in the training split" for at, name in outside.items()
+        }
         faults |= answers.marked(whys)
     rows = Rows(texts, pairs, [], table.source, table.numbers)
     rows.hashes, found = hash_texts(texts, pairs)
@@ -333,7 +339,7 @@ def _order(names: list[str], declared: list[str] | None, source: str, notes: lis
     unused = [name for name in declared if name not in used]
     if unused:
         notes.append(
-            f"{source}: {len(unused)} declared classes have no training row and are left out: {listed(unused)}"
+            f"{source}: {len(unused)} declared classes have no training row and are left out: {list_names(unused)}"
         )
     return [name for name in declared if name in used]
 
@@ -395,7 +401,9 @@ def _carve_missing(
                 labels, rows_of_class(train, len(labels)), rows_of_class(others["test"], len(labels)), strict=True
             )
             if unseen := [name for name, n_learnt, n_judged in counts if n_judged and not n_learnt]:
-                notes.append(f"train: no row of {listed(unseen)}, which fold {data.fold} holds: it cannot be learnt")
+                notes.append(
+                    f"train: no row of {list_names(unseen)}, which fold {data.fold} holds: it cannot be learnt"
+                )
     elif "all" in tables:
         if data.test_share + data.validation_share >= 1:
             raise UserError(

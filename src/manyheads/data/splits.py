@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any, TypeVar
 
 from manyheads.config.data import DataConfig, stem_of
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.kinds import kind_of, why_empty
 from manyheads.data.rows import Rows, kept_together
 from manyheads.errors import UserError
@@ -48,7 +48,7 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
             other = next((name for name in names if name.lower() in ALIASES[role]), None)
             found |= {} if other is None else {role: other}
         elif typed:
-            raise UserError(f"data.{role}_split={typed} is not a split of {source}: its splits are {listed(names)}")
+            raise UserError(f"data.{role}_split={typed} is not a split of {source}: its splits are {list_names(names)}")
     take_typed_names(found, {name: name for name in names}, data)
     if "train" not in found and len(names) == 1:
         return {"all": names[0]}, []
@@ -100,12 +100,12 @@ def unread_notes(names: Mapping[str, str], found: Mapping[str, str], data: DataC
     for role, aliases in ALIASES.items():
         passed = [names[name] for name in unread if name.lower() in aliases]
         if passed and role in found and found[role].lower() in aliases:
-            notes.append(f"not read, as {names[found[role]]} is the {role} split: {listed(passed)}")
+            notes.append(f"not read, as {names[found[role]]} is the {role} split: {list_names(passed)}")
         elif passed and role == "test" and data.hub and data.test_split != "test":  # else it was typed
-            notes.append(f"not read, as the preset has data.test_split={data.test_split}: {listed(passed)}")
+            notes.append(f"not read, as the preset has data.test_split={data.test_split}: {list_names(passed)}")
     if strange:
         its = "its name is that" if len(strange) == 1 else "their names are those"
-        note = f"not read, as {its} of no split: {listed([names[name] for name in strange])}"
+        note = f"not read, as {its} of no split: {list_names([names[name] for name in strange])}"
         remedy = _by_settings(strange, [role for role in ("validation", "test") if role not in found])
         notes.append(f"{note}; name {'it' if len(strange) == 1 else 'them'} by {remedy}" if remedy else note)
     return notes
@@ -134,7 +134,9 @@ def require_typed_names(names: Iterable[str], data: DataConfig, none: str, those
     names = list(names)
     for role, typed in typed_names(data).items():
         if _named(typed, names) is None:
-            raise UserError(f"data.{role}_split={show(typed)} is {none}: {those} {listed(names)}; choose one of them")
+            raise UserError(
+                f"data.{role}_split={format_value(typed)} is {none}: {those} {list_names(names)}; choose one of them"
+            )
 
 
 def take_typed_names(found: dict[str, T], by_name: Mapping[str, T], data: DataConfig) -> None:
@@ -193,7 +195,10 @@ def _deeper(folder: Path, data: DataConfig) -> str:
     found = [path for path in inside if path.name[0] != "." and not is_called_split(path, data) and _holds(path, data)]
     if len(found) != 1:
         return ""
-    return f"they lie in its folder {show(found[0].name)}: give {quote(f'data.path={Path(data.path) / found[0].name}')}"
+    return (
+        f"they lie in its folder {format_value(found[0].name)}: give "
+        f"{quote(f'data.path={Path(data.path) / found[0].name}')}"
+    )
 
 
 def _holds(folder: Path, data: DataConfig) -> bool:
@@ -232,7 +237,7 @@ def _all_in_one(found: dict[str, T], source: str, names: dict[str, str]) -> dict
     if "train" not in found:
         remedy = _by_settings([*names], ALIASES) if any(_is_like(stem, "train") for stem in names) else ""
         raise UserError(
-            f"{source} has no training split: it holds {listed([*names.values()])}; name one of them train"
+            f"{source} has no training split: it holds {list_names([*names.values()])}; name one of them train"
             f"{f', or type {remedy}' if remedy else ''}, or give one file by data.path=<file>"
         )
     return {"all": found["train"]} if len(found) == 1 else found

@@ -8,7 +8,7 @@ from operator import eq
 from typing import Any, TypeVar
 
 from manyheads.config.data import AT_ONCE
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.errors import UserError
 
 T = TypeVar("T")
@@ -170,14 +170,16 @@ def _require_alike(shards: list[Table]) -> None:
     for other in shards:
         if {*other.names} != {*first.names}:
             raise UserError(
-                f"{other.source} has the columns {listed(other.names)}, but {first.source} has {listed(first.names)}: "
+                f"{other.source} has the columns {list_names(other.names)}, but {first.source} has "
+                f"{list_names(first.names)}: "
                 "files of one split must have the same columns"
             )
         changed = next((name for name in first.names if other.classes.get(name) != first.classes.get(name)), None)
         if changed is not None:
-            theirs, ours = (listed(one.classes.get(changed, [])) or "none" for one in (other, first))
+            theirs, ours = (list_names(one.classes.get(changed, [])) or "none" for one in (other, first))
             raise UserError(
-                f"{other.source} declares the classes {theirs} of '{show(changed)}', but {first.source} {ours}: files "
+                f"{other.source} declares the classes {theirs} of '{format_value(changed)}', but {first.source} "
+                f"{ours}: files "
                 "of one split must give their classes the same numbers; write them from one dataset"
             )
 

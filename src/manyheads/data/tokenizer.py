@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from torch import Tensor
 
 from manyheads.config import TokenizerConfig, TokenizerKind
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import MARKS, ROWS_AT_ONCE, SPECIAL, UNKNOWN, Tokens, reach, read_as_text
 from manyheads.errors import UserError
@@ -274,8 +274,9 @@ def check_spelling(rows: Rows, targets: Tokens, tokenizer: Tokenizer, split: str
         return []
     first, text = spoilt[0]
     found = (
-        f"{rows.source}, row {rows.numbers[first]}: the target '{show(rows.targets[first])}' comes back from its "
-        f"tokens as '{show(text)}' ({len(spoilt):,} of {len(rows):,} targets change)"
+        f"{rows.source}, row {rows.numbers[first]}: the target '{format_value(rows.targets[first])}' comes back from "
+        "its "
+        f"tokens as '{format_value(text)}' ({len(spoilt):,} of {len(rows):,} targets change)"
     )
     if split == "train":
         raise UserError(

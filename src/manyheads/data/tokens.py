@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
-from manyheads.config.fields import older_tokenizer, show
+from manyheads.config.sentences import format_value, older_tokenizer
 from manyheads.distributed.ranks import n_cores
 from manyheads.errors import UserError
 
@@ -236,7 +236,7 @@ def tokenizing(what: str) -> Iterator[None]:
     except BaseException as problem:  # its errors are nothing narrower
         if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
             raise
-        raise UserError(f"{what} ({show(problem)})") from problem
+        raise UserError(f"{what} ({format_value(problem)})") from problem
 
 
 def read_as_text(tokenizer: Tokenizer) -> list[str]:
@@ -328,7 +328,8 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool =
             names = read_as_text(tokenizer)
         if names:
             raise UserError(
-                f"tokenizer.path={path} reads '{show(names[0])}' that is typed in a text as its mark of that name: "
+                f"tokenizer.path={path} reads '{format_value(names[0])}' that is typed in a text as its mark of that "
+                "name: "
                 "give another one, or leave it empty to train one"
             )
     return tokenizer

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import IO, Any, TypeVar
 
 from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, Resume, RunConfig
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.distributed.heartbeat import LOST, last_seen
 from manyheads.distributed.ranks import n_cores, this_process
 from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS, handled_by

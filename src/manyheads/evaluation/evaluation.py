@@ -2,7 +2,7 @@
 
 Parts of kind `analysis` are questions to an evaluation of a classifier: `make(config, stored)` gives a `Finding` by its
 `LogitStore`. The fact `check` of such a part is `check(config, folder, rows)`: whether the settings ask it; it
-raises ValueError for what cannot be asked of this model or these rows, before torch is imported.
+raises UserError for what cannot be asked of this model or these rows, before torch is imported.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.rows import Rows, rows_of_class
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.logits import KeptLogits
@@ -200,14 +200,14 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
 
     def rare(counts: list[int], least: int) -> list[str]:
         found = zip(names, counts, strict=True)
-        return [f"{show(name)} ({count})" for name, count in found if least <= count < FEW_OF_CLASS]
+        return [f"{format_value(name)} ({count})" for name, count in found if least <= count < FEW_OF_CLASS]
 
     if n < FEW_ROWS:
         middle = share_interval(n // 2, n)
         points = 50 * (middle.high - middle.low)
         said.append(f"{split} has {_rows(n)}: a share of them is known to ±{points:.0f} points at worst")
     counts = rows_of_class(judged, len(names))
-    none, few = [show(name) for name, count in zip(names, counts, strict=True) if not count], rare(counts, 1)
+    none, few = [format_value(name) for name, count in zip(names, counts, strict=True) if not count], rare(counts, 1)
     if none:
         said.append(f"{split} has no row of {_some(none)}, of which it says nothing")
     if few:
@@ -241,4 +241,4 @@ def _rows(n: int) -> str:
 
 def _some(names: list[str]) -> str:
     more = len(names) - MOST_NAMED
-    return listed(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return list_names(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

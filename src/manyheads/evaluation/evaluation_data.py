@@ -11,10 +11,11 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig
+from manyheads.config.conversion import to_plain
 from manyheads.config.data import ROLES, data_name
-from manyheads.config.fields import listed, to_plain
 from manyheads.config.figures import figures_of
 from manyheads.config.required import bounds_of
+from manyheads.config.sentences import list_names
 from manyheads.data.opening import open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits
 from manyheads.data.sources import read_rows, read_split
@@ -184,8 +185,8 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
         raise UserError(f"split={config.split} is not in the data of run={config.run}: choose split=validation")
     if sorted(splits.labels) != sorted(labels):
         raise UserError(
-            f"{rows.source} has changed since training: its labels are {listed(splits.labels)}, "
-            f"the model's are {listed(labels)}"
+            f"{rows.source} has changed since training: its labels are {list_names(splits.labels)}, "
+            f"the model's are {list_names(labels)}"
         )
     if splits.multi != multi:
         had = "any number of labels" if multi else "one class"

@@ -24,7 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.evaluation.metrics import Scores
 from manyheads.runs.files import write_atomic
 from manyheads.runs.metrics_csv import MetricsRow
@@ -203,7 +203,7 @@ def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
         if isinstance(value, dict) and value:
             yield from dotted(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", show(value)
+            yield f"{prefix}{name}", format_value(value)
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig, Predictions
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.seen import fingerprint
 from manyheads.errors import UserError
@@ -111,7 +111,7 @@ def evaluate_data(
         workers: other processes, which answer some of the rows.
 
     Raises:
-        ValueError: the rows set something in the model, so that its figures on them would say nothing; or an answer is
+        UserError: the rows set something in the model, so that its figures on them would say nothing; or an answer is
             not finite, or the folder cannot be written to.
     """
     home, labels = run_folder(opened.path), opened.labels()

@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from manyheads.config.fields import listed
+from manyheads.config.sentences import list_names
 from manyheads.data.formats.source import OPENERS
 from manyheads.data.rows import join_names
 from manyheads.distributed.faults import inject_fault
@@ -111,7 +111,8 @@ class Answers:
         if other := [name for name in names if name not in progress.columns]:
             at = next(at for at, row in enumerate(rows, progress.rows + 1) if other[0] in row)
             raise UserError(
-                f"output={self.name} has the columns of its first rows, but row {at:,} has {listed(other)}, too: name "
+                f"output={self.name} has the columns of its first rows, but row {at:,} has {list_names(other)}, too: "
+                "name "
                 "a .jsonl, whose rows may differ"
             )
         return rows

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from manyheads.config import Cutting, PairKind, PredictConfig, Terms
-from manyheads.config.fields import first_line, install_extra, show
+from manyheads.config.sentences import first_line, format_value, install_extra
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
@@ -258,7 +258,7 @@ class TextClassifier(Predictor[Classifier]):
         """What the `logits` of these texts say, as `predict` returns it. A UserError where they are not finite."""
         probabilities_nC = self.probabilities(logits_nC)
         if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
-            raise UserError(f"what is answered to the text '{show(texts[int(broken[0])])}' {OVERFLOW}")
+            raise UserError(f"what is answered to the text '{format_value(texts[int(broken[0])])}' {OVERFLOW}")
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
         if not self.multi:
             answers = probabilities_nC.argmax(-1).tolist()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from manyheads.config.data import HUB_MODEL
-from manyheads.config.fields import first_line
+from manyheads.config.sentences import first_line
 from manyheads.errors import UserError
 from manyheads.runs.summary import CALIBRATION
 

@@ -17,8 +17,8 @@ from torch import nn
 
 import manyheads.plugin as plugin
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, Precision
-from manyheads.config.fields import one_of
 from manyheads.config.plugins import use
+from manyheads.config.sentences import one_of
 from manyheads.data.tokens import copied, load_tokenizer, reach
 from manyheads.errors import UserError
 from manyheads.inference.card import write_card

@@ -24,12 +24,13 @@ from manyheads.config import (
     Pooler,
     Terms,
 )
+from manyheads.config.conversion import from_plain, plain_settings, to_plain
 from manyheads.config.data import MOST_WINDOWS
 from manyheads.config.facts import check_ranges, require, setting
 from manyheads.config.facts import settings as all_settings
-from manyheads.config.fields import from_plain, plain_settings, show, to_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.config.plugins import changed_since, recorded, require_given
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.inference.download import download, is_hub_name
 from manyheads.runs.files import read_json
@@ -114,7 +115,7 @@ class Settings:
         without = f"but task={self.task} has no classes: it must be"
         require(not self.multi or self.n_classes > 0, f"multi is true, {without} false")
         require(not self.linear or self.n_classes > 0, f"linear={self.linear}, {without} 0")
-        require(not self.terms or self.n_classes > 0, f"terms={show(self.terms)}, {without} null")
+        require(not self.terms or self.n_classes > 0, f"terms={format_value(self.terms)}, {without} null")
         require(
             not self.linear or self.terms is not None,
             f"linear={self.linear} without terms, as an early version wrote it, whose linear model counted words in "
@@ -319,6 +320,6 @@ def refuse_other_task(config: Any, settings: Settings) -> None:
     for name, one in all_settings(type(config)).items():
         if not one.is_read_in(settings.task) and plain[name] != to_plain(one.default) and one.facts.tasks is not None:
             raise UserError(
-                f"{name}={show(plain[name])} does nothing here, as the model of run answers by "
+                f"{name}={format_value(plain[name])} does nothing here, as the model of run answers by "
                 f"{plugin.task(settings.task).answers}: remove it"
             )

@@ -13,9 +13,10 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import ModelConfig, RunConfig
+from manyheads.config.conversion import to_plain
 from manyheads.config.data import HUB_MODEL
-from manyheads.config.facts import having
-from manyheads.config.fields import show, to_plain
+from manyheads.config.facts import settings_where
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.inference.download import download
 from manyheads.inference.format import check_size, read_settings
@@ -100,7 +101,7 @@ def find_run(name: str, folder: Path, content: Any) -> Origin | None:
         raise UserError(
             f"init_from={name} is no whole model, as {problem}: copy all its files again, or name another"
         ) from problem
-    free = having(ModelConfig, weights="free")  # which say nothing of these weights
+    free = settings_where(ModelConfig, weights="free")  # which say nothing of these weights
     model = {key: value for key, value in to_plain(settings.model).items() if key not in free}
     if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
         model["segments"] = "always"  # single texts are then what a first text was
@@ -136,7 +137,7 @@ def folder_of(name: str) -> Path:
     found = HUB_MODEL.fullmatch(name)
     if os.path.exists(path) or found is None:
         what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
-        raise UserError(f"init_from={show(name)} is {what}: {REMEDY}")
+        raise UserError(f"init_from={format_value(name)} is {what}: {REMEDY}")
     folder = download(name, "init_from")
     if (folder / "config.json").is_file() and not any(folder.glob("model*.safetensors")):
         raise UserError(

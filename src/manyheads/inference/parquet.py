@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 
 Row = dict[str, Any]
@@ -32,7 +32,8 @@ def as_stream(rows: list[Row], columns: dict[str, str], setting: str, *, first: 
         array = _array(cells, kind)
         if array is None:
             raise UserError(
-                f"{setting} has one type a column, and that of '{show(name)}' is {_type(kind)} by its first rows, but "
+                f"{setting} has one type a column, and that of '{format_value(name)}' is {_type(kind)} by its first "
+                "rows, but "
                 "a later cell is of another: name a .jsonl, whose rows may differ"
             )
         arrays.append(array)

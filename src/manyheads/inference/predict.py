@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
 from manyheads.config import Member, PredictConfig
-from manyheads.config.facts import having
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
+from manyheads.config.facts import settings_where
 from manyheads.data.seen import fingerprint
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
@@ -153,7 +153,7 @@ def check_predict(config: PredictConfig) -> ModelFolder:
     check_members(config.members, folder)
     check_output(config.output, overwrite=config.overwrite)
     if config.overwrite:
-        for name in having(type(config), path=True):
+        for name in settings_where(type(config), path=True):
             read = Path(attrgetter(name)(config))
             if name != "output" and read.is_file() and Path(config.output).resolve() == read.resolve():
                 raise UserError(f"output={config.output} is what {name} names, which is read: name another file")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from manyheads.config import OnBadText, TextColumns
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.dialect import MOST_ABOVE, NAME, SEP, width_rule
 from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, remedy_for, why_not_read
 from manyheads.data.formats.source import MOST_ROW, OPENERS, decoding, reading
@@ -202,7 +202,7 @@ def chunks_of_table(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadTex
     is_bare = len(names) == 1 < len(wanted.text) and not wanted.text_pair and names[0] not in wanted.text
     if is_bare:
         if parse.titled:
-            raise UserError(f"{path} begins with '{show(names[0])}', which names no column: {parse.titled}")
+            raise UserError(f"{path} begins with '{format_value(names[0])}', which names no column: {parse.titled}")
         require_texts(names, str(path), wanted.remedy)
         rows = chain([(file.number - 1, header.record, "")], rows)
         names = wanted.text[-1:]
@@ -286,7 +286,7 @@ def chunks_of_parquet(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadT
 def require_texts(cells: list[str], name: str, remedy: str) -> None:
     """Raise UserError unless the first line is a row: one of its cells at least is clearly no name of a column."""
     if all(NAME.fullmatch(cell.strip()) for cell in cells):
-        line, one = " and ".join(f"'{show(cell)}'" for cell in cells), len(cells) == 1
+        line, one = " and ".join(f"'{format_value(cell)}'" for cell in cells), len(cells) == 1
         either = "the name of its column or a text" if one else "the names of its columns or two texts"
         usual = "text" if one else "text and text_pair"
         called = f"call {'it' if one else 'them'} {usual}" if remedy == RENAME else remedy
@@ -312,7 +312,7 @@ def _find_columns(header: list[str], name: str, wanted: Wanted, hint: str = "") 
     there, if something better than the usual is known."""
     for twice, times in Counter(header).most_common(1):
         if times > 1:
-            raise UserError(f"{name} has the column '{show(twice)}' twice: name every column once")
+            raise UserError(f"{name} has the column '{format_value(twice)}' twice: name every column once")
     text = wanted.text
     if len(header) == 1 < len(text) and not wanted.text_pair:  # a single column is the text
         text = header
@@ -320,7 +320,7 @@ def _find_columns(header: list[str], name: str, wanted: Wanted, hint: str = "") 
     for names, one in zip((text, wanted.text_pair), found, strict=True):
         if names and one is None:
             raise UserError(
-                f"{name} has no column {names[0]!r}, which the model reads: its columns are {listed(header)}; "
+                f"{name} has no column {names[0]!r}, which the model reads: its columns are {list_names(header)}; "
                 f"{hint or wanted.remedy}"
             )
     first, second = found

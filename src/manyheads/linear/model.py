@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.config import Terms
+from manyheads.config.conversion import from_plain, to_plain
 from manyheads.config.facts import check_ranges, setting
-from manyheads.config.fields import from_plain, to_plain
 from manyheads.data.rows import normalise_unicode
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json

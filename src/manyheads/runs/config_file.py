@@ -7,9 +7,10 @@ from typing import Any
 import yaml
 
 from manyheads.config import RunConfig
-from manyheads.config.facts import having, settings, with_plugins
-from manyheads.config.fields import check_flags, first_line, from_plain, refuse_code, show, to_plain
+from manyheads.config.conversion import from_plain, refuse_code, to_plain
+from manyheads.config.facts import settings, settings_where, with_plugins
 from manyheads.config.plugins import require_given
+from manyheads.config.sentences import first_line, format_value
 from manyheads.errors import UserError
 from manyheads.runs.files import write_atomic
 
@@ -49,12 +50,10 @@ def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
     try:
         values = read_yaml(path, with_plugins(RunConfig))
         require_given(values.get("plugins") if isinstance(values, dict) else None, "the run in it")
-        refuse_code(values, verbatim=having(with_plugins(RunConfig), verbatim=True))
+        refuse_code(values, verbatim=settings_where(with_plugins(RunConfig), verbatim=True))
         for name in REMOVED if isinstance(values, dict) else ():
             _leave_out(values, name, goes_on=goes_on)
-        run = from_plain(with_plugins(RunConfig), values)
-        check_flags(run)
-        return run
+        return from_plain(with_plugins(RunConfig), values)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -68,7 +67,7 @@ def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
     value = section.pop(key)
     if goes_on and value != REMOVED[name]:
         raise UserError(
-            f"{name}={show(value)} was removed, so this run cannot go on: start a new run in another folder"
+            f"{name}={format_value(value)} was removed, so this run cannot go on: start a new run in another folder"
         )
 
 

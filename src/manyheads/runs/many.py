@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from manyheads.config import RunConfig
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import OUTPUT_VARIABLE
 

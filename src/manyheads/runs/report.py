@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import ReportConfig, ReportFormat, RunConfig, RunsConfig
+from manyheads.config.conversion import plain_settings
 from manyheads.config.data import data_name
 from manyheads.config.facts import nearest, require, settings
-from manyheads.config.fields import listed, plain_settings, show, show_list
 from manyheads.config.required import COMPARED, conditions_of
+from manyheads.config.sentences import format_list, format_value, list_names
 from manyheads.errors import UserError
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import read_json, write_atomic
@@ -170,7 +171,7 @@ def _leave_out_moved(known: dict[str, Any], fitted: dict[str, Any] | None) -> No
     known["members"] = {name: kept(of) if name == first else of for name, of in known["members"].items()}
     for part in ("splits", *(["network"] if first == NETWORK else [])):
         known[part] = {name: kept(of) for name, of in known.get(part, {}).items()}
-    known["warnings"] = [*known["warnings"], f"{listed([words_of(one) for one in out])} {MOVED}"]
+    known["warnings"] = [*known["warnings"], f"{list_names([words_of(one) for one in out])} {MOVED}"]
 
 
 def _read_metrics(path: Path) -> dict[str, Any]:
@@ -196,7 +197,7 @@ def markdown(found: dict[str, Any]) -> str:
     figures = [[model, *(of[one].words if one in of else "" for one in names)] for model, of in models.items()]
     lead = lead_line(found["leads"], found["baselines"], data["split"])
     about = {"folder": found["run"]["folder"], "date": f"{found['run']['date']} UTC"} | found["facts"] | {"lead": ""}
-    changed = [[name, show_list(settings[name]), show_list(usual.get(name))] for name in found["changed"]]
+    changed = [[name, format_list(settings[name]), format_list(usual.get(name))] for name in found["changed"]]
     blocks = [
         f"# {_escaped(found['run']['name'])}",
         _escaped(lead and f"{lead[0].upper()}{lead[1:]}."),
@@ -281,8 +282,8 @@ def find_runs(folder: Path, where: str = "", sort: str = "") -> tuple[Found, lis
     known = dict.fromkeys([*COLUMNS, *settings(RunConfig), *(one for of in values.values() for one in of)])
     if strange := next((one for one in asked if found and one not in known), ""):
         near = nearest(strange, known)
-        remedy = f"did you mean {near}?" if near else f"choose {listed([*COLUMNS])}, a setting, or accuracy"
-        raise UserError(f"{show(strange)} is neither a column, a setting nor a figure of these runs: {remedy}")
+        remedy = f"did you mean {near}?" if near else f"choose {list_names([*COLUMNS])}, a setting, or accuracy"
+        raise UserError(f"{format_value(strange)} is neither a column, a setting nor a figure of these runs: {remedy}")
     kept = [name for name, of in values.items() if all(holds(of.get(one), sign, to) for one, sign, to in conditions)]
     having = [(isinstance(value, str), value, name) for name in kept if (value := values[name].get(key)) is not None]
     ordered = sorted(having, key=lambda one: one[:2], reverse=not sort or sort.startswith("-"))
@@ -306,9 +307,9 @@ def holds(value: Any, sign: str, to: str) -> bool:
     try:
         return COMPARED[sign](value, to if isinstance(value, str) else float(to))
     except ValueError:  # a number, and a text
-        known = f"where={show(sign + to)} compares the number {show(value)} with a text"
+        known = f"where={format_value(sign + to)} compares the number {format_value(value)} with a text"
         require(sign[0] not in "<>", f"{known}: give a number, or use = or !=")
-        return COMPARED[sign](show(value), to)
+        return COMPARED[sign](format_value(value), to)
 
 
 def unmet(where: str, every: Found) -> str:
@@ -318,7 +319,11 @@ def unmet(where: str, every: Found) -> str:
         if not any(holds(of.get(name), sign, to) for of in values):
             there = sorted({of[name] for of in values if name in of}, key=lambda one: (isinstance(one, str), one))
             numbers = len(there) > 2 and not any(isinstance(one, str) for one in there)
-            known = f"from {show(there[0])} to {show(there[-1])}" if numbers else listed([*map(show, there)])
+            known = (
+                f"from {format_value(there[0])} to {format_value(there[-1])}"
+                if numbers
+                else list_names([*map(format_value, there)])
+            )
             what = f"in which {name} is {known}" if there else f"which have no {name}"
             return f"{name}{sign}{to} holds of none of {len(every)} runs, {what}: give another value in where"
     return f"each condition holds of some of {len(every)} runs, and all of none: give fewer in where={where}"
@@ -339,7 +344,7 @@ def values_of(found: dict[str, Any]) -> dict[str, Any]:
     was judged, `network.accuracy` of the network alone, `validation.accuracy` of a split or evaluation, each with its
     ends, as `accuracy.low`."""
     run, data = found["run"], found["data"]
-    values = {name: one if type(one) in (int, float) else show_list(one) for name, one in found["settings"].items()}
+    values = {name: one if type(one) in (int, float) else format_list(one) for name, one in found["settings"].items()}
     values |= {"answers": answering(found)} if found["figures"] else {}
     named = {"": found["figures"], "network.": of_network(found)}
     named |= {f"{split}.": of for split, of in found["splits"].items()}
@@ -388,7 +393,7 @@ def differing(found: Found) -> list[str]:
 
 def sheet_of_comparison(found: Found) -> Sheet:
     """A line for each setting that differs and each figure of each split and evaluation, a column for each run."""
-    every = [{name: show(one) for name, one in values_of(of).items()} for of in found.values()]
+    every = [{name: format_value(one) for name, one in values_of(of).items()} for of in found.values()]
     lines = [[name, *(of.get(name, "") for of in every)] for name in differing(found)]
     splits = [of["splits"] or {f"{of['data']['name']} {of['data']['split']}": of["figures"]} for of in found.values()]
     named = {"": splits}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from manyheads.config import RunConfig
-from manyheads.config.fields import END_FLAGS
+from manyheads.config.trainer_flags import END_FLAGS
 from manyheads.config.training import BASE_STEPS
 
 BUDGET_FLAGS = (*END_FLAGS, "val_check_interval")  # the flags of the Trainer that a budget is converted to

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import Resume, RunConfig
+from manyheads.config.conversion import plain_settings
 from manyheads.config.facts import settings
-from manyheads.config.fields import END_FLAGS, WARNED_FLAGS, plain_settings, show
+from manyheads.config.sentences import format_value
+from manyheads.config.trainer_flags import END_FLAGS, WARNED_FLAGS
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.runs.checkpoints import delete_leftovers, newest_checkpoint, read_progress
@@ -159,7 +161,7 @@ def changed_settings(
     for name in only or dict.fromkeys([*old, *new]):
         if name in skipped or old.get(name) == new.get(name) or resume_policy(name) == "free":
             continue
-        was, asked = f"{name}={show(old.get(name))}", f"{name}={show(new.get(name))}"
+        was, asked = f"{name}={format_value(old.get(name))}", f"{name}={format_value(new.get(name))}"
         if resume_policy(name) == "refuse":
             raise UserError(
                 f"{asked}, but the run in {folder} has {was}, which its checkpoints depend on: leave that as it was, "

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from manyheads.config.facts import require
-from manyheads.config.fields import show
 from manyheads.config.figures import is_of_answers
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json, write_json
 
@@ -234,4 +234,4 @@ def names_of(runs: Sequence[str]) -> list[str]:
         names = ["/".join(one[-n:]) for one in parts]
         if len({*names}) == len(names):
             return names
-    raise UserError(f"runs={show(list(runs))} names one model twice: name others")
+    raise UserError(f"runs={format_value(list(runs))} names one model twice: name others")

@@ -20,7 +20,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torchmetrics import Metric
 
-from manyheads.config.fields import first_line
+from manyheads.config.sentences import first_line
 from manyheads.data.tokens import Tokens, drop_pages
 from manyheads.errors import UserError
 from manyheads.training import strategies as shards

@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 import manyheads.plugin as plugin
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
 
@@ -41,7 +41,7 @@ def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
                 found[WORDS] += file.get_slice(MATCHES)[0] / math.sqrt(held[WORDS][1])  # by which the words are scaled
     except SafetensorError as error:
         raise UserError(
-            f"{path} is not a whole safetensors file ({show(error)}): copy the run again, or name another"
+            f"{path} is not a whole safetensors file ({format_value(error)}): copy the run again, or name another"
         ) from error
     broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
     if broken:
@@ -57,9 +57,11 @@ def _taken(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
     """
     theirs, ours = ({name for name in sizes if name.startswith(ROOMS)} for sizes in (held, wanted))
     if missing := sorted(ours - theirs - {*ADDED}):
-        raise UserError(f"{path} has no {listed(missing)}, which the model needs: name weights of the same shape")
+        raise UserError(f"{path} has no {list_names(missing)}, which the model needs: name weights of the same shape")
     if unread := sorted(theirs - ours - {MATCHES}):
-        raise UserError(f"{path} has {listed(unread)}, which the model has no room for: name weights of the same shape")
+        raise UserError(
+            f"{path} has {list_names(unread)}, which the model has no room for: name weights of the same shape"
+        )
     pooling = [name for name in wanted if name.startswith(POOLING)]
     same = all(held.get(name) == wanted[name] for name in pooling)
     names = [*sorted(ours & theirs), *(pooling if same else ())]

@@ -17,8 +17,8 @@ from manyheads.cli.compose import compose, laid_over
 from manyheads.cli.hydra import composed, values_of
 from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset_folders, schema_of, settings_of
 from manyheads.config import ModelConfig, RunConfig
-from manyheads.config.facts import having, hooks, settings
-from manyheads.config.fields import choices_of
+from manyheads.config.conversion import choices_of
+from manyheads.config.facts import hooks, settings, settings_where
 from tests.registry import name_of, needed
 
 FILES = sorted(file for folder in preset_folders() for file in folder.rglob("*.yaml"))
@@ -148,9 +148,9 @@ def other(one):
     return OTHER_TEXTS.get(one.name, "/x") if inner is str else "0.25"
 
 
-OF_FOLDS = ("data.folds", "data.group", *having(RunConfig, needs="folds"))
+OF_FOLDS = ("data.folds", "data.group", *settings_where(RunConfig, needs="folds"))
 OF_FILES = ("data.path", "data.source", *OF_FOLDS)  # the hub is read without them; streams have no folds
-OF_HUB = ("data.streaming", *having(RunConfig, needs="hub"))
+OF_HUB = ("data.streaming", *settings_where(RunConfig, needs="hub"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from manyheads.cli.overrides import read_overrides
 from manyheads.cli.verbs import VERBS, choices, schema_of
 from manyheads.config import RunConfig
-from manyheads.config.facts import having, settings
+from manyheads.config.facts import settings, settings_where
 
 
 def read(verb, *words, **more):
@@ -55,7 +55,7 @@ def test_what_helps_where_one_value_is_taken(verb, word, remedy):
 
 
 def test_what_is_taken_as_it_is_typed():
-    taken = {name for verb in VERBS for name in having(schema_of(verb), verbatim=True)}
+    taken = {name for verb in VERBS for name in settings_where(schema_of(verb), verbatim=True)}
     known = {name for verb in VERBS for name in settings(schema_of(verb))}  # some are of plugins
     assert taken == known & {
         "text",
@@ -76,7 +76,7 @@ def test_what_is_taken_as_it_is_typed():
         "data.cache",
         "tokenizer.path",
     }
-    assert having(RunConfig, may_be_empty=False) == ("init_from", "data.path", "data.hub", "logger.project")
+    assert settings_where(RunConfig, may_be_empty=False) == ("init_from", "data.path", "data.hub", "logger.project")
 
 
 def test_own_presets_are_choices(tmp_path):

@@ -9,7 +9,7 @@ import yaml
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose, shown
 from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.runs.config_file import save_run
 
 

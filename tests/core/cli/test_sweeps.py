@@ -33,8 +33,9 @@ from manyheads.cli.sweeps import (
 )
 from manyheads.cli.verbs import choices
 from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig
+from manyheads.config.conversion import to_plain
 from manyheads.config.facts import replace_settings
-from manyheads.config.fields import one_of, to_plain
+from manyheads.config.sentences import one_of
 from manyheads.runs.summary import Interval
 
 SWEEP = "-m seed=1,2 dry=true debug=fast"

@@ -190,7 +190,7 @@ def noted(schema, monkeypatch, where="", read=None):
 
     def note(self, name):
         code, module = sys._getframe(1).f_code.co_name, sys._getframe(1).f_globals.get("__name__", "")
-        copies = module in ("dataclasses", "manyheads.config.fields", "manyheads.config.facts")
+        copies = module in ("dataclasses", "manyheads.config.conversion", "manyheads.config.facts")
         checks = module.startswith("manyheads.config") and code.startswith(
             ("_check", "check", "_refuse", "__post", "set")
         )

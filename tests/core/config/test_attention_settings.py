@@ -4,7 +4,7 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig
-from manyheads.config.fields import from_plain, to_plain
+from manyheads.config.conversion import from_plain, to_plain
 
 
 def complaint(*words: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 import manyheads.plugin as plugin
 from manyheads.cli.verbs import VERBS, schema_of
 from manyheads.config import RunConfig
-from manyheads.config.facts import Facts, having, setting, settings
+from manyheads.config.facts import Facts, setting, settings, settings_where
 
 NEEDS = {None, "", "attention", "folds", "heads", "hub", "transformer", "windows"}
 
@@ -40,8 +40,8 @@ def test_what_a_field_leaves_open_is_as_its_section_says():
     assert [(one.facts.needs, one.facts.resume) for one in found.values()] == [
         ("hub", "refuse"), ("", "free"), (None, None)
     ]  # fmt: skip
-    assert having(Outer, resume="refuse") == ("inner.a",)
-    assert having(Outer, path=True) == (), "a section has no value that could be a path"
+    assert settings_where(Outer, resume="refuse") == ("inner.a",)
+    assert settings_where(Outer, path=True) == (), "a section has no value that could be a path"
     assert found["inner.b"].facts.limits() == ["at least 0"]
     assert not found["inner.b"].facts.allows(-1)
 
@@ -52,8 +52,12 @@ def test_a_fact_of_no_such_name_is_an_error():
 
 
 def test_weights_hold_the_shape_but_nothing_of_the_task():
-    fixed = having(RunConfig, weights="fixed")
+    fixed = settings_where(RunConfig, weights="fixed")
     assert {"model.n_heads", "model.d_k", "model.norm_eps", "model.positions"} <= {*fixed}
     assert {*settings(RunConfig)} >= {*fixed}
-    assert having(RunConfig, weights="default") == ("model.pooling", "model.pooler", "model.matches")
-    assert having(RunConfig, weights="unused") == ("tokenizer.kind", "tokenizer.vocab_size", "tokenizer.lowercase")
+    assert settings_where(RunConfig, weights="default") == ("model.pooling", "model.pooler", "model.matches")
+    assert settings_where(RunConfig, weights="unused") == (
+        "tokenizer.kind",
+        "tokenizer.vocab_size",
+        "tokenizer.lowercase",
+    )

@@ -14,9 +14,9 @@ from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.errors import user_sentence
 from manyheads.config import GuardConfig, RunConfig
+from manyheads.config.conversion import from_plain, to_plain
 from manyheads.config.facts import check_ranges, nearest, nearest_setting
 from manyheads.config.facts import settings as all_settings
-from manyheads.config.fields import from_plain, to_plain
 from manyheads.terminal import one_line
 
 NAMES = [*all_settings(RunConfig), "data", "model", "optim", "hardware", "logger", "experiment", "debug"]

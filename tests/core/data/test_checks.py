@@ -6,7 +6,7 @@ import pytest
 
 from manyheads.cli.main import main
 from manyheads.config import Balance, DataConfig, Long
-from manyheads.config.fields import check_training
+from manyheads.config.trainer_flags import check_training
 from manyheads.data import checks
 from manyheads.data.rows import Rows, Splits
 

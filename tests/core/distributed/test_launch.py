@@ -19,7 +19,7 @@ STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
 from manyheads.cli import main as cli
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 
 def work(verb, config):
     rank = os.environ["RANK"]

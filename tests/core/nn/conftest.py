@@ -14,8 +14,8 @@ from manyheads.config import (
     Pooler,
     Segments,
 )
+from manyheads.config.conversion import choices_of
 from manyheads.config.facts import settings
-from manyheads.config.fields import choices_of
 
 CHOICES = {"placement": Placement, "pooler": Pooler, "pair": PairKind, "segments": Segments}
 

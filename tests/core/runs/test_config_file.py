@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.config import RunConfig
-from manyheads.config.fields import held, to_plain
+from manyheads.config.conversion import section_and_key, to_plain
 from manyheads.runs.config_file import REMOVED, as_yaml, plain_yaml, read_run, read_yaml
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -100,7 +100,7 @@ def check_removed(changed, tmp_path):
     plain = to_plain(RunConfig())
     of_sections = {name: value for name, value in REMOVED.items() if "." not in name or name.partition(".")[0] in plain}
     for name, value in (of_sections | changed).items():
-        section, key = held(plain, name)
+        section, key = section_and_key(plain, name)
         section[key] = value
     (tmp_path / "config.yaml").write_text(as_yaml(plain), encoding="utf-8")
     assert read_run(tmp_path) == RunConfig()

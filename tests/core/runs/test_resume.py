@@ -9,7 +9,7 @@ import pytest
 
 from manyheads.config import BatchConfig, CheckpointConfig, DataConfig, HardwareConfig, OptimConfig, Resume, RunConfig
 from manyheads.config.facts import settings
-from manyheads.config.fields import OUR_FLAGS, WARNED_FLAGS, default_trainer, trainer_flags
+from manyheads.config.trainer_flags import TRAINER_FLAGS, WARNED_FLAGS, default_trainer
 from manyheads.runs.checkpoints import MANIFEST, write_checkpoint
 from manyheads.runs.config_file import save_run
 from manyheads.runs.resolve import with_data
@@ -37,7 +37,7 @@ def notes(asked: RunConfig) -> list[str]:
 
 
 def test_somebody_has_decided_on_every_setting():
-    flags = [flag for flag in trainer_flags() if flag not in OUR_FLAGS]
+    flags = [*TRAINER_FLAGS]
     for name in (*settings(RunConfig), *(f"trainer.{flag}" for flag in flags)):
         assert resume_policy(name) in ("free", "warn", "refuse"), name
     assert set(WARNED_FLAGS) <= set(flags), "there is no such flag"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from manyheads.config import ModelConfig, OptimConfig, RunConfig
-from manyheads.config.fields import from_plain
+from manyheads.config.conversion import from_plain
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.training.optim import depth, freeze, make_optimizer, make_schedule, parameter_groups, rate_factor

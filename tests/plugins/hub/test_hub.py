@@ -21,7 +21,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS
 from manyheads.config import RunConfig
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.inference.card import add_results
 from manyheads.inference.download import is_hub_name
 from manyheads.inference.folder import load as load_model

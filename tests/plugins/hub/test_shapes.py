@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manyheads.config import ModelConfig
-from manyheads.config.facts import having
+from manyheads.config.facts import settings_where
 from manyheads.plugins.hub.families import FAMILIES, Given, read_config
 from manyheads.plugins.hub.shapes import PINNED, read_shape, weight_files
 
@@ -44,7 +44,7 @@ def test_every_setting_of_a_model_is_said_or_free(kind):
     said = read_config(kind, Given(SIZES)).model.keys() | PINNED.keys()
     optional = {"rotary_base", "rotary_base_window"}  # of rotary positions alone
     optional |= {"bidirectional", "pooling_options"}  # of recurrent encoders, and of a pooling that may be typed
-    free = {*having(ModelConfig, weights="free"), *having(ModelConfig, weights="default")}
+    free = {*settings_where(ModelConfig, weights="free"), *settings_where(ModelConfig, weights="default")}
     assert {one.name for one in fields(ModelConfig)} - free - said <= optional
     assert ("rotary_base" in said) == (kind == "modernbert")
 

@@ -25,7 +25,7 @@ from manyheads.config import (
     Pooler,
     Segments,
 )
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.plugins.hub.write import family_of, write_family

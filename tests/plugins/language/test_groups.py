@@ -4,7 +4,7 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.config import OptimConfig, RunConfig
-from manyheads.config.fields import from_plain
+from manyheads.config.conversion import from_plain
 from manyheads.plugins.language.networks import assemble_masked, assemble_seq2seq
 from tests.core.training.test_groups import SHAPE, rates
 

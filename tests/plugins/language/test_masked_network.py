@@ -15,7 +15,7 @@ BERT = {"positions": "learned", "segments": "always", "placement": "post", "norm
 
 
 def small(**more):
-    from manyheads.config.fields import from_plain
+    from manyheads.config.conversion import from_plain
 
     return from_plain(ModelConfig, SMALL | more)
 

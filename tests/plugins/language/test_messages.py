@@ -4,8 +4,8 @@ import pytest
 
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
-from manyheads.config.fields import one_of
 from manyheads.config.figures import checkpoint_figures
+from manyheads.config.sentences import one_of
 from tests.test_messages import check_refused
 
 MISTAKES = [

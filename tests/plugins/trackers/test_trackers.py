@@ -25,7 +25,7 @@ from manyheads.cli.compose import laid_over
 from manyheads.cli.hydra import composed, values_of
 from manyheads.cli.main import main
 from manyheads.config import DataConfig, LoggerConfig, ModelConfig, RunConfig
-from manyheads.config.fields import plain_settings
+from manyheads.config.conversion import plain_settings
 from manyheads.distributed.ranks import Ranks
 from manyheads.distributed.signals import Stopped
 from manyheads.plugins.trackers import config as settings

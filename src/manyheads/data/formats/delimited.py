@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow
 import pyarrow.csv
 
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.data.formats.dialect import (
     MOST_SIGNS,
     SAMPLED,
@@ -65,7 +65,9 @@ def header_of(path: Path, record: list[str], number: int, sign: str) -> Header:
     where = {name: at for at, name in enumerate(header) if name}
     if len(where) < len(names):
         repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
-        raise UserError(f"{path}, row {number}: the header names the column '{show(repeated)}' twice; rename one")
+        raise UserError(
+            f"{path}, row {number}: the header names the column '{format_value(repeated)}' twice; rename one"
+        )
     return Header(record, names, where, max(where.values()) + 1, len(header), sign)
 
 

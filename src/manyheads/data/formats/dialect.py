@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
-from manyheads.config.fields import listed
+from manyheads.config.sentences import list_names
 from manyheads.errors import UserError
 
 SIGNS = ",;\t|"  # that separate cells; of two that fit alike the first does
@@ -182,7 +182,7 @@ def _n_filled(row: list[str]) -> int:
 def title_rule(number: int, header: Iterable[str]) -> str:
     """That a header is in row `number`, and what to do about it."""
     above = "and what is above it like a title: remove all lines above the header"
-    return f"row {number} looks like its header ({listed([*header])}), {above}"
+    return f"row {number} looks like its header ({list_names([*header])}), {above}"
 
 
 def _other_separator(lines: list[str], sign: str, kind: str, n_lines: int) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from manyheads.config import DataConfig
 from manyheads.config.data import AT_ONCE
-from manyheads.config.fields import first_line
+from manyheads.config.sentences import first_line
 from manyheads.data.columns import class_names, find_columns
 from manyheads.data.rows import text_faults
 from manyheads.data.seen import cache_folder, remembered

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.source import Block
 from manyheads.errors import UserError
 
@@ -137,9 +137,9 @@ def _one_object(path: Path, whole: dict[str, Any]) -> str:
     arrays = [key for key, value in whole.items() if isinstance(value, list) and _are(dict, value)]
     hint = ""
     if len(arrays) == 1:
-        hint = f"; save the array under '{show(arrays[0])}' alone"
+        hint = f"; save the array under '{format_value(arrays[0])}' alone"
     elif arrays:
-        names = listed([show(key) for key in arrays])
+        names = list_names([format_value(key) for key in arrays])
         hint = f"; save each of its arrays, {names}, as a file of that name, in one folder"
     elif _are(dict, whole.values()) or _are(list, whole.values()):
         hint = "; it holds columns instead: of pandas, write it by to_json(FILE, orient='records', lines=True)"

@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.data.column import sliced
 from manyheads.data.columns import class_names
 from manyheads.data.formats.source import most_unpacked, require_unchanged
@@ -88,7 +88,9 @@ def _decoding(path: Path, name: str) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:
-        raise UserError(f"{path}: the column '{show(name)}' holds text that is not UTF-8; write it as UTF-8") from None
+        raise UserError(
+            f"{path}: the column '{format_value(name)}' holds text that is not UTF-8; write it as UTF-8"
+        ) from None
     except (pyarrow.ArrowException, OSError, KeyError):
         raise UserError(f"{path} {DAMAGED}") from None
 

@@ -4,8 +4,8 @@ from enum import Enum
 
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import show
 from manyheads.config.inference import finished_run
+from manyheads.config.sentences import format_value
 
 
 class Format(Enum):
@@ -72,12 +72,13 @@ class PushConfig:
         found = HUB_MODEL.fullmatch(self.repo)
         require(
             found is not None and "/" in found["id"] and found["revision"] is None,
-            f"repo={show(self.repo)} is no name of a model on the Hugging Face hub: write repo=name/model",
+            f"repo={format_value(self.repo)} is no name of a model on the Hugging Face hub: write repo=name/model",
         )
         for name in ("revision", "tag"):
             value = getattr(self, name)
             require(
                 not value or HUB_MODEL.fullmatch(f"x@{value}") is not None,
-                f"{name}={show(value)} is no name of a {'branch' if name == 'revision' else 'tag'}: use letters, "
+                f"{name}={format_value(value)} is no name of a {'branch' if name == 'revision' else 'tag'}: use "
+                "letters, "
                 "digits, dots and dashes",
             )

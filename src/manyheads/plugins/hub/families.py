@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyheads.config import ModelConfig
-from manyheads.config.fields import from_plain, one_of, show
+from manyheads.config.conversion import from_plain
+from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json
 
@@ -76,7 +77,7 @@ class Given:
             raise self.wrong(name, value, "manyheads has no such option, so this model cannot be read")
 
     def wrong(self, name: str, value: Any, why: str) -> UserError:
-        return UserError(f"{self.path}: {name}={show(value)}, but {why}")
+        return UserError(f"{self.path}: {name}={format_value(value)}, but {why}")
 
 
 @dataclass(frozen=True, slots=True)

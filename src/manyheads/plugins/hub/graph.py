@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from manyheads.config import Long, Terms
-from manyheads.config.fields import install_extra
+from manyheads.config.sentences import install_extra
 from manyheads.data.tokens import PROBE, copied, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
 from manyheads.data.tokens import encode, names_of_marks
@@ -101,9 +101,9 @@ def hold_to_run(
     bound = BOUND_OF_BOTH if both else BOUNDS[kind]
     if not worst <= bound:
         texts, pairs = compared.texts, compared.pairs
-        pair = f" and {show(pairs[at][:60])}" if pairs else ""
+        pair = f" and {format_value(pairs[at][:60])}" if pairs else ""
         raise UserError(
-            f"answers otherwise by format={kind.name}: the {what} of {show(texts[at][:60])}{pair} differ by "
+            f"answers otherwise by format={kind.name}: the {what} of {format_value(texts[at][:60])}{pair} differ by "
             f"{worst:.1e}, more than {bound:.0e}: nothing is written; use another format, and report the shape"
         )
     return f"{what} differ by at most {worst:.1e}, and more than {bound:.0e} would have been refused"

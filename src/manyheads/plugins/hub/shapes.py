@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import ModelConfig, PairKind, Segments
-from manyheads.config.fields import listed, make_tokenizer, older_tokenizer, one_of, show, to_plain
+from manyheads.config.conversion import to_plain
+from manyheads.config.sentences import format_value, list_names, make_tokenizer, older_tokenizer, one_of
 from manyheads.errors import UserError
 from manyheads.inference.origin import REMEDY, Origin, refuse_missing
 from manyheads.plugins.hub.families import FAMILIES, Given, MarkIds, Shape, read_config, write_config
@@ -74,7 +75,9 @@ def read_shape(folder: str | Path) -> Shape:
     given = Given.read(path)
     kind = given.get("model_type", "")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise UserError(f"{path}: model_type={show(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}")
+        raise UserError(
+            f"{path}: model_type={format_value(kind)} is none that manyheads reads: {one_of(list(FAMILIES))}"
+        )
     for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):  # of any family: another model of it
         given.must_be(name, False)
     for name in ("quantization_config", "auto_map"):
@@ -123,10 +126,10 @@ def _named_by(index: Path) -> list[Path]:
     found = sorted({name for name in names.values() if isinstance(name, str)}) if isinstance(names, dict) else []
     bad = [name for name in found if Path(name).name != name or not name.endswith(INDICES[index.name])]
     if not found or bad:
-        raise UserError(f"{index} names {listed(bad) if bad else 'no files'}: it must name weights in its folder")
+        raise UserError(f"{index} names {list_names(bad) if bad else 'no files'}: it must name weights in its folder")
     missing = [name for name in found if not (index.parent / name).is_file()]
     if missing:
-        raise UserError(f"{index} names {listed(missing)}, not in its folder: copy all files of the model")
+        raise UserError(f"{index} names {list_names(missing)}, not in its folder: copy all files of the model")
     return [index.parent / name for name in found]
 
 
@@ -185,7 +188,7 @@ def describe_as_family(
     classes = FAMILIES[nearest].classes
     raise UserError(
         f"has a shape of its own, which no family of transformers has; nearest to it is {classes}, which has "
-        f"{listed(least)}: train one with these settings, or from a model of such a family by init_from, or use "
+        f"{list_names(least)}: train one with these settings, or from a model of such a family by init_from, or use "
         "format=transformers"
     )
 
@@ -199,7 +202,7 @@ def refuse_foreign(model: ModelConfig) -> None:
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
     if model.encoder != "transformer" or model.pair is not PairKind.joint:
         name = "encoder" if model.encoder != "transformer" else "pair"
-        raise UserError(f"has model.{name}={show(getattr(model, name))}, {why} by init_from")
+        raise UserError(f"has model.{name}={format_value(getattr(model, name))}, {why} by init_from")
     if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
         raise UserError(
             f"has model.n_heads={model.n_heads} with model.d_k={model.d_k} and model.d_v={model.d_v}, which do not "
@@ -236,4 +239,4 @@ def comparable_settings(model: ModelConfig) -> dict[str, Any]:
 
 
 def _said(value: Any) -> str:
-    return str(value).replace(" ", "") if isinstance(value, list) else show(value)
+    return str(value).replace(" ", "") if isinstance(value, list) else format_value(value)

@@ -29,8 +29,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceCl
 from transformers.utils.generic import can_return_tuple
 
 from manyheads.config import ModelConfig
+from manyheads.config.conversion import from_plain
 from manyheads.config.facts import require
-from manyheads.config.fields import from_plain
 from manyheads.config.model import MOST_TABLE
 from manyheads.layout import Layout, Packed
 from manyheads.nn import Alibi, Encoder, MultiHeadAttention, Rotary, SinusoidalPositions, assemble

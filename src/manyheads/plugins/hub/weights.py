@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from manyheads.config.fields import listed, show
+from manyheads.config.sentences import format_value, list_names
 from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
 from manyheads.plugins.hub.families import Shape
@@ -170,7 +170,7 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
                     )
             read[name] = _joined(name, tensors, sizes[name], shape)
     if broken := [name for name, tensor in read.items() if not tensor.isfinite().all()]:
-        raise UserError(f"init_from={folder}: {listed(broken)} hold values that are not finite numbers")
+        raise UserError(f"init_from={folder}: {list_names(broken)} hold values that are not finite numbers")
     return read
 
 
@@ -204,21 +204,22 @@ def _compare(folder: Path, plan: dict[str, list[str]], there: There, wanted: Siz
     used = {part for parts in plan.values() for part in parts}
     if missing := sorted(used - there.keys()):
         raise UserError(
-            f"init_from={folder} lacks {listed(missing)}, which its config.json asks for: fetch the model anew, or "
+            f"init_from={folder} lacks {list_names(missing)}, which its config.json asks for: fetch the model anew, or "
             "name another"
         )
     if left := sorted(
         name for name in there.keys() - used if not name.startswith(keys.others) and not name.endswith(keys.computed)
     ):
         raise UserError(
-            f"init_from={folder} holds {listed(left)}, which its config.json does not ask for: fetch the model anew, "
+            f"init_from={folder} holds {list_names(left)}, which its config.json does not ask for: fetch the model "
+            "anew, "
             "or name another"
         )
     for name, parts in plan.items():
         sizes = [there[part][1] for part in parts]
         if not _fits(name, sizes, wanted[name], shape):
             shown = " + ".join(map(str, sizes))
-            raise UserError(f"init_from={folder}: {listed(parts)} is {shown}, but {name} is {wanted[name]}")
+            raise UserError(f"init_from={folder}: {list_names(parts)} is {shown}, but {name} is {wanted[name]}")
 
 
 def _fits(name: str, sizes: list[list[int]], size: list[int], shape: Shape) -> bool:
@@ -256,7 +257,8 @@ def _opened(folder: Path) -> Iterator[Weights]:
             yield {name: list(tensor.shape) for name, tensor in tensors.items()}, tensors.__getitem__
     except SafetensorError as error:
         raise UserError(
-            f"init_from={folder} holds no whole safetensors file ({show(error)}): fetch the model anew, or name another"
+            f"init_from={folder} holds no whole safetensors file ({format_value(error)}): fetch the model anew, or "
+            "name another"
         ) from error
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error

@@ -20,7 +20,8 @@ from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor, nn
 
 from manyheads.config import Long, Pooler
-from manyheads.config.fields import install_extra, show, to_plain
+from manyheads.config.conversion import to_plain
+from manyheads.config.sentences import format_value, install_extra
 from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
@@ -379,7 +380,7 @@ def modules_of(predictor: TextClassifier) -> list[Module]:
     if model.pooling not in POOLINGS or (model.pooler is not Pooler.none and model.pooler not in ACTIVATIONS):
         name = "pooling" if model.pooling not in POOLINGS else "pooler"
         raise UserError(
-            f"has model.{name}={show(getattr(model, name))}, which sentence-transformers has no module for: "
+            f"has model.{name}={format_value(getattr(model, name))}, which sentence-transformers has no module for: "
             f"train one with model.{name}={'mean' if name == 'pooling' else 'tanh'}"
         )
     modes = {f"pooling_mode_{mode}": kind == model.pooling for kind, mode in POOLINGS.items()}

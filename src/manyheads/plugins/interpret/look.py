@@ -9,7 +9,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
@@ -106,7 +106,7 @@ def _check(config: LookConfig) -> None:
     usual = LookConfig(run=config.run)
     for name in ("layers", "heads", "attribution") if config.split else ("seed", "batch"):
         if getattr(config, name) != getattr(usual, name):
-            typed = "batch.tokens" if name == "batch" else f"{name}={show(getattr(config, name))}"
+            typed = "batch.tokens" if name == "batch" else f"{name}={format_value(getattr(config, name))}"
             why = f"with split={config.split}, of which all heads are measured" if config.split else "without split="
             raise UserError(f"{typed} does nothing {why}: remove it")
     if config.attribution and find_spec("captum") is None:

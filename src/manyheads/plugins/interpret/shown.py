@@ -7,7 +7,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from manyheads.config import ModelConfig
-from manyheads.config.fields import install_extra
+from manyheads.config.sentences import install_extra
 from manyheads.errors import UserError
 
 SCRIPTS = ("data.js", "text.js", "lines.js", "matrix.js", "main.js", "start.js")  # of a page, in their order

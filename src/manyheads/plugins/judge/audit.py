@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.config.fields import install_extra, listed, to_plain
+from manyheads.config.conversion import to_plain
+from manyheads.config.sentences import install_extra, list_names
 from manyheads.data.rows import Rows, Splits, join_names, label_words, rows_of_class
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.evaluation import write_answers
@@ -191,7 +192,9 @@ def sentences(found: dict[str, Any]) -> list[str]:
     else:
         said.append(f"train: {suspects['rows']:,} of {suspects['of']:,} labels may be wrong: a linear model disagrees")
         if rare := suspects["not_asked"]:
-            said.append(f"wrong labels: not looked for in {listed(rare)}, which fewer rows have than there are folds")
+            said.append(
+                f"wrong labels: not looked for in {list_names(rare)}, which fewer rows have than there are folds"
+            )
     if curve := found["curve"]:
         more = curve["twice"]
         said.append(

@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 from typing import Any, Protocol
 
-from manyheads.config.fields import listed, show
 from manyheads.config.inference import InferenceBatch
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows
 from manyheads.data.table import require_whole
@@ -31,12 +31,14 @@ def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     """Whether slices are asked for. A UserError where the model has no classes, or they are of a column that the rows
     do not have beyond those that are read."""
     if config.slices and folder.settings.task != "classify":
-        raise UserError(f"slices={show(config.slices)} does nothing, as the model of run has no classes: remove it")
+        raise UserError(
+            f"slices={format_value(config.slices)} does nothing, as the model of run has no classes: remove it"
+        )
     known = rows.unread.names if rows.unread else []
     for one in config.slices:
         if one.startswith("column:") and (column := one.removeprefix("column:")) not in known:
             raise UserError(
-                f"slices=column:{column} is no further column of {rows.source}: it has {listed(known) or 'none'}"
+                f"slices=column:{column} is no further column of {rows.source}: it has {list_names(known) or 'none'}"
             )
     return bool(config.slices)
 
@@ -99,7 +101,9 @@ def read_costs(file: str, names: list[str]) -> list[list[float]]:
     classes = [known.named(one) for one in table.column(first)]
     for what, found in (("header", answers), ("first column", classes)):
         if sorted(found) != sorted(names):
-            raise UserError(f"costs={file}: its {what} names {listed(found)}, but the classes are {listed(names)}")
+            raise UserError(
+                f"costs={file}: its {what} names {list_names(found)}, but the classes are {list_names(names)}"
+            )
     costs = [[math.nan] * len(names) for _ in names]
     for answer, column in zip(answers, table.names[1:], strict=True):
         for true, cell in zip(classes, table.column(column), strict=True):
@@ -109,7 +113,8 @@ def read_costs(file: str, names: list[str]) -> list[list[float]]:
                 cost = math.nan
             if not abs(cost) <= MOST_COST:
                 raise UserError(
-                    f"costs={file}: '{show(cell)}' of {true} answered as {answer} is not a number up to {MOST_COST:g}: "
+                    f"costs={file}: '{format_value(cell)}' of {true} answered as {answer} is not a number up to "
+                    f"{MOST_COST:g}: "
                     "give one"
                 )
             costs[names.index(true)][names.index(answer)] = cost

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig, MergeLabels
-from manyheads.config.fields import listed, show, to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.config.required import bounds_of, check_reached
+from manyheads.config.sentences import format_value, list_names
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows, join_names, label_cells, label_names, label_sets, spelled, without_zeros
 from manyheads.data.table import Table, coded, require_whole, take
@@ -62,11 +63,13 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         UserError: one sentence; a run, the data, or a file of predictions that is of other rows.
     """
     if len(config.runs) < 2:
-        raise UserError(f"runs={show(config.runs)} is one model, but two or more are compared: add another")
+        raise UserError(f"runs={format_value(config.runs)} is one model, but two or more are compared: add another")
     with _of_runs():
         folders = {one: open_folder(one, "classify", graph=True) for one in config.runs if not _is_file(one)}
     if not folders:
-        raise UserError(f"runs={show(config.runs)} are files alone, but one run at least says what to read: add it")
+        raise UserError(
+            f"runs={format_value(config.runs)} are files alone, but one run at least says what to read: add it"
+        )
     first_name, first = next(iter(folders.items()))
     labels, home = first.labels(), run_folder(first.path)
     for name, folder in folders.items():
@@ -114,7 +117,8 @@ def _require_alike(name: str, folder: ModelFolder, first_name: str, first: Model
     ours, theirs = folder.labels(), first.labels()
     if sorted(ours) != sorted(theirs):
         raise UserError(
-            f"runs: {name} has the classes {listed(ours)}, but {first_name} has {listed(theirs)}: models of the same "
+            f"runs: {name} has the classes {list_names(ours)}, but {first_name} has {list_names(theirs)}: models of "
+            "the same "
             "classes are compared"
         )
     for what, one, other in (
@@ -141,7 +145,9 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
         raise UserError(f"runs={path} does not exist: name a run, or a file of predictions")
     table, rows = read_file(path), data.rows
     if PREDICTION not in table.names:
-        raise UserError(f"{path} has no column '{PREDICTION}', but {listed(table.names)}: name that of the answers so")
+        raise UserError(
+            f"{path} has no column '{PREDICTION}', but {list_names(table.names)}: name that of the answers so"
+        )
     require_whole(table, str(path))
     multi = rows.sets is not None
     if len(table.numbers) != len(rows):
@@ -177,8 +183,9 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
     if strange:
         row = int(np.isin(cells.codes, [*strange]).argmax())
         raise UserError(
-            f"{path}, row {numbers[row]:,}: the prediction '{show(strange[int(cells.codes[row])])}' is no class "
-            f"of the models: they have {listed(labels)}"
+            f"{path}, row {numbers[row]:,}: the prediction '{format_value(strange[int(cells.codes[row])])}' is no "
+            "class "
+            f"of the models: they have {list_names(labels)}"
         )
     marks = np.zeros((len(values), len(labels)), dtype=bool)
     for at, names in enumerate(given):

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import EvaluateConfig
-from manyheads.config.fields import listed, one_of, show, to_plain
+from manyheads.config.conversion import to_plain
+from manyheads.config.sentences import format_value, list_names, one_of
 from manyheads.data.rows import HALF, Known, Rows, join_names
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData, find_data
@@ -140,10 +141,10 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
     need(isinstance(given, dict) and isinstance(given.get("name"), str) and given["name"], "give it a name")
     where = f"{where}, '{given['name']}'"
     strange = next((one for one in given if one not in KEYS), None)
-    need(strange is None, f"{show(strange)} is no part of a test: choose {one_of(KEYS)}")
+    need(strange is None, f"{format_value(strange)} is no part of a test: choose {one_of(KEYS)}")
     need(_is_whole(given), f"it {HALF}: correct it")
     texts = [key for key in ("template", "label", "expect") if not isinstance(given.get(key, ""), str)]
-    need(not texts, f"{listed(texts)} must be text: put it in quotes")
+    need(not texts, f"{list_names(texts)} must be text: put it in quotes")
     words = given.get("words", {})
     need(
         isinstance(words, dict) and all(isinstance(one, list) and one for one in words.values()) and _is_text(words),
@@ -152,22 +153,28 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
     test = Check(**given)
     test.label = Known(labels, any_case=True).named(test.label)
     slots = {*SLOT.findall(test.template)}
-    need(slots == {*test.words}, f"the template names {listed(sorted(slots))}, but words {listed(sorted(test.words))}")
+    need(
+        slots == {*test.words},
+        f"the template names {list_names(sorted(slots))}, but words {list_names(sorted(test.words))}",
+    )
     n_texts = prod(map(len, test.words.values()))
     need(n_texts <= MOST, f"the template makes {n_texts:,} texts, more than {MOST:,}: give fewer words")
-    need(test.label in ("", *labels), f"label '{show(test.label)}' is no class of the run: choose {one_of(labels)}")
+    need(
+        test.label in ("", *labels),
+        f"label '{format_value(test.label)}' is no class of the run: choose {one_of(labels)}",
+    )
     need(test.template or test.change, "give it a template, or a change of texts of the data")
     need(test.change or test.label, "give it the label of its texts, or a change that keeps their answer")
-    need(not test.expect or test.expect in WAYS, f"expect={show(test.expect)} is not up or down")
+    need(not test.expect or test.expect in WAYS, f"expect={format_value(test.expect)} is not up or down")
     need(bool(test.expect) == bool(test.change and test.label), "a change, a label and expect (up or down) go together")
     if isinstance(test.change, dict):
         kinds = {"append": str, "replace": dict}
         kind, what = next(iter(test.change.items()), ("", ""))
         is_one = len(test.change) == 1 and isinstance(what, kinds.get(kind, ())) and what and _is_text(what)
-        need(is_one, f"change={show(test.change)} is no change: {_CHOICE}, with texts in quotes")
+        need(is_one, f"change={format_value(test.change)} is no change: {_CHOICE}, with texts in quotes")
     else:
         is_one = isinstance(test.change, str) and test.change in ("", *CHANGES)
-        need(is_one, f"change={show(test.change)} is no change: {_CHOICE}")
+        need(is_one, f"change={format_value(test.change)} is no change: {_CHOICE}")
     return test
 
 
@@ -353,7 +360,7 @@ def _page(config: ProbeConfig, data: EvaluationData | None, found: list[dict[str
 
     tried, idle = [one for one in found if one["n"]], [one["test"].name for one in found if not one["n"]]
     rows = [[one["test"].name, one["test"].says, f"{one['n']:,}", one["rate"]] for one in tried]
-    notes = [f"no text is changed by {listed(idle)}"] if idle else []
+    notes = [f"no text is changed by {list_names(idle)}"] if idle else []
     sections = [Section("Tests", Table(["test", "passes where", "texts", "share that fails"], rows, "wwni"), notes)]
     for one in found:
         examples = [

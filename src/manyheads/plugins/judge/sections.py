@@ -4,7 +4,7 @@ settings are declared."""
 from typing import Any
 
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import one_of, show
+from manyheads.config.sentences import format_value, one_of
 
 SLICES = ("length", "label", "script", "confidence", "worst")
 
@@ -65,15 +65,19 @@ def check_slices(config: Any) -> None:
     slices = config.slices
     is_list = isinstance(slices, list | tuple)
     for one in slices if is_list else [slices]:
-        column = show(one).removeprefix("column:")
+        column = format_value(one).removeprefix("column:")
         require(
             one in SLICES or (isinstance(one, str) and one.startswith("column:") and column != ""),
-            f"slices={show(one)} is no way to cut rows: choose {one_of([*SLICES])}, or for a column of that name "
+            f"slices={format_value(one)} is no way to cut rows: choose {one_of([*SLICES])}, or for a column of that "
+            "name "
             f"slices=[column:{column or 'NAME'}]",
         )
         # each is a test more that p-values are corrected for
         require(
             not is_list or slices.count(one) == 1,
-            f"slices={show(slices)} names {one} twice: name it once",
+            f"slices={format_value(slices)} names {one} twice: name it once",
         )
-    require(is_list, f"slices={show(slices)} is not a list: write it in brackets, such as slices=[{show(slices)}]")
+    require(
+        is_list,
+        f"slices={format_value(slices)} is not a list: write it in brackets, such as slices=[{format_value(slices)}]",
+    )

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.data.batches import ANSWER_TOKENS, Planned, gather
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text

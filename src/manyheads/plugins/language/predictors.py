@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import PredictConfig
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.tokenizer import Vocabulary, decode, marks, reading_mask, vocabulary
 from manyheads.data.tokens import Tokens, encode
@@ -202,11 +202,12 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         for text, n_read, n_all in zip(texts, self._masks(encoded), self._masks(whole), strict=True):
             if not n_all:
                 raise UserError(
-                    f"the text '{show(text)}' hides no word: write {self.mask} where the model should predict one"
+                    f"the text '{format_value(text)}' hides no word: write {self.mask} where the model should predict "
+                    "one"
                 )
             if n_read < n_all:
                 raise UserError(
-                    f"the text '{show(text)}' is cut to the {self.max_length} tokens that the model reads, and "
+                    f"the text '{format_value(text)}' is cut to the {self.max_length} tokens that the model reads, and "
                     f"{n_all - n_read} of its {n_all} {self.mask} with the rest: shorten it, or split it"
                 )
         found_nMK2 = self.run(encoded, tokens=tokens, n_words=n).values

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import DataConfig
-from manyheads.config.fields import listed
+from manyheads.config.sentences import list_names
 from manyheads.data.columns import find_columns
 from manyheads.data.opening import Tables, open_split, open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits, hash_texts, hashed, no_labels, screen
@@ -141,7 +141,7 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
     single = [one.source for one in more if one.pairs is None]
     if single and train.pairs is not None:
         raise UserError(
-            f"pretrain.also={listed(single)} adds single texts, but {train.source} holds pairs: remove it, or read "
+            f"pretrain.also={list_names(single)} adds single texts, but {train.source} holds pairs: remove it, or read "
             "single texts by data.text_pair="
         )
     train = _joined([shorten(rows, n_rows, seed) for rows in (train, *more)])

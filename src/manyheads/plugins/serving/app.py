@@ -32,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
 
 import manyheads.plugin as plugin
-from manyheads.config.fields import one_of, show
+from manyheads.config.sentences import format_value, one_of
 from manyheads.plugin import VERSION, Part
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.plugins.serving.crew import Crew, TooManyError
@@ -263,7 +263,7 @@ def make_app(config: ServeConfig, crew: Crew, token: str) -> Gate:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Any, error: HTTPException) -> Response:
-        asked, allowed = show(request.url.path), (error.headers or {}).get("Allow", "GET")
+        asked, allowed = format_value(request.url.path), (error.headers or {}).get("Allow", "GET")
         body = f", with a body such as {EXAMPLE}" if allowed == "POST" else ""
         sentences = SENTENCES | {
             404: f"there is no page {asked}: /openapi.json lists those that there are, and POST /predict answers texts",
@@ -379,6 +379,6 @@ def _sentence(error: dict[str, Any], known: Iterable[str]) -> str:
     if error["type"] == "json_invalid":
         return f"the body is not JSON: send an object such as {EXAMPLE}"
     if error["type"] == "extra_forbidden":
-        return f"{show(place)} is not known here: choose {one_of([*known])}"
+        return f"{format_value(place)} is not known here: choose {one_of([*known])}"
     said = error["msg"]
     return f"{place or 'the body'}: {said[:1].lower()}{said[1:]}"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from manyheads.config.fields import to_plain
+from manyheads.config.conversion import to_plain
 from manyheads.distributed.ranks import n_cores
 from manyheads.plugins.serving.config import ServeConfig
 

@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config.fields import install_extra
+from manyheads.config.sentences import install_extra
 from manyheads.errors import UserError
 from manyheads.inference.download import is_hub_name
 from manyheads.inference.format import open_folder, refuse_other_task

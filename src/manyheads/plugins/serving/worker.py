@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import manyheads.plugin as plugin
 from manyheads.config import Member, OnBadRow, Precision
-from manyheads.config.fields import from_plain
+from manyheads.config.conversion import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
 from manyheads.errors import UserError

@@ -3,7 +3,7 @@
 import re
 
 from manyheads.config.facts import require, section, setting
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 
 OURS = {  # options of sbatch that the script of a job sets itself, and by which setting
     "--nodes": "hardware.nodes",
@@ -35,20 +35,23 @@ class SlurmConfig:
     def __post_init__(self) -> None:
         require(
             not self.time or TIME.fullmatch(self.time) is not None,
-            f"slurm.time={show(self.time)} is not a time of SLURM: write minutes, hours:minutes:seconds or days-hours, "
+            f"slurm.time={format_value(self.time)} is not a time of SLURM: write minutes, hours:minutes:seconds or "
+            "days-hours, "
             "such as slurm.time=12:00:00",
         )
         for name in ("partition", "account"):
             value = getattr(self, name)
             require(
                 NAME.fullmatch(value) is not None,
-                f"slurm.{name}={show(value)} is not a name: it may hold letters, digits and the signs . , _ and -",
+                f"slurm.{name}={format_value(value)} is not a name: it may hold letters, digits and the signs . , _ "
+                "and -",
             )
         for one in self.options.split(" "):
             name = one.partition("=")[0]
             require(
                 not one or OPTION.fullmatch(one) is not None,
-                f"slurm.options: {show(one)} is not an option of sbatch: write --name=value without quotes or spaces "
+                f"slurm.options: {format_value(one)} is not an option of sbatch: write --name=value without quotes or "
+                "spaces "
                 "in it, such as --gres=gpu:4",
             )
             require(name not in OURS, f"slurm.options: {one} is set by {OURS.get(name)}: use that and remove it")

@@ -16,7 +16,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import Accelerator, Resume
-from manyheads.config.fields import show
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.plugin import Shared
 from manyheads.runs.files import refuse_unwritable, replace_file
@@ -85,7 +85,7 @@ def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | No
         )
     if not _PATH.fullmatch(path):
         raise UserError(
-            f"output={show(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
+            f"output={format_value(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
             "/ . , : + = @ ~ _ - alone"
         )
     if shared and not shared.target:

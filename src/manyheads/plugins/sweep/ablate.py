@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from manyheads.config.facts import hooks
-from manyheads.config.fields import check_training
+from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_rows
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.plugins.sweep.record import Record, check_same_question, prepare, read_record, read_sets, start_record

@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 from manyheads.cli.grammar import RANGE, is_range
+from manyheads.config.conversion import convert, mapping_of, split_optional, to_plain
 from manyheads.config.facts import Facts, Setting, nearest_setting, require, settings
-from manyheads.config.fields import convert, mapping_of, show, to_plain, unwrap
 from manyheads.config.run import RunConfig
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 
 SEARCHED = ("model.", "optim.", "batch.", "tokenizer.")  # the rows of train and validation stay the same
@@ -77,7 +78,7 @@ def make_axis(name: str, given: Any) -> Axis:
     )
     made = tuple(_one_value(one, value) for value in values)
     for at, value in enumerate(made):
-        require(value not in made[:at], f"{name} is given {show(value)} twice: name each value once")
+        require(value not in made[:at], f"{name} is given {format_value(value)} twice: name each value once")
     return Axis(name, made)
 
 
@@ -104,13 +105,14 @@ def _one_value(one: Setting, value: Any) -> Any:
     limits = " and ".join(one.facts.limits())
     require(
         made is None or not limits or one.facts.allows(made),
-        f"{one.name}={show(made)} is out of range: it must be {limits}; the default is {show(one.default)}",
+        f"{one.name}={format_value(made)} is out of range: it must be {limits}; the default is "
+        f"{format_value(one.default)}",
     )
     return to_plain(made)
 
 
 def _between(one: Setting, text: str) -> Axis:
-    match, (inner, _), name = RANGE.fullmatch(text.strip()), unwrap(one.kind), one.name
+    match, (inner, _), name = RANGE.fullmatch(text.strip()), split_optional(one.kind), one.name
     assert match is not None, "it was seen to be a range"
     require(
         inner in (int, float),

@@ -6,12 +6,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from manyheads.config.conversion import from_plain, mapping_of, section_and_key, to_plain
 from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
 from manyheads.config.facts import field_of, nearest_setting, require, section, setting, settings
-from manyheads.config.fields import default_trainer, from_plain, held, mapping_of, show, show_list, to_plain
 from manyheads.config.model import ModelConfig
 from manyheads.config.plugins import recorded
 from manyheads.config.run import Resume, RunConfig
+from manyheads.config.sentences import format_list, format_value
 from manyheads.config.training import (
     CheckpointConfig,
     GuardConfig,
@@ -72,17 +73,18 @@ class TuneConfig:
     guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
     logger: LoggerConfig = setting(LoggerConfig, "logged figures")
-    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
+    trainer: dict[str, Any] = field_of(RunConfig, "trainer")
 
     def __post_init__(self) -> None:
         require(
             "max_time" not in self.trainer,
-            f"trainer.max_time={show(self.trainer.get('max_time'))} is decided elsewhere: set minutes",
+            f"trainer.max_time={format_value(self.trainer.get('max_time'))} is decided elsewhere: set minutes",
         )
         for name, value, usual in (("seeds", self.seeds, 1), ("minutes", self.minutes, 0)):
             require(
                 not self.data.folds or value == usual,
-                f"{name}={show(value)} does nothing with data.folds={self.data.folds}, of which each has a run of each "
+                f"{name}={format_value(value)} does nothing with data.folds={self.data.folds}, of which each has a "
+                "run of each "
                 "setting, to its end: remove one of them",
             )
         self._check_count(self.axes())
@@ -94,7 +96,7 @@ class TuneConfig:
         Raises:
             UserError: nothing does, or a value that its setting cannot have.
         """
-        require(isinstance(self.search, dict), f"search={show(self.search)} holds no settings: type {EXAMPLE}")
+        require(isinstance(self.search, dict), f"search={format_value(self.search)} holds no settings: type {EXAMPLE}")
         require(bool(self.search), f"nothing is searched: give a setting several values, such as {EXAMPLE}")
         return [make_axis(str(name), given) for name, given in self.search.items()]
 
@@ -187,12 +189,13 @@ class CurveConfig:
     guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
     hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
     logger: LoggerConfig = setting(LoggerConfig, "logged figures")
-    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
+    trainer: dict[str, Any] = field_of(RunConfig, "trainer")
 
     def __post_init__(self) -> None:
         require(
             len(self.shares) > 1 and sorted({*self.shares}) == self.shares,
-            f"shares={show_list(self.shares)}: a curve needs two shares or more, each larger than the one before, such "
+            f"shares={format_list(self.shares)}: a curve needs two shares or more, each larger than the one before, "
+            "such "
             "as shares=[0.25,0.5,1]",
         )
         require(
@@ -252,13 +255,13 @@ class AblateConfig:
     model: ModelConfig = setting(ModelConfig, "the encoder classifier of all rows, but for what varies")
     optim: OptimConfig = setting(OptimConfig, "the optimiser")
     hardware: HardwareConfig = setting(HardwareConfig, "processor: one device")
-    trainer: dict[str, Any] = setting(default_trainer, "any other flag of Lightning's Trainer")
+    trainer: dict[str, Any] = field_of(RunConfig, "trainer")
 
     def __post_init__(self) -> None:
         require(
             not (self.sets and (self.data.path or self.data.hub)),
-            f"sets={show_list(self.sets)} and data.{'path' if self.data.path else 'hub'}="
-            f"{show(self.data.path or self.data.hub)} both name data: give one of them",
+            f"sets={format_list(self.sets)} and data.{'path' if self.data.path else 'hub'}="
+            f"{format_value(self.data.path or self.data.hub)} both name data: give one of them",
         )
         for name, count in (("devices", self.hardware.devices), ("nodes", self.hardware.nodes)):
             require(
@@ -291,18 +294,19 @@ class AblateConfig:
         values = self.values if isinstance(self.values, list) else [self.values]
         require(
             len(values) > 1,
-            f"values={show_list(values)} holds {count_values(values)}: a comparison needs two at least, such as "
-            f"vary={show_list(self.vary)} values=[...,...]",
+            f"values={format_list(values)} holds {count_values(values)}: a comparison needs two at least, such as "
+            f"vary={format_list(self.vary)} values=[...,...]",
         )
         variants: dict[str, Variant] = {}
         for value in values:
             each = [value] if isinstance(self.vary, str) else value
             require(
                 isinstance(each, list) and len(each) == len(self.varied),
-                f"values holds {show(value)}, but vary names {len(self.varied)} settings: give each value as a list of "
+                f"values holds {format_value(value)}, but vary names {len(self.varied)} settings: give each value as "
+                "a list of "
                 f"{len(self.varied)}, in the order of vary",
             )
-            name = ", ".join(map(show_list, each))
+            name = ", ".join(map(format_list, each))
             require(name not in variants, f"values holds {name} twice: name each value once")
             variants[name] = Variant(name, dict(zip(self.varied, each, strict=True)))
         return list(variants.values())
@@ -319,12 +323,12 @@ class AblateConfig:
                 continue
             require(
                 name not in settings(RunConfig),
-                f"vary={show(name)} cannot vary, as all rows share data, hardware and seeds: "
+                f"vary={format_value(name)} cannot vary, as all rows share data, hardware and seeds: "
                 f"choose a setting of model, optim or batch",
             )
             near = nearest_setting(str(name), RunConfig)
             remedy = f"did you mean {near}?" if near in known else f"choose one such as {', '.join(known[:3])}"
-            raise UserError(f"vary={show(name)} is not a setting: {remedy}")
+            raise UserError(f"vary={format_value(name)} is not a setting: {remedy}")
 
     def run(self, variant: Variant, seed: int | None = None) -> RunConfig:
         """The training run of one row, before the solver; a UserError where a setting or the model refuses a value."""
@@ -360,6 +364,6 @@ def _run(
     plain = {name: value for name, value in to_plain(config).items() if kinds[name] == of_run.get(name)}
     plain |= {"seed": config.seed if seed is None else seed, "test": False, "plugins": recorded()} | own
     for name, value in changes.items():
-        section, key = held(plain, name)
+        section, key = section_and_key(plain, name)
         section[key] = value
     return from_plain(RunConfig, plain)

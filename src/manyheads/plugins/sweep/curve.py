@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manyheads.config.conversion import to_plain
 from manyheads.config.facts import hooks
-from manyheads.config.fields import check_training, to_plain
 from manyheads.config.figures import lower_is_better
+from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_rows
 from manyheads.data.sources import read_splits
 from manyheads.errors import UserError

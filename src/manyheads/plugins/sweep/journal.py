@@ -18,8 +18,9 @@ from statistics import fmean
 from typing import Any, BinaryIO, NamedTuple
 
 from manyheads.config import RunConfig
-from manyheads.config.fields import plain_settings, show
+from manyheads.config.conversion import plain_settings
 from manyheads.config.figures import lower_is_better
+from manyheads.config.sentences import format_value
 from manyheads.distributed.signals import OUT_OF_TIME
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import named_texts
@@ -212,7 +213,7 @@ def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> N
     held = {name: value for name, value in plain_settings(RunConfig()).items() if name in asked} | held
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):
-            was, now = (show(one.get(name)) for one in (held, asked))
+            was, now = (format_value(one.get(name)) for one in (held, asked))
             texts = {
                 "data": f"other data ({_differing(held, asked, name)})",
                 "files": f"runs of other content of {_differing(held, asked, name)}",

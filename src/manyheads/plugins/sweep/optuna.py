@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState
 
-from manyheads.config.fields import plain_settings
+from manyheads.config.conversion import plain_settings
 from manyheads.config.figures import lower_is_better
 from manyheads.plugins.sweep.axes import Axis
 from manyheads.plugins.sweep.config import Method, Prune, TuneConfig

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manyheads.config import Accelerator, DataConfig, HardwareConfig, RunConfig
-from manyheads.config.fields import plain_settings
+from manyheads.config.conversion import plain_settings
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import processor

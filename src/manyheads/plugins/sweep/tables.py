@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyheads.config.fields import show_list
 from manyheads.config.figures import is_share, lower_is_better
+from manyheads.config.sentences import format_list
 from manyheads.evaluation.intervals import fold_interval, holm, seed_interval
 from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
 from manyheads.plugins.sweep.config import TuneConfig
@@ -168,7 +168,7 @@ def page_of(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> Page:
     sections = [Section(sheet.title, Table(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)]
     if command:
         sections.append(Section("Train the best setting, and judge it on the test split", command=command))
-    spaces = {name: given if isinstance(given, str) else ", ".join(map(show_list, given))
+    spaces = {name: given if isinstance(given, str) else ", ".join(map(format_list, given))
               for name, given in config.search.items()}  # fmt: skip
     rules = {
         "method": config.chosen.name,
@@ -189,7 +189,7 @@ def write_csv(path: Path, config: TuneConfig, outcomes: Sequence[Outcome]) -> No
         table = csv.writer(file)
         table.writerow(["trial", "seed", *config.search, "state", *figures])
         for one in outcomes:
-            setting = [show_list(one.setting[name]) for name in config.search]
+            setting = [format_list(one.setting[name]) for name in config.search]
             values = [one.value, one.low, one.high, one.epochs, one.steps, round(one.seconds, 1), one.why]
             table.writerow([one.trial, one.seed, *setting, one.state.name, *values])
 
@@ -262,7 +262,7 @@ def _line(config: TuneConfig, one: Ranked) -> list[str]:
     between = "" if one.interval is None else f"{one.interval[0]:.3f}-{one.interval[1]:.3f}"
     steps = max((run.steps for run in one.runs), default=0)
     minutes = sum(run.seconds for run in one.runs) / 60
-    setting = [show_list(one.setting[name]) for name in config.search]
+    setting = [format_list(one.setting[name]) for name in config.search]
     figures = [value, *([deviation] if config.n_runs > 1 else []), between, f"{steps:,}", f"{minutes:.1f}"]
     return [str(one.trial), *setting, *figures, _search_remarks(config, one)]
 

@@ -23,9 +23,11 @@ from manyheads.cli.grammar import write
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
 from manyheads.cli.validation import refuse_unused
 from manyheads.config import RunConfig
-from manyheads.config.facts import having, hooks, replace_settings, settings
-from manyheads.config.fields import by_name, check_training, install_extra, plain_settings
+from manyheads.config.conversion import by_dotted_name, plain_settings
+from manyheads.config.facts import hooks, replace_settings, settings, settings_where
 from manyheads.config.plugins import as_words as plugin_words
+from manyheads.config.sentences import install_extra
+from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_rows
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
@@ -227,7 +229,7 @@ def as_words(run: RunConfig) -> list[str]:
     somebody would type them for Hydra's grammar."""
     plain, usual = plain_settings(run), _usual_settings(run)
     texts = {name for name, one in settings(RunConfig).items() if one.is_text}
-    as_typed = having(RunConfig, verbatim=True)
+    as_typed = settings_where(RunConfig, verbatim=True)
     if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
         usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
     words = plugin_words()
@@ -242,10 +244,14 @@ def as_words(run: RunConfig) -> list[str]:
 def _usual_settings(run: RunConfig) -> dict[str, Any]:
     """What such a run has by default, by dotted name, presets included. What weights decide is left out."""
     presets = preset_values("train", {"task": run.task} | (PRESETS if run.init_from else {}))
-    usual = by_name(RunConfig, presets) | {"task": "classify"}  # another is typed, which chooses the preset
+    usual = by_dotted_name(RunConfig, presets) | {"task": "classify"}  # another is typed, which chooses the preset
     if not run.init_from:
         return usual
-    decided = {"data.max_length", *having(RunConfig, weights="default"), *having(RunConfig, weights="free")}
+    decided = {
+        "data.max_length",
+        *settings_where(RunConfig, weights="default"),
+        *settings_where(RunConfig, weights="free"),
+    }
     return {name: value for name, value in usual.items() if name not in decided}
 
 

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from manyheads.config.facts import section, setting
-from manyheads.config.fields import install_extra
+from manyheads.config.sentences import install_extra
 from manyheads.errors import UserError
 
 TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")

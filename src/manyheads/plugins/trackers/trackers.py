@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, W
 from lightning.pytorch.utilities import rank_zero_only
 
 from manyheads.config import RunConfig
-from manyheads.config.fields import plain_settings
+from manyheads.config.conversion import plain_settings
 from manyheads.distributed.signals import Stopped
 from manyheads.plugins.trackers.config import chosen
 from manyheads.runs.files import read_json_or_none

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.config.fields import default_trainer
+from manyheads.config.trainer_flags import default_trainer
 from manyheads.data.batches import Batches
 from manyheads.data.datamodule import TextData
 from manyheads.nn import assemble

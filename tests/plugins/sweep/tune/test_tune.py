@@ -15,7 +15,7 @@ from scipy import stats
 from manyheads import plugin
 from manyheads.cli.compose import compose
 from manyheads.config import RunConfig
-from manyheads.config.fields import plain_settings
+from manyheads.config.conversion import plain_settings
 from manyheads.evaluation.intervals import fold_interval
 from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep import tune as room

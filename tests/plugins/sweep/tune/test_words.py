@@ -6,7 +6,7 @@ from manyheads import plugin
 from manyheads.cli.compose import compose
 from manyheads.cli.validation import refuse_unused
 from manyheads.cli.verbs import choices
-from manyheads.config.fields import plain_settings
+from manyheads.config.conversion import plain_settings
 from manyheads.plugins.sweep.tune import as_words
 
 GROUPS = ("model", "optim", "experiment", "hardware", "logger", "debug")

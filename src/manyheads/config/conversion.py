@@ -1,0 +1,236 @@
+"""Settings to plain values and back.
+
+The way back trusts nothing, since files of other people pass through it: every key must be declared, every value be
+of the declared type, and nothing may name code to call. Standard library only.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum, EnumType
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin
+
+import manyheads.plugin as plugin
+from manyheads.config.facts import Setting, default_of, nearest_setting, settings
+from manyheads.config.sentences import format_value, one_of
+from manyheads.errors import UserError
+
+Section = TypeVar("Section")
+KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+DEEPEST = 8  # levels of nesting, far more than any setting has
+
+
+def to_plain(value: Any) -> Any:
+    """A settings dataclass, or a value of one, as dicts, lists and scalars alone; choices become their names."""
+    if isinstance(value, Enum):
+        return value.name
+    if is_dataclass(value):
+        return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(inner) for inner in value]
+    return value
+
+
+def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
+    """Build `schema` from a mapping as `to_plain` makes it; absent keys keep their defaults.
+
+    Args:
+        where: dotted section in front of every name, for instance "model."
+
+    Raises:
+        UserError: an unknown key, a value of the wrong type, or a rule of the section is broken.
+    """
+    if not isinstance(values, Mapping):
+        name = where.rstrip(".") or "the configuration"
+        raise UserError(f"{name}={format_value(values)} is not a section: it must hold keys and values")
+    known = {one.name: one for one in fields(schema)}  # type: ignore[arg-type]
+    made = {}
+    for key, value in values.items():
+        if key not in known:
+            raise UserError(unknown_sentence(f"{where}{key}", value, schema, where))
+        kind: Any = known[key].type
+        if is_dataclass(kind):
+            made[key] = from_plain(kind, value, f"{where}{key}.")  # type: ignore[arg-type]
+        else:
+            one = known[key]
+            made[key] = convert(Setting(f"{where}{key}", kind, default_of(one), one.metadata["facts"]), value)
+    return schema(**made)
+
+
+def convert(one: Setting, value: Any) -> Any:
+    """`value` as the setting is declared, or a `UserError` naming the setting, the rule and the default."""
+    name, default, (inner, optional) = one.name, one.default, split_optional(one.kind)
+    if value is None and optional:
+        return None
+    if inner is Any:
+        number = _scalar(int, value) if isinstance(default, int) else None
+        return require_plain(name, value) if number is None else number
+    if get_origin(inner) is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(
+                f"{name}={format_value(value)} is not a section: "
+                f"set one {'flag' if name == 'trainer' else 'option'} at a time, such as "
+                + (f"{name}.max_epochs=3" if name == "trainer" else f"{name}.NAME=VALUE")
+            )
+        return {str(key): convert_item(one, str(key), each) for key, each in value.items()}
+    if get_origin(inner) is list:
+        each = replace(one, kind=get_args(inner)[0], default="an empty list")
+        if not isinstance(value, list | tuple):
+            convert(each, value)  # what no list can hold either is said first
+            raise UserError(
+                f"{name}={format_value(value)} is not a list: write it in brackets, such as "
+                f"{name}=[{format_value(value)}]"
+            )
+        return [convert(each, inner_value) for inner_value in value]
+    if choices := choices_of(one):
+        if isinstance(inner, EnumType) and isinstance(value, inner):
+            return value
+        if not isinstance(value, str) or value not in choices:
+            raise UserError(f"{name}={format_value(value)} is not a choice: choose {one_of(choices)}")
+        return inner[value] if isinstance(inner, EnumType) else value
+    made = _scalar(inner, value)
+    if isinstance(made, str) and "\0" in made:
+        raise UserError(f"{name}={format_value(value)} holds a NUL, which no name and no file may: remove it")
+    if made is None:
+        words = KIND_WORDS[inner] + (" or null" if optional else "")
+        raise UserError(
+            f"{name}={format_value(value)} has the wrong type: it must be {words}; the default is "
+            f"{format_value(default)}"
+        )
+    return made
+
+
+def convert_item(one: Setting, key: str, value: Any) -> Any:
+    """One value of a setting that is a mapping, such as the flag `max_epochs` of `trainer`."""
+    if one.facts.item is not None:
+        return one.facts.item(key, value)
+    return require_plain(f"{one.name}.{key}", value)
+
+
+def mapping_of(name: str, known: Mapping[str, Setting]) -> str:
+    """The setting that holds `name` as one of its keys, such as `trainer`; empty: none does."""
+    inside = (one.name for one in known.values() if name.startswith(f"{one.name}.") and get_origin(one.kind) is dict)
+    return next(inside, "")
+
+
+def choices_of(one: Setting) -> list[str]:
+    """The names of which a setting, or each value of a list, is one; none where it is no choice."""
+    kind, _ = split_optional(one.kind)
+    inner = get_args(kind)[0] if get_origin(kind) is list else kind
+    if callable(one.facts.among):
+        return one.facts.among()
+    if one.facts.part:
+        return plugin.names(one.facts.part)
+    return list(inner.__members__) if isinstance(inner, EnumType) else []
+
+
+def split_optional(kind: Any) -> tuple[Any, bool]:
+    """`float | None` as (float, True); any other type as (type, False)."""
+    if isinstance(kind, UnionType):
+        (inner,) = (one for one in get_args(kind) if one is not NoneType)
+        return inner, True
+    return kind, False
+
+
+def _scalar(kind: type, value: Any) -> Any:
+    """The value as `kind`, or None where it is of another type. 1e4 is a whole number, 3 a number."""
+    if kind in (bool, str):
+        return value if isinstance(value, kind) else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)  # of a text, too: YAML 1.1 reads 1e-3 as one
+    except (ValueError, OverflowError):
+        return None
+    if kind is float or not number.is_integer():
+        return number if kind is float and math.isfinite(number) else None
+    return value if isinstance(value, int) else int(number)
+
+
+def require_plain(name: str, value: Any, depth: int = 0) -> Any:
+    """A plain value: scalars, and lists and dicts of them, with text as keys."""
+    if depth > DEEPEST:
+        raise UserError(f"{name} is nested too deeply: give a plain value")
+    if isinstance(value, Mapping):
+        if "_target_" in value:
+            raise UserError(_code_sentence(f"{name}._target_", value["_target_"]))
+        return {
+            key if isinstance(key, str) else format_value(key): require_plain(name, inner, depth + 1)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [require_plain(name, inner, depth + 1) for inner in value]
+    if isinstance(value, None | bool | int | float | str):
+        return value
+    raise UserError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
+
+
+def refuse_code(values: Any, verbatim: Collection[str] = ()) -> None:
+    """Refuse `_target_` keys, and `${...}` in any text but that of the settings named in `verbatim`."""
+    for name, value in leaves(values):
+        if "_target_" in name.split("."):
+            raise UserError(_code_sentence(name, value))
+        if isinstance(value, str) and "${" in value and name not in verbatim:
+            raise UserError(interpolation_sentence(f"{format_value(name)}={format_value(value)}"))
+
+
+def unknown_sentence(name: str, value: Any, schema: type, where: str = "") -> str:
+    """The sentence for a key that `schema` does not declare."""
+    if name.split(".")[-1] == "_target_":
+        return _code_sentence(name, value)
+    near = nearest_setting(name, schema, where)
+    remedy = f"did you mean {near}?" if near else "none has a name like it, remove it"
+    return f"{format_value(name)}={format_value(value)} is not a setting: {remedy}"
+
+
+def _code_sentence(name: str, value: Any) -> str:
+    return (
+        f"{format_value(name)}={format_value(value)} names code to call, which a setting never may: "
+        "remove it, and give parts of your own by plugins="
+    )
+
+
+def interpolation_sentence(typed: str) -> str:
+    """The sentence for a value that holds `${...}`."""
+    return f"{typed} holds an interpolation, but settings are plain values: write the value itself"
+
+
+def section_and_key(values: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """The section of nested `values` that holds the setting `name`, and its key there."""
+    *sections, key = name.split(".")
+    for section in sections:
+        values = values[section]
+    return values, key
+
+
+def by_dotted_name(schema: type, plain: dict[str, Any]) -> dict[str, Any]:
+    """Every setting of `schema` by its dotted name, in the order of declaration, and each flag of the Trainer."""
+    found: dict[str, Any] = {}
+    for name in settings(schema):
+        section, key = section_and_key(plain, name)
+        found |= (
+            {f"trainer.{flag}": value for flag, value in section[key].items()}
+            if name == "trainer"
+            else {name: section[key]}
+        )
+    return found
+
+
+def plain_settings(config: Any) -> dict[str, Any]:
+    """`by_dotted_name` of a settings dataclass; choices by their names."""
+    return by_dotted_name(type(config), to_plain(config))
+
+
+def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of what is neither a mapping nor a list; what is in a list has the name of the list."""
+    if isinstance(values, Mapping):
+        for key, value in values.items():
+            yield from leaves(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(values, list):
+        for value in values:
+            yield from leaves(value, name)
+    else:
+        yield name, values
