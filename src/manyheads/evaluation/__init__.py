@@ -1,1 +1,1 @@
-"""How good a model is: figures with intervals, beside cheap models, as tables and a report."""
+"""How good a model is: figures with intervals, next to those of cheap models, as tables and a report."""

@@ -35,7 +35,7 @@ def error_interval(n_K: ArrayLike, right_K: ArrayLike, sure_K: ArrayLike, *, sha
     """The calibration error over bins that hold `n_K` rows, of which `right_K` are right and `sure_K` are expected.
 
     Noise makes gaps where there are none. So the interval holds the errors that could well have looked like the one
-    seen, a test turned round as in Carpenter (1999), "Test Inversion Bootstrap Confidence Intervals", with the mean and
+    seen: an inverted test, as in Carpenter (1999), "Test Inversion Bootstrap Confidence Intervals", with the mean and
     the variance of binomial draws in place of draws: at an end the error seen is `Z` standard deviations from its mean.
     The variance is `shared` times that of independent bins. How gaps are spread over bins is not known, so the ends are
     the outer ones of three ways: as seen, each with two rows of the mean gap added; the same in all; by a line through

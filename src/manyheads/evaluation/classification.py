@@ -31,14 +31,14 @@ from manyheads.evaluation.report import (
     draw_reliability,
 )
 from manyheads.inference.classifier import TextClassifier
-from manyheads.runs.summary import LINEAR, Figures, beside, lead_words, linear_words, strongest, words_of
+from manyheads.runs.summary import LINEAR, Figures, lead_words, linear_words, strongest, with_baselines, words_of
 
 MOST_CLASSES = 20  # of a square table
 MOST_CONFUSIONS = 20  # in a list of them, where there are more classes
 MOST_LINKED, MOST_OF_CELL = 40, 5  # cells whose texts are shown, and texts of each
 WORDS = (
-    "underlined words carry the answer, those underlined by dots speak against it: by how much its probability changes "
-    "if they are cut out of the text"
+    "underlined words support the answer, words with a dotted underline oppose it: by how much its probability changes "
+    "if they are removed from the text"
 )
 SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 
@@ -51,8 +51,8 @@ class Kind(NamedTuple):
     most_frequent: str
 
 
-CLASSES = Kind("classes", "A text classifier, evaluated", "most frequent class")
-LABELS = Kind("labels", "A classifier of any number of labels, evaluated", "most frequent label")
+CLASSES = Kind("classes", "Evaluation of a text classifier", "most frequent class")
+LABELS = Kind("labels", "Evaluation of a multi-label text classifier", "most frequent label")
 N_LARGE = 4  # figures above a report: the first of its tables
 
 
@@ -94,7 +94,7 @@ def evaluate_classifier(
     note = ""
     if setup.baseline is not None:
         note = f"{LINEAR.capitalize()}: {linear_words(setup.baseline.linear.terms.value, classifier.share)}."
-    models = beside(members, baselines)
+    models = with_baselines(members, baselines)
     models = {f"{own_name} (this model)": models.pop(own_name), **models}
     return Evaluation(
         title=kind.title,
@@ -121,7 +121,7 @@ def judge(stored: LogitStore, name: str) -> Judged:
 
 
 def findings(stored: LogitStore, setup: Setup, judged: Judged) -> list[Finding]:
-    """What was asked beyond the figures, and what there is beyond them wherever a row has one class."""
+    """Those of the analyses and rules that the settings ask for, and of rows with one class the risk by coverage."""
     found = [analyse(stored) for analyse in setup.analyses]
     for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
         if rule.judge is not None:
@@ -149,9 +149,13 @@ def risk_by_coverage(judged: Judged) -> Finding:
     )
     axes.plot(shares, [one["risk"]["value"] for one in points], color=BLUE, marker=".", markersize=4)
     axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share of texts that are answered", ylabel="wrong among them")
-    caption = "wrong answers if only the surest texts are answered, with 95 % intervals"
+    caption = (
+        "share of wrong answers by the share of texts that are answered, most confident first, with 95 % intervals"
+    )
     picture = Picture("risk", figure, caption)
-    return Finding("risk_coverage", points, [Section("What if it answers only when sure?", pictures=[picture])])
+    return Finding(
+        "risk_coverage", points, [Section("Wrong answers if only the most confident are given", pictures=[picture])]
+    )
 
 
 def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
@@ -195,9 +199,9 @@ def sections_of_figures(scores: Scores, stored: LogitStore) -> list[Section]:
     columns = ["precision", "recall", "F1", "", "rows"]
     notes, noun = list[str](), "classes" if scores.confusion else "labels"
     if scores.averaged < len(scores.labels):
-        notes = [f"macro figures are means over the {scores.averaged:,} {noun} that rows have or are given"]
+        notes = [f"macro figures are means over the {scores.averaged:,} {noun} that are true of some row, or predicted"]
     if not scores.confusion:
-        table = Table(["label", *columns, "given from"], lines, "wnnnbnn")
+        table = Table(["label", *columns, "threshold"], lines, "wnnnbnn")
         return [Section("Labels", table, notes, long=True), figures_section(reported(scores))]
     return [
         confusion_section(scores, stored),
@@ -208,13 +212,12 @@ def sections_of_figures(scores: Scores, stored: LogitStore) -> list[Section]:
 
 def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
     """Calibration and the worst mistakes."""
-    worst, trust = "Worst mistakes: wrong, and sure of it", "Can its confidence be trusted?"
+    worst, trust = "Most confident mistakes", "Calibration: is its confidence right?"
     wrong = [Section(worst, notes=[WORDS], examples=mistakes, long=True)] if mistakes else []
     if not scores.confusion:
         return wrong
     caption = (
-        "accuracy of the answers given with a confidence, with 95 % intervals; on the dashed line the model knows how "
-        "often it is right, pale bars hold few rows"
+        "accuracy by confidence, with 95 % intervals; a calibrated model is on the dashed line; pale bars have few rows"
     )
     return [Section(trust, pictures=[Picture("reliability", draw_reliability(scores), caption)]), *wrong]
 

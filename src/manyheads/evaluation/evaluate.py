@@ -35,7 +35,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     Writes metrics.json, predictions.csv or .parquet, pictures and report.html to `output`, else
     <run>/evaluate/<data>-<split>/ (<data>-all for a single file, of which all rows count), where an earlier evaluation
     of the same data is replaced file by file. Answers of a classifier are kept in a hidden part there as they come: the
-    same command, repeated after a kill, goes on after them.
+    same command, repeated after a kill, resumes after them.
 
     Raises:
         UserError: one sentence; the run, the data, its labels, or the output. All but broken weights are found

@@ -75,14 +75,14 @@ class Setup:
 
 @dataclass(kw_only=True, slots=True)
 class Evaluation:
-    """What a model is worth on some rows.
+    """The evaluation of a model on some rows.
 
     `scores` is everything measured of the model that answers, as JSON has it. `members` are the main figures by the
     name of the model, the one that answers first; `baselines` those of models that need no training of ours, on the
     same rows; `leads` the figures of the model less those of each baseline, with paired intervals.
 
     Of the report: the `title` for a training run, the `size` such as `2,000 rows, 6 classes`, the `verdict` in one
-    sentence, also where a baseline wins, a `note` on the linear model, the `findings` on what was asked, and the
+    sentence, also where a baseline wins, a `note` on the linear model, the `findings` of analyses, and the
     sections above and below these, `figures` and `details`; functions, as they draw pictures. `write` writes the
     answers to a path, as csv or parquet.
     """
@@ -114,7 +114,7 @@ class Evaluation:
         warnings: Sequence[str] = (),
     ) -> Page:
         """The report: `curves` are rows of metrics.csv, `facts` names and values of the run, `notes` what was noticed
-        in the data, `config` nested plain settings, `warnings` what the figures cannot say."""
+        in the data, `config` nested plain settings, `warnings` are about the figures."""
         drawn = [Picture(name, figure, f"{name} over steps") for name, figure in draw_curves(curves).items()]
         values = {"Run": facts or {}, "Settings": dict(dotted(config or {})), "Versions": installed_versions()}
         sections = [
@@ -182,14 +182,15 @@ def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[
 def warnings_of(
     evaluation: Evaluation, rows: Rows, split: str, role: str, names: Sequence[str], validation: Rows | None
 ) -> list[str]:
-    """What the figures cannot say; arguments as of `seen_rows` and `few_rows`."""
+    """Warnings about the figures; arguments like those of `seen_rows` and `few_rows`."""
     asked = {"linear": BOTH in evaluation.members, "multi": rows.sets is not None, "classes": bool(names)}
     return [*seen_rows(role, **asked), *few_rows(rows, split, names, validation)]
 
 
 def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | None = None) -> list[str]:
-    """One warning, or none: fewer than `FEW_ROWS` rows leave a share of them open by ten points or more to either side,
-    fewer than `FEW_OF_CLASS` rows of a class say little about it, and what was chosen on so few is partly luck.
+    """One warning, or none: with fewer than `FEW_ROWS` rows the interval of a share is ten points or more to either
+    side, with fewer than `FEW_OF_CLASS` rows of a class its figures are uncertain, and what was chosen on few rows is
+    partly chance.
 
     Args:
         split: the name of the judged rows.
@@ -205,16 +206,16 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
     if n < FEW_ROWS:
         middle = share_interval(n // 2, n)
         points = 50 * (middle.high - middle.low)
-        said.append(f"{split} has {_rows(n)}: a share of them is known to ±{points:.0f} points at worst")
+        said.append(f"{split} has {_rows(n)}, so the interval of a share may be as wide as ±{points:.0f} points")
     counts = rows_of_class(judged, len(names))
     none, few = [format_value(name) for name, count in zip(names, counts, strict=True) if not count], rare(counts, 1)
     if none:
-        said.append(f"{split} has no row of {_some(none)}, of which it says nothing")
+        said.append(f"{split} has no row of {_some(none)}, so it does not measure {'it' if len(none) == 1 else 'them'}")
     if few:
-        what = "their own figures, and what they add to macro F1, may be chance"
+        what = "their figures, and their part in macro F1, are uncertain"
         said.append(f"{split} has fewer than {FEW_OF_CLASS} rows of {_some(few)}: {what}")
     if validation is not None and len(validation) < FEW_ROWS:
-        said.append(f"what was chosen on the {_rows(len(validation))} of validation is partly luck")
+        said.append(f"what was chosen on only {_rows(len(validation))} of validation is partly chance")
     if validation is not None and validation.sets is not None:
         tuned = rare(rows_of_class(validation, len(names)), 0)
         where = f"fewer than {FEW_OF_CLASS} validation rows that have the label"
@@ -223,15 +224,15 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
 
 
 def seen_rows(role: str, *, linear: bool, multi: bool, classes: bool = True) -> list[str]:
-    """One warning, or none, that the figures flatter the model. `role` is the split of the run that the rows are, empty
+    """One warning, or none, that the figures are optimistic. `role` is the split of the run that the rows are, empty
     where unknown; `classes`: rows are answered by classes or labels, of which they may have any number (`multi`)."""
     if role == "train":
-        return ["the model learnt from these training rows: the figures say nothing of new texts"]
+        return ["the model was trained on these rows: the figures do not hold for new texts"]
     if role != "validation":
         return []
     what = ["epoch", *(["share", "temperatures"] if linear else []), *(["thresholds"] if multi else [])]
     chosen = f"{', '.join(what[:-1])} and {what[-1]} were" if what[1:] else f"{what[0]} was"
-    figures = f"figures{' and lead' if classes else ''} flatter the model, expect less of new texts"
+    figures = f"figures{' and lead' if classes else ''} are optimistic: expect lower ones on new texts"
     return [f"{chosen} chosen on these validation rows: {figures}"]
 
 

@@ -51,7 +51,7 @@ def judge_folds(run: RunConfig, splits: Splits, folder: Path, parts: list[Path])
     found = over_folds(summaries, list(stored.models), multi=splits.multi)
     evaluation.comparison = [*evaluation.comparison, *found.sections]
     evaluation.findings.insert(0, replace(found, sections=[]))
-    own = replace(run, output=str(folder), resume=Resume.never)  # which a command that goes on has as well
+    own = replace(run, output=str(folder), resume=Resume.never)  # which a command that resumes has as well
     judged = EvaluationData(rows, data_name(data), "all", run=own)
     asked = EvaluateConfig(run=str(folder), predictions=run.predictions)
     metrics = write_evaluation(folder, evaluation, judged, asked, classifier, None)

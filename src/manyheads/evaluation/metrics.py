@@ -408,7 +408,7 @@ class Judged:
         return found
 
     def scores(self, names: list[str], thresholds: list[float] | None = None) -> Scores:
-        """All that is told of the model; labels have `thresholds`."""
+        """Everything that is measured; labels have `thresholds`."""
         counts, n_classes = Counts.of(self.labels, self.answers, self.n_classes), self.n_classes
         scores = Scores(self.figures(), counts.n_rows, list(names), counts.per_class(names), int(counts.occurs_C.sum()))
         if thresholds is not None:

@@ -15,7 +15,7 @@ from manyheads.inference.classifier import TextClassifier
 
 NO_LABEL = "no label"
 MOST_READ = 2**16  # tokens, to see which words carry answers: where words are many, neighbours are cut out together
-LEAST = 0.01  # of a probability, that is told
+LEAST = 0.01  # of a probability, that is shown
 MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence, either way, and letters of each
 Span = tuple[int, int]
 

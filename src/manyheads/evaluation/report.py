@@ -48,7 +48,7 @@ PANELS = {
     ],
     "f1": [("train_micro_f1", BLUE, "-"), ("validation_micro_f1", RED, "-"), ("validation_macro_f1", RED, ":")],
 }
-BESIDE = "validation_macro_f1"  # drawn beside other figures alone
+SECONDARY = "validation_macro_f1"  # not drawn without other figures
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Table:
 
 @dataclass
 class Picture:
-    """A PNG inside the page, and beside it as the file `name`.png, made of the `figure` once it is needed; `width`:
+    """A PNG inside the page, and as the file `name`.png, made of the `figure` once it is needed; `width`:
     "wide", "full" as the page, or as usual."""
 
     name: str
@@ -245,7 +245,7 @@ def draw_curves(curves: Sequence[MetricsRow]) -> dict[str, Figure]:
     drawn = {}
     for panel, lines in PANELS.items():
         found = [line for line in lines if any(line[0] in row for row in curves)]
-        if all(key == BESIDE for key, _, _ in found):
+        if all(key == SECONDARY for key, _, _ in found):
             continue
         figure = Figure(figsize=(5.0, 3.2), layout="constrained")
         axes = figure.add_subplot()
@@ -261,7 +261,7 @@ def draw_curves(curves: Sequence[MetricsRow]) -> dict[str, Figure]:
 
 
 def quiet(axes: Axes) -> None:
-    """Two spines, small ticks, faint lines behind the marks."""
+    """Two spines, small ticks, faint grid lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
     axes.tick_params(colors=INK, labelsize=8, length=3)

@@ -31,7 +31,7 @@ from manyheads.inference.workers import Workers
 from manyheads.linear.model import BASELINE, LinearBaseline
 from manyheads.runs.files import refuse_unwritable, write_atomic, write_json
 from manyheads.runs.metrics_csv import read_metrics_csv
-from manyheads.runs.summary import Summary, beside, facts, lead_line, models_of, words_of
+from manyheads.runs.summary import Summary, facts, lead_line, models_of, with_baselines, words_of
 from manyheads.runs.verb_output import output_folder
 from manyheads.terminal import progress_bar
 
@@ -224,7 +224,7 @@ def card_figures(summary: Summary) -> dict[str, str]:
     """What a model card says of the split judged last: the first figures of the model, and the very first of the other
     models, with their intervals."""
     split, first = summary.judged_on, next(iter(summary.validation))
-    models = beside(models_of(summary, split), summary.baselines)
+    models = with_baselines(models_of(summary, split), summary.baselines)
     own = next(iter(models))
     shown = {f"{split} {words_of(name)}": figure for name, figure in list(models[own].items())[:4]}
     shown |= {

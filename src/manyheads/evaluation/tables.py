@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.evaluation.evaluation import Evaluation
 from manyheads.evaluation.evaluation_data import EvaluationData
-from manyheads.runs.summary import NETWORK, Interval, Summary, beside, facts, lead_line, models_of, words_of
+from manyheads.runs.summary import NETWORK, Interval, Summary, facts, lead_line, models_of, with_baselines, words_of
 from manyheads.terminal import as_text, console, say, show_files
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def show_evaluation(
     evaluation: Evaluation, data: EvaluationData, warnings: Sequence[str], folder: Path, predictions: str
 ) -> None:
     """Print the figures of all models, the lead over the strongest baseline, warnings, and where the files are."""
-    models = beside(evaluation.members, evaluation.baselines)
+    models = with_baselines(evaluation.members, evaluation.baselines)
     block = f"{data.name}, {data.split}: {len(data.rows):,} rows"
     show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
     lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
@@ -35,14 +35,14 @@ def show_summary(summary: Summary, file: Path | None = None, screen: "Console | 
     """Print the table and where the report lies, on the terminal or another `screen`; add them to `file`, too."""
     screen = screen or console()
     blocks: dict[str, dict[str, Figures]] = {
-        f"{name}: {summary.rows[name]:,} rows": beside(
+        f"{name}: {summary.rows[name]:,} rows": with_baselines(
             models_of(summary, name), summary.baselines if name == summary.judged_on else {}
         )
         for name in ("test", "validation")
         if getattr(summary, name)
     }
     epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
-    blocks["train, dropout on"] = {f"{NETWORK}, {epoch}": summary.train}
+    blocks["training, with dropout"] = {f"{NETWORK}, {epoch}": summary.train}
     show_figures(screen, blocks, list(summary.validation), "summary.json")
     say(*(f"warning: {one}" for one in summary.warnings), screen=screen)
     lines = facts(summary) | {
@@ -59,8 +59,8 @@ def show_summary(summary: Summary, file: Path | None = None, screen: "Console | 
 
 
 def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names: Sequence[str], file: str) -> None:
-    """Print a table of models, block by block, beside those of the figures `names` that fit on the screen, the first
-    first; the others are in `file`."""
+    """Print a table of models, block by block, with as many of the figures `names` as fit on the screen; the others are
+    in `file`."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -1,7 +1,7 @@
-"""What finished runs are worth, by what they left on disk: the verb `report` of one run, or of an evaluation of one;
-the verb `runs` of all in a folder, in a table, or of some, and how their settings and figures differ.
+"""Reports of finished runs from their files: the verb `report` for one run or evaluation, the verb `runs` for a table
+of all runs in a folder, or for how the settings and figures of some differ.
 
-Nothing is judged again, and torch is not imported.
+Nothing is evaluated again, and torch is not imported.
 """
 
 import csv
@@ -31,7 +31,6 @@ from manyheads.runs.summary import (
     ENDS,
     NETWORK,
     Figures,
-    beside,
     damaged,
     facts,
     lead_line,
@@ -40,6 +39,7 @@ from manyheads.runs.summary import (
     names_of,
     read_summary,
     typed,
+    with_baselines,
     words_of,
 )
 from manyheads.terminal import Sheet, one_line, print_sheet, writes_unicode
@@ -49,29 +49,29 @@ OF_TRAINING = ("parameters", "epochs", "steps", "seconds", "real_tokens_per_s", 
 PLACES = ("output", "resume")  # settings that make no other model
 SIGNS = re.compile(r"[\\`*\[\]<>|&~]|(?<![^\W_])_|_(?![^\W_])")  # that Markdown reads
 DEEPEST = 6  # folders within that of the runs
-MOST_SAID = 3  # damaged ones, of which the reason is told
+MOST_SAID = 3  # damaged ones, whose reasons are printed
 COLUMNS = ("run", "date", "data", "split", "rows", "parameters", "steps", "seconds")
 WHERE = "where=[data=reviews, accuracy>0.8]"
-MOVED = "are left out: calibrate has changed the model since they were measured, evaluate measures them anew"
-ALONE = "95 % intervals of each alone: manyheads compare judges models on the same rows, paired"
+MOVED = "are left out: calibrate has changed the model since they were measured; run evaluate again"
+ALONE = "intervals of each run by itself; manyheads compare tests runs on the same rows, paired"
 Found = dict[str, dict[str, Any]]  # what `read_finished` reads, by the name of the run
 usual_settings = cache(lambda: plain_settings(RunConfig()))
 
 
 def report(config: ReportConfig) -> None:
-    """Write what `config.run` is worth to a file, or to standard output.
+    """Write the report of `config.run` to a file, or to standard output.
 
     Raises:
         UserError: one sentence; there is no finished run, its files are damaged, or the file cannot be written.
     """
     found, page = read_finished(Path(config.run)), Path(config.run, "report.html")
-    require(found["run"]["finished"], f"run={config.run} is not finished: go on with its training by resume=auto")
+    require(found["run"]["finished"], f"run={config.run} is not finished: resume its training by resume=auto")
     if config.format is ReportFormat.html:
         require(page.is_file(), f"{page} does not exist: choose format=md or format=json")
         content = page.read_bytes()
         for one in found["warnings"]:
             if one.endswith(MOVED):
-                print(one_line(f"{page}: {one.replace('left out', 'old ones')}"), file=sys.stderr)
+                print(one_line(f"{page}: {one.replace('left out', 'outdated')}"), file=sys.stderr)
     else:
         content = (as_json(found) if config.format is ReportFormat.json else markdown(found)).encode()
     if config.output == "-":
@@ -192,7 +192,7 @@ def markdown(found: dict[str, Any]) -> str:
     """The report, with tables as GitHub reads them."""
     data, settings, usual = found["data"], found["settings"], usual_settings()
     rows = f", {data['n_rows']:,} rows" if data["n_rows"] else ""
-    models = beside(found["members"] or {NETWORK: found["figures"]}, found["baselines"])
+    models = with_baselines(found["members"] or {NETWORK: found["figures"]}, found["baselines"])
     names = list(dict.fromkeys(name for of in models.values() for name in of))
     figures = [[model, *(of[one].words if one in of else "" for one in names)] for model, of in models.items()]
     lead = lead_line(found["leads"], found["baselines"], data["split"])
@@ -223,7 +223,7 @@ def _calibrated(fitted: dict[str, Any]) -> list[str]:
     return [
         f"## Calibrated by {_escaped(fitted['method'])} on {fitted['rows']:,} rows of {_escaped(fitted['source'])}",
         _table(["figure", "before", "after"], rows),
-        "Those after it are of five folds of these rows, each mapped by what the others fitted.",
+        "The figures after calibration are cross-validated over five folds of these rows.",
     ]
 
 
@@ -325,8 +325,8 @@ def unmet(where: str, every: Found) -> str:
                 else list_names([*map(format_value, there)])
             )
             what = f"in which {name} is {known}" if there else f"which have no {name}"
-            return f"{name}{sign}{to} holds of none of {len(every)} runs, {what}: give another value in where"
-    return f"each condition holds of some of {len(every)} runs, and all of none: give fewer in where={where}"
+            return f"{name}{sign}{to} holds for none of {len(every)} runs, {what}: give another value in where"
+    return f"each condition holds for some of {len(every)} runs, but no run meets all: give fewer in where={where}"
 
 
 def answering(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a finished run left of itself: its figures with their intervals, in summary.json, and how they are said.
+"""The results of a finished run: its figures with their intervals, in summary.json, and how they are put in words.
 
 Nothing but the standard library is needed to read them.
 """
@@ -44,18 +44,22 @@ Figures = dict[str, Interval]  # of one model, by name
 class Summary:
     """What summary.json holds.
 
-    `seconds` and `real_tokens_per_s` are of the training steps, padding not counted as tokens; `wall_seconds` is
-    everything up to the first figure of the finished model. `best` names the validation figure of the best epoch, whose
-    weights are shipped, as it was while the network trained in `precision`; `train` figures are those of that epoch, of
-    the network while it trained, dropout on. All other figures are in single precision. `validation` and `test` are of
-    the model as shipped; `members` has by split those of each member alone, too, and of a linear model that does not
-    answer. `baselines` were fitted on the train split and evaluated on `judged_on`; `leads` are the figures of the
-    model there less theirs, with paired intervals; `warnings` say what the figures cannot.
-
-    Memory ran out until micro-batches were cut into `split` parts; the optimiser steps `left_out`, from 1, had a loss
-    or gradient that was not finite and changed nothing. `linear` is the share of the linear model in each answer,
-    `terms` are what it counts, `most_frequent` is the class or label that most training rows have, `digests` differ
-    where the rows of a split do, `files` where the content of files that a setting names does.
+    Attributes:
+        seconds, real_tokens_per_s: of the training steps; padding does not count as tokens.
+        wall_seconds: everything up to the first figure of the finished model.
+        best: the validation figure of the best epoch, whose weights are shipped, as measured during training, in
+            `precision`. All figures but these and `train` are in single precision.
+        train: of the network in that epoch, during training, with dropout.
+        validation, test: of the model as shipped.
+        members: by split, those of each member alone, and of a linear model that does not answer.
+        baselines: of models that were fitted on the train split, evaluated on `judged_on`.
+        leads: the figures of the model there minus theirs, with paired intervals.
+        warnings: about the figures.
+        split: parts into which micro-batches were cut, as memory ran out.
+        left_out: optimiser steps, from 1, that were skipped, as the loss or gradient was not finite.
+        linear: the weight of the linear model in each answer. terms: what it counts.
+        most_frequent: the class or label that most training rows have.
+        digests: of the rows of each split. files: of the files that settings name.
     """
 
     output: str
@@ -151,7 +155,7 @@ def moved_by(method: str, *, multi: bool) -> Callable[[str], bool]:
     return lambda figure: answers_too or not is_of_answers(figure)
 
 
-def beside(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:
+def with_baselines(members: dict[str, Figures], baselines: dict[str, Figures]) -> dict[str, Figures]:
     """The figures of the models, then those of the baselines that are not among them."""
     return {**members, **{name: figures for name, figures in baselines.items() if name not in members}}
 
@@ -167,14 +171,14 @@ def strongest(baselines: dict[str, Figures], figure: str) -> str:
 
 
 def lead_words(lead: Interval, name: str) -> str:
-    """How far a model is ahead of the baseline `name`, in points of a share, and how sure that is."""
+    """How far a model is ahead of the baseline `name`, in percentage points, with the interval."""
     value, low, high = (POINTS * one for one in (lead.value, lead.low, lead.high))
     between = f"95 % interval {low:.1f} to {high:.1f}"
     if low > 0:
         return f"beats the {name} by {value:.1f} points ({between})"
     if high < 0:
         return f"falls short of the {name} by {-value:.1f} points ({between})"
-    return f"cannot be told from the {name}: {value:+.1f} points ({between})"
+    return f"is not significantly different from the {name}: {value:+.1f} points ({between})"
 
 
 def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: str) -> str:
@@ -187,7 +191,7 @@ def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: s
 
 
 def facts(summary: Summary) -> dict[str, str]:
-    """What a run was, in a reader's words."""
+    """The facts of a run, by name, in words."""
     out = f"step{'s' * (len(summary.left_out) > 1)} {', '.join(map(str, summary.left_out))}"
     epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)}"
     said = {
@@ -195,12 +199,12 @@ def facts(summary: Summary) -> dict[str, str]:
         "parameters": f"{summary.parameters:,}",
         "rows": ", ".join(f"{name} {n:,}" for name, n in summary.rows.items()),
         "trained": f"{epochs}, {summary.steps:,} step{'s' * (summary.steps != 1)}, {summary.seconds:.1f} s",
-        "weights kept": best_words(summary),
+        "best epoch": best_words(summary),
         LINEAR: linear_words(summary.terms, summary.linear) if summary.terms else "",
         "speed": f"{summary.real_tokens_per_s:,.0f} real tokens/s in {summary.precision}",
         "padding": f"{summary.padding_share:.1%} of the attention grids",
         "truncated": f"{summary.truncated_share:.1%} of the training texts",
-        "memory": f"it ran out, so micro-batches were cut into {summary.split}, and as many more summed into a step"
+        "memory": f"ran out: micro-batches were cut into {summary.split}, and that many more are summed in each step"
         if summary.split > 1
         else "",
         "left out": f"{out}, whose loss or gradient was not finite: the rows are in nonfinite.json"
@@ -211,24 +215,24 @@ def facts(summary: Summary) -> dict[str, str]:
 
 
 def best_words(summary: Summary) -> str:
-    """Why the weights are those of their epoch, by the network's figure as the table has it, and as it was then."""
+    """The epoch whose weights are shipped, with the network's figure as the table has it, and as measured then."""
     best = summary.best
     if not best:
-        return "the last"
+        return "the last one"
     shown = models_of(summary, "validation").get(NETWORK, {}).get(best["metric"])
     then, now = f"{best['value']:.4f}", f"{shown.value:.4f}" if shown else ""
-    said = f"epoch {best['epoch']}, for the network's validation {words_of(best['metric'])} of {now or then}"
-    return said if now in ("", then) else f"{said} ({then} when it was chosen, in {summary.precision})"
+    said = f"{best['epoch']}, by the network's validation {words_of(best['metric'])} of {now or then}"
+    return said if now in ("", then) else f"{said} ({then} during training, in {summary.precision})"
 
 
 def linear_words(terms: str, share: float) -> str:
-    """What the linear model counts, and its part in the answers."""
-    part = f"it has {share:.0%} of each answer" if share else "it does not answer, the network does alone"
+    """What the linear model counts, and its weight in the answers."""
+    part = f"its weight in each answer is {share:.0%}" if share else "not part of the answers, which are the network's"
     return f"logistic regression on TF-IDF of {terms}; {part}"
 
 
 def names_of(runs: Sequence[str]) -> list[str]:
-    """The last parts of the paths, as many of them as tell all apart."""
+    """The shortest ends of the paths that differ from each other."""
     parts = [Path(one).parts for one in runs]
     for n in range(1, max(map(len, parts)) + 1):
         names = ["/".join(one[-n:]) for one in parts]

@@ -87,7 +87,7 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
         assert lead["accuracy"].value == pytest.approx(own - theirs)
     assert found.scores["accuracy"]["value"] == found.members[NETWORK]["accuracy"].value
     assert found.size == "3 rows, 3 classes"
-    assert "the network does alone" in found.note
+    assert "not part of the answers" in found.note
     alone = evaluate_classifier(load(model_folder), some, Setup(baseline=baseline, compare=False))
     assert (alone.members, alone.baselines, alone.leads) == (found.members, {}, {})
 
@@ -97,7 +97,7 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
     [
         (0.80, "beats the linear model by 10.0 points (95 % interval 9.0 to 11.0)."),
         (0.95, "falls short of the linear model by 5.0 points (95 % interval -6.0 to -4.0)."),
-        (0.89, "cannot be told from the linear model: +1.0 points (95 % interval 0.0 to 2.0)."),
+        (0.89, "is not significantly different from the linear model: +1.0 points (95 % interval 0.0 to 2.0)."),
         (0.20, "beats the most frequent class by 60.0 points (95 % interval 59.0 to 61.0)."),
     ],
 )

@@ -11,7 +11,7 @@ from manyheads.evaluation.report import Section, render
 from manyheads.runs.summary import LINEAR, Interval, lead_words, strongest
 
 MAJORITY = "most frequent class"
-CHANCE = "their own figures, and what they add to macro F1, may be chance"
+CHANCE = "their figures, and their part in macro F1, are uncertain"
 
 
 def rows(*counts: int, sets: bool = False) -> Rows:
@@ -35,7 +35,10 @@ def evaluation(**more: Any) -> Evaluation:
     [
         (Interval(0.031, 0.02, 0.042), "beats the words by 3.1 points (95 % interval 2.0 to 4.2)"),
         (Interval(-0.05, -0.06, -0.01), "falls short of the words by 5.0 points (95 % interval -6.0 to -1.0)"),
-        (Interval(0.01, 0.0, 0.02), "cannot be told from the words: +1.0 points (95 % interval 0.0 to 2.0)"),
+        (
+            Interval(0.01, 0.0, 0.02),
+            "is not significantly different from the words: +1.0 points (95 % interval 0.0 to 2.0)",
+        ),
     ],
 )
 def test_a_lead_is_claimed_where_its_interval_leaves_out_zero(lead: Interval, words: str) -> None:
@@ -88,7 +91,7 @@ def test_the_report_has_everything_in_its_order() -> None:
             rows(4, 1),
             None,
             [
-                "test has 5 rows: a share of them is known to ±33 points at worst",
+                "test has 5 rows, so the interval of a share may be as wide as ±33 points",
                 f"test has fewer than 10 rows of a (4), b (1): {CHANCE}",
             ],
         ),
@@ -96,12 +99,12 @@ def test_the_report_has_everything_in_its_order() -> None:
             rows(1, 0),
             None,
             [
-                "test has 1 row: a share of them is known to ±40 points at worst",
-                "test has no row of b, of which it says nothing",
+                "test has 1 row, so the interval of a share may be as wide as ±40 points",
+                "test has no row of b, so it does not measure it",
                 f"test has fewer than 10 rows of a (1): {CHANCE}",
             ],
         ),
-        (rows(200, 10), rows(80, 10), ["what was chosen on the 90 rows of validation is partly luck"]),
+        (rows(200, 10), rows(80, 10), ["what was chosen on only 90 rows of validation is partly chance"]),
         (
             rows(200, 10),
             rows(100, 9, sets=True),
@@ -122,9 +125,9 @@ def test_rows_that_the_model_was_chosen_on_are_named_as_such() -> None:
     assert seen_rows("test", linear=True, multi=True) == seen_rows("", linear=True, multi=True) == []
     (all_of_it,) = seen_rows("validation", linear=True, multi=True)
     assert all_of_it.startswith(
-        "epoch, share, temperatures and thresholds were chosen on these validation rows: figures and lead flatter"
+        "epoch, share, temperatures and thresholds were chosen on these validation rows: figures and lead are "
     )
     (alone,) = seen_rows("validation", linear=False, multi=False, classes=False)
-    assert alone.startswith("epoch was chosen on these validation rows: figures flatter")
+    assert alone.startswith("epoch was chosen on these validation rows: figures are optimistic")
     (learnt,) = seen_rows("train", linear=False, multi=False)
-    assert "learnt from these training rows" in learnt
+    assert "trained on these rows" in learnt

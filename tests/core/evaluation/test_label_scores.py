@@ -154,7 +154,7 @@ def test_labels_that_no_row_has_or_is_given_are_left_out_of_macro_figures_and_th
         assert found.figures[f"macro_{name}"].value == pytest.approx(wanted)
     stored: Any = None  # which no table of labels reads
     assert [*sections_of_figures(found, stored)[0].notes] == [
-        "macro figures are means over the 3 labels that rows have or are given"
+        "macro figures are means over the 3 labels that are true of some row, or predicted"
     ]
     everywhere = score_labels(marks[:, :2], likely[:, :2], list("ab"), [0.5] * 2)
     assert (everywhere.averaged, [*sections_of_figures(everywhere, stored)[0].notes]) == (2, [])

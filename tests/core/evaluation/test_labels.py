@@ -104,7 +104,7 @@ def test_evaluate_judges_a_file_by_scikit_learns_figures(label_folder: Path, dat
     assert [one["prediction"] for one in written] == in_order
     page = (tmp_path / "out" / "report.html").read_text()
     assert "micro F1" in page
-    assert "given from" in page
+    assert ">threshold<" in page
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureF
         "0.250-0.750",
         "also in summary.json: macro precision, macro recall\n",
         "parameters: 1,234\n",
-        "weights kept: epoch 2, for the network's validation accuracy of 0.5000\n",
+        "best epoch: 2, by the network's validation accuracy of 0.5000\n",
         "speed: 56,789 real tokens/s in bf16-mixed\n",
         "padding: 5.1% of the attention grids\n",
         "wall time: 9.5 s\n",
@@ -133,7 +133,7 @@ def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureF
     )
     said = capsys.readouterr().out
     assert "test" in said
-    assert "weights kept: the last\n" in said
+    assert "best epoch: the last one\n" in said
 
 
 def test_the_lead_over_the_strongest_is_said_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +153,10 @@ def test_the_lead_over_the_strongest_is_said_and_read_back(tmp_path: Path, capsy
         in said
     )
     assert "\nwarning: few rows\n" in said
-    assert "linear model: logistic regression on TF-IDF of words; it does not answer, the network does alone\n" in said
+    assert (
+        "linear model: logistic regression on TF-IDF of words; not part of the answers, which are the network's\n"
+        in said
+    )
     ahead.write(tmp_path / "summary.json")
     assert read_summary(tmp_path / "summary.json") == ahead
 
@@ -185,11 +188,11 @@ def test_the_table_says_of_each_figure_which_model_has_it(capsys: pytest.Capture
     assert [line[0] for line in lines if len(line) == 5 and line[-1].startswith("0.")][:2] == ["both", "network"]
     order = [said.index(word) for word in ("test: 20 rows", "  both ", "  most frequent class", "validation: 10 rows")]
     assert order == sorted(order)
-    assert "train, dropout on" in said
+    assert "training, with dropout" in said
     assert "network, epoch 2" in said
-    kept = "epoch 2, for the network's validation accuracy of 0.3600 (0.3833 when it was chosen, in bf16-mixed)\n"
-    assert f"weights kept: {kept}" in said
-    assert "it has 35% of each answer" in said
+    kept = "2, by the network's validation accuracy of 0.3600 (0.3833 during training, in bf16-mixed)\n"
+    assert f"best epoch: {kept}" in said
+    assert "its weight in each answer is 35%" in said
 
 
 def test_a_cell_is_a_figure_its_interval_or_nothing() -> None:

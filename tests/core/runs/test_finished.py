@@ -273,10 +273,13 @@ def test_where_a_linear_model_answers_too_the_networks_figure_is_beside_it(outpu
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("accuracy>80", "accuracy>80 holds of none of 4 runs, in which accuracy is from 0.25 to 0.875: "),
-        ("[seed=0,data=zebra]", "data=zebra holds of none of 4 runs, in which data is demo, reviews: "),
+        ("accuracy>80", "accuracy>80 holds for none of 4 runs, in which accuracy is from 0.25 to 0.875: "),
+        ("[seed=0,data=zebra]", "data=zebra holds for none of 4 runs, in which data is demo, reviews: "),
         ("test.f1>0", "test.f1 is neither a column, a setting nor a figure of these runs: "),
-        ("[model.n_heads=4,data=reviews]", "each condition holds of some of 4 runs, and all of none: give fewer in "),
+        (
+            "[model.n_heads=4,data=reviews]",
+            "each condition holds for some of 4 runs, but no run meets all: ",
+        ),
     ],
 )
 def test_where_no_run_is_found_it_is_said_what_there_is(where: str, said: str, outputs: Path, capsys) -> None:
@@ -321,7 +324,7 @@ def test_odd_names_of_runs_are_taken_as_they_are(tmp_path: Path, capsys, monkeyp
         ("runs runs=[a,b] where=seed=0", "where=seed=0 does nothing with runs, which names them: remove one of them"),
         ("runs format=xml", "format=xml is not a choice: choose table, csv or json"),
         ("report", "run is empty: name a finished run, for example run=outputs/my-run"),
-        ("report run=outputs/begun", "run={}/outputs/begun is not finished: go on with its training by resume=auto"),
+        ("report run=outputs/begun", "run={}/outputs/begun is not finished: resume its training by resume=auto"),
         ("report run=outputs/a output=outputs", "output={}/outputs is a folder: name a file in it"),
         (
             "runs where=steps<abc",
@@ -459,7 +462,7 @@ def test_the_report_of_a_run_has_its_figures_and_what_differs(outputs: Path, cap
         ["model.n_heads", "8", "4"],
     ]
     assert "## reviews, test, 30 rows\n" in out
-    assert "In accuracy on test the model cannot be told from the linear model: +62.5 points" in out
+    assert "In accuracy on test the model is not significantly different from the linear model: +62.5 points" in out
     assert "> few rows: test has 30 rows\n" in out
     found = json.loads(typed(f"report run={outputs / 'a'} format=json", capsys)[1])
     assert found["version"] == 1
