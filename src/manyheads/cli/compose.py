@@ -19,8 +19,8 @@ from yaml import YAMLError
 import manyheads.plugin as plugin
 from manyheads.cli.implied import (
     PRESETS,
-    bring_other_weights,
-    bring_weights,
+    apply_other_pretrained,
+    apply_pretrained,
     imply_finetuning,
     merge_search,
     repeated_values,
@@ -29,15 +29,14 @@ from manyheads.cli.implied import (
     settle_limits,
     settle_paths,
 )
-from manyheads.cli.overrides import ASIDE, Typed, hydra_word, read_overrides
+from manyheads.cli.overrides import LOGGING_OVERRIDES, Typed, hydra_word, read_overrides
 from manyheads.cli.sweeps import (
     check_jobs,
     hydra_words,
     keep_split,
     of_one_job,
-    placed,
     say_split,
-    sentence_of_launcher,
+    with_output,
 )
 from manyheads.cli.validation import refuse_secrets, refuse_unused
 from manyheads.cli.verbs import VERBS, Config, own_settings, preset_file, schema_of
@@ -102,14 +101,14 @@ def _base(
     """What settings are before words are put over them: those of presets, or of the run that is trained `again`; what
     the experiment itself sets of them; and what brings trained weights into them."""
     if folder := typed.values.get("again"):
-        return _run_again(verb, folder, typed, groups, config_dir), {}, bring_other_weights
+        return _run_again(verb, folder, typed, groups, config_dir), {}, apply_other_pretrained
     values = preset_values(verb, groups, config_dir)
     use(values.get("plugins", ()))  # of a person's own preset
     merge_search(values, typed)
     name = groups.get("experiment")
     own = own_settings("experiment", name, config_dir) if name else {}
     tried = plugin.resolve(VERBS[verb].takes_several)
-    return values, own, partial(bring_weights, own=own, tried=tried)
+    return values, own, partial(apply_pretrained, own=own, tried=tried)
 
 
 def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir: str | None) -> dict[str, Any]:
@@ -225,7 +224,7 @@ def run_hydra(
     typed = read_overrides(verb, overrides, more=config_dir, sweep=sweep)
     _imply_presets(verb, typed, config_dir)
     values, of_experiment, bring = _base(verb, typed, typed.groups, config_dir)
-    own = [*hydra_words(typed), *ASIDE] if sweep else []
+    own = [*hydra_words(typed), *LOGGING_OVERRIDES] if sweep else []
 
     def resolved(further: dict[str, Any]) -> Config:
         job, base = replace(typed, values=typed.values | further), copy.deepcopy(values)
@@ -240,8 +239,7 @@ def run_hydra(
         say_split(values, typed)
         run_one = partial(_one_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
         open_keys = [name for name in typed.swept if name not in settings(schema_of(verb))]
-        with sentence_of_launcher(typed):
-            return run_jobs(verb, words + own, config_dir, run_one, open_keys)
+        return run_jobs(verb, words + own, config_dir, run_one, open_keys)
     further = typed.values | ({"search": values["search"]} if typed.search else {})
     run_app(verb, flags, words + [f"++{name}={hydra_word(one)}" for name, one in further.items()], config_dir)
     return []
@@ -260,7 +258,7 @@ def _one_job(
     own = of_one_job({name: section[key] for name, (section, key) in composed.items()}, typed)
     values, of_experiment, bring = _base(verb, replace(typed, values=own), groups, config_dir)
     keep_split(values, typed)
-    return task(lambda: placed(_resolved(verb, values, of_experiment, bring, own, _varied(typed)), folder))
+    return task(lambda: with_output(_resolved(verb, values, of_experiment, bring, own, _varied(typed)), folder))
 
 
 def _varied(typed: Typed) -> set[str]:
@@ -294,14 +292,14 @@ def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> 
 def _stock_values(verb: str, groups: tuple[tuple[str, str | None], ...], changes: int) -> dict[str, Any]:
     """What the presets of the package say: those of `groups`, and of all others the usual ones."""
     try:
-        return laid_over(verb, dict(groups))
+        return merge_presets(verb, dict(groups))
     except (ValueError, LookupError, OSError, YAMLError):  # which Hydra says by file and key
         from manyheads.cli.hydra import composed, values_of
 
         return values_of(composed(verb, dict(groups), [], None))
 
 
-def laid_over(verb: str, groups: Choices) -> dict[str, Any]:
+def merge_presets(verb: str, groups: Choices) -> dict[str, Any]:
     """The values of the package's presets over the defaults, each over those before it.
 
     Raises:
@@ -329,7 +327,7 @@ def laid_over(verb: str, groups: Choices) -> dict[str, Any]:
         (values.setdefault(section, {}) if section else values)[key] = to_plain(one.default)
     for group in chosen:
         for one in said[group]:
-            _lay_over(schema, values, one)
+            _merge(schema, values, one)
     return values
 
 
@@ -349,7 +347,7 @@ def _read_preset(verb: str, group: str, names: str) -> list[dict[str, Any]]:
     return found
 
 
-def _lay_over(schema: type, values: dict[str, Any], said: Mapping[str, Any], where: str = "") -> None:
+def _merge(schema: type, values: dict[str, Any], said: Mapping[str, Any], where: str = "") -> None:
     known = settings(schema)
     for name, value in ((f"{where}{key}", value) for key, value in said.items()):
         section, key = section_and_key(values, name) if name in known else (values, name)
@@ -358,6 +356,6 @@ def _lay_over(schema: type, values: dict[str, Any], said: Mapping[str, Any], whe
         elif name in known:
             section[key] = to_plain(convert(known[name], value))
         elif not where and isinstance(value, dict) and name in values:
-            _lay_over(schema, values, value, f"{name}.")
+            _merge(schema, values, value, f"{name}.")
         else:
             raise LookupError(name)

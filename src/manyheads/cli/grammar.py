@@ -1,4 +1,4 @@
-"""How a typed value is read and written: one grammar for plain runs, `-m`, `--cfg` and `tune`.
+"""How a typed value is read and written: one grammar for plain runs, `-m`, `--cfg` and searches.
 
 It is Hydra's: numbers, names, constants, `'quotes'`, `[lists]`, `{mappings}`, `several,values`, and functions such as
 `range(1,4)`, for which Hydra is asked. Names are kept as they are written: keys of a mapping, and all elements where

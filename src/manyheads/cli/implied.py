@@ -55,7 +55,7 @@ def merge_search(values: dict[str, Any], typed: Typed) -> None:
         values["search"] = theirs
 
 
-def bring_weights(
+def apply_pretrained(
     values: dict[str, Any],
     typed: dict[str, Any],
     own: Mapping[str, Any] = MappingProxyType({}),
@@ -265,11 +265,11 @@ def repeated_values(run: RunConfig, typed: Typed, usual: Mapping[str, Any]) -> d
     return values | {"output": "", "resume": "never", "dry": False}
 
 
-def bring_other_weights(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
-    """`bring_weights` where a run is trained once more, whose own settings count as typed where weights leave a choice:
-    nothing to do for those that the run began with."""
+def apply_other_pretrained(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """`apply_pretrained` where a run is trained once more. Its own settings count as typed where weights leave a
+    choice. Nothing is to be done for the weights that the run itself began with."""
     if "init_from" not in typed:
         return typed
     free = (*settings_where(RunConfig, weights="default"), *settings_where(RunConfig, weights="free"))
     kept = {name: values["model"][name.removeprefix("model.")] for name in free if name.startswith("model.")}
-    return typed | {"init_from": bring_weights(values, kept | typed)["init_from"]}
+    return typed | {"init_from": apply_pretrained(values, kept | typed)["init_from"]}

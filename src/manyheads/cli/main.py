@@ -35,22 +35,22 @@ from manyheads.plugin import VERSION
 from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
 
 MISTAKE = 2  # the exit code of a user's mistake
-LATER = 3.0  # seconds
+RANK_DELAY = 3.0  # seconds
 COMPLETION = ("-sc", "--shell-completion")
-ALONE = ("-m", "--resolve")
-SHORT = {"--multirun": "-m", "-c": "--cfg", "-p": "--package", "-cd": "--config-dir", "-i": "--info"}
-VALUES = {  # of the flags that take one; none are listed where any may be given
+PLAIN_FLAGS = ("-m", "--resolve")
+ABBREVIATIONS = {"--multirun": "-m", "-c": "--cfg", "-p": "--package", "-cd": "--config-dir", "-i": "--info"}
+FLAG_VALUES = {  # of the flags that take one; none are listed where any may be given
     "--cfg": ["job", "hydra", "all"],
     "--info": ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"],
     "--package": [],
     "--config-dir": [],
 }
-NEVER = {
+FORBIDDEN_FLAGS = {
     "--experimental-rerun": "would unpickle a file, which can run code: type the settings of its config.yaml instead",
     "--config-path": "would replace the presets: add your own by --config-dir FOLDER",
     "--config-name": "would replace the verb: add your own presets by --config-dir FOLDER",
 }
-NEVER |= {"-cp": NEVER["--config-path"], "-cn": NEVER["--config-name"]}
+FORBIDDEN_FLAGS |= {"-cp": FORBIDDEN_FLAGS["--config-path"], "-cn": FORBIDDEN_FLAGS["--config-name"]}
 FLAGS = """\
 flags
   -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         with ends_by_ctrl_c(call):
-            code = answer(lambda: _run(words), _say)
+            code = run_with_exit_code(lambda: _run(words), _say)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(sentence, MISTAKE)
 
 
-def answer(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
+def run_with_exit_code(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
     """Do the work and return its exit code; `say` is given the sentence of a mistake and the code for it."""
     try:
         return work()
@@ -119,7 +119,7 @@ def call(verb: str, config: Config) -> Any:
     return plugin.resolve(VERBS[verb].run)(config)
 
 
-class _Asked(NamedTuple):
+class _Command(NamedTuple):
     """The words after the verb, flags apart from settings."""
 
     overrides: list[str]
@@ -158,8 +158,8 @@ def _run(words: list[str]) -> int:
         return max((_say(one, RequirementError.exit_code) for one in missed), default=0)
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     words = [*as_words(), *asked.overrides]
-    launched = (launch(verb, config, words, asked.config_dir) for launch in hooks(config, "launch"))
-    if line := next(filter(None, launched), ""):
+    worker_main = (launch(verb, config, words, asked.config_dir) for launch in hooks(config, "launch"))
+    if line := next(filter(None, worker_main), ""):
         print(line)
     else:
         call(verb, config)
@@ -177,28 +177,28 @@ def _verb(words: list[str]) -> str:
     raise UserError(f"{first} is not a verb: {f'did you mean {near}?' if near else f'choose {one_of(list(VERBS))}'}")
 
 
-def _read_flags(verb: str, words: list[str]) -> _Asked:
+def _read_flags(verb: str, words: list[str]) -> _Command:
     """Set flags and their values apart from settings, and refuse what does not go together."""
     overrides, flags, config_dir = list[str](), list[str](), None
     rest = iter(words)
     for word in rest:
         name, equals, attached = word.partition("=")
-        flag = SHORT.get(name, name)
+        flag = ABBREVIATIONS.get(name, name)
         if not word.startswith("-"):
             overrides.append(word)
-        elif name in NEVER:
-            raise UserError(f"{name} is refused, as it {NEVER[name]}")
-        elif flag in ALONE and not equals:
+        elif name in FORBIDDEN_FLAGS:
+            raise UserError(f"{name} is refused, as it {FORBIDDEN_FLAGS[name]}")
+        elif flag in PLAIN_FLAGS and not equals:
             flags.append(flag)
-        elif flag not in VALUES:
+        elif flag not in FLAG_VALUES:
             raise UserError(_unknown_flag(verb, word))
         else:
             value = attached if equals else next(rest, "all" if flag == "--info" else "")
             if flag == "--info" and "=" in value:  # a setting that follows a bare --info
                 overrides.append(value)
                 value = "all"
-            if not value or (VALUES[flag] and value not in VALUES[flag]):
-                remedy = f"choose {one_of(VALUES[flag])}" if VALUES[flag] else f"write {flag} VALUE"
+            if not value or (FLAG_VALUES[flag] and value not in FLAG_VALUES[flag]):
+                remedy = f"choose {one_of(FLAG_VALUES[flag])}" if FLAG_VALUES[flag] else f"write {flag} VALUE"
                 raise UserError(f"{flag} {value or 'has no value'}: {remedy}")
             if flag == "--config-dir":
                 config_dir = os.path.expanduser(value)
@@ -210,12 +210,14 @@ def _read_flags(verb: str, words: list[str]) -> _Asked:
         raise UserError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
     if VERBS[verb].no_multirun and "-m" in flags:
         raise UserError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
-    return _Asked(overrides, flags, config_dir)
+    return _Command(overrides, flags, config_dir)
 
 
 def _unknown_flag(verb: str, word: str) -> str:
     flag, equals, value = word.partition("=")
-    known = nearest(flag, [*ALONE, *VALUES, *SHORT, *COMPLETION, "--help", "--version"], at_least=0.75)
+    known = nearest(
+        flag, [*PLAIN_FLAGS, *FLAG_VALUES, *ABBREVIATIONS, *COMPLETION, "--help", "--version"], at_least=0.75
+    )
     if known:
         return f"{word} is not a flag: did you mean {known}?"
     schema = schema_of(verb)
@@ -225,10 +227,12 @@ def _unknown_flag(verb: str, word: str) -> str:
 
 
 def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
-    """One job of a sweep; the `Score` of a run, if it made one. A mistake ends the whole sweep with its sentence, not
-    with Hydra's traceback; what ends a job that a launcher runs outside of the process `sweep` is reported there.
-    A figure that is missed ends no sweep."""
-    from manyheads.cli.sweeps import JobError, Score, refuse_many_devices
+    """One job of a sweep; the `Score` of a run, if it made one. A figure that is missed ends no sweep.
+
+    A mistake ends the whole sweep with its sentence, not with Hydra's traceback. Hydra hands an exception of a job in
+    another process than `sweep` to the sweep, but none that ends that process, such as SystemExit.
+    """
+    from manyheads.cli.sweeps import Score, refuse_many_devices
 
     is_here = os.getpid() == sweep
     escape_unwritable()
@@ -247,14 +251,14 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
     except BrokenPipeError as error:
         raise SystemExit(_reader_left()) from error
     except SystemExit as stop:
-        raise stop if is_here else JobError(f"a job of the sweep ended with exit code {stop.code}") from stop
+        raise stop if is_here else UserError(f"a job of the sweep ended with exit code {stop.code}") from stop
     except Exception as error:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
             if not is_here:
                 traceback.print_exc()  # which is lost on the way to the sweep
             raise
-        raise SystemExit(_say(sentence, code_of(error))) if is_here else JobError(sentence) from error
+        raise SystemExit(_say(sentence, code_of(error))) if is_here else UserError(sentence) from error
 
 
 def _complete(words: list[str]) -> int:
@@ -288,7 +292,7 @@ def _say(sentence: str, code: int) -> int:
     """Of processes started side by side the first speaks at once, mostly for all: the others then come to no word."""
     rank = this_process().rank
     if rank:
-        time.sleep(LATER)
+        time.sleep(RANK_DELAY)
         sentence = f"rank {rank}: {sentence}"
     print(sentence, file=sys.stderr)
     return code
@@ -349,7 +353,7 @@ def _line(left: str, right: str) -> str:
     return f"  {left:<34} {right}"
 
 
-def launched() -> None:
+def worker_main() -> None:
     """`python -m manyheads.cli.main VERB CONFIG REPORT [GRACE]`, as `distributed/launch.py` or a search has typed it.
 
     The settings come in by the pipe CONFIG, which its supervisor holds open and which ends with it, even by `kill -9`;
@@ -359,7 +363,7 @@ def launched() -> None:
     """
     escape_unwritable()
     try:
-        code = _launched(sys.argv[1:])
+        code = _worker_main(sys.argv[1:])
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BrokenPipeError:
@@ -374,7 +378,7 @@ def launched() -> None:
         os._exit(code)
 
 
-def _launched(words: Sequence[str]) -> int:
+def _worker_main(words: Sequence[str]) -> int:
     verb, source, sink = words[0], int(words[1]), int(words[2])
     for end in (source, sink):
         if end > sys.stderr.fileno():  # what it starts itself has the standard ones, too
@@ -401,8 +405,8 @@ def _launched(words: Sequence[str]) -> int:
             print(sentence, file=sys.stderr)
         return code
 
-    return answer(work, report)
+    return run_with_exit_code(work, report)
 
 
 if __name__ == "__main__":  # a process that was started; what a user types is `python -m manyheads`
-    launched()
+    worker_main()

@@ -25,13 +25,13 @@ from manyheads.config.facts import SETTING_ALIASES, Setting, nearest, settings, 
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
-ASIDE = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
+LOGGING_OVERRIDES = (  # the log of the jobs: stdout is theirs, and what libraries note by the way is not shown
     "hydra.hydra_logging.handlers.console.stream=ext://sys.stderr",
     "~hydra.hydra_logging.root.level",
     "~hydra.hydra_logging.root.handlers",
     *(f"+hydra.hydra_logging.loggers.{one}={{level:INFO,handlers:[console]}}" for one in ("hydra", "hydra_plugins")),
 )
-TOGETHER = "logger"  # the group of which several presets may be read at once: logger=[NAME,NAME]
+MULTI_GROUP = "logger"  # the group of which several presets may be read at once: logger=[NAME,NAME]
 HYDRAS_OWN = ("hydra/launcher", "hydra/sweeper", "hydra.sweep.dir")  # and hydra.launcher.KEY; all else may run code
 PLAIN_PATH = re.compile(r"[\w./~-]+")  # needs no quotes in a list
 
@@ -219,7 +219,7 @@ def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed,
         typed.groups[group] = None
         return
     several = ["null" if one is None else str(one) for one in parsed.values] or names
-    together = group == TOGETHER and value.startswith("[")
+    together = group == MULTI_GROUP and value.startswith("[")
     listed = [name.strip() for name in value.strip("[]").split(",")]
     picked = listed if together else several if parsed.sweep else [value]
     for name in picked:

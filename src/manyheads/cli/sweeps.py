@@ -1,18 +1,17 @@
 """Several runs from one line (`-m`): where each goes, what the jobs must not share, and which of Hydra's own settings
-are taken. A run goes to `<hydra.sweep.dir>/<what varies>`, such as model.n_heads=2,seed=1.
+are taken. A run goes to `<hydra.sweep.dir>/<what varies>`, such as model.n_heads=2,seed=1. Where the jobs run is up to
+Hydra: here, or where its `hydra/launcher` puts them, which may be other processes.
 
 Hydra imports and calls what its own settings name. They come from Hydra alone; a person may type those below.
 """
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 from manyheads.cli.overrides import Typed, hydra_value
@@ -20,18 +19,13 @@ from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.conversion import plain_settings
 from manyheads.config.facts import hooks, settings_where
-from manyheads.config.sentences import first_line, format_value, install_extra
+from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
     *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware."),
     *("budget", "init_from", "data.max_length", "data.long", "data.stride", "data.windows"),
 )
-LAUNCHERS = {"joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"}  # Hydra's, by package
-
-
-class JobError(Exception):
-    """What ended a job that a launcher ran in another process, in one sentence."""
 
 
 class Score(float):
@@ -57,47 +51,6 @@ def metric_of(summary: Any) -> str:
     return summary.best.get("metric") or next(iter(summary.validation))
 
 
-@contextmanager
-def sentence_of_launcher(typed: Typed) -> Iterator[None]:
-    """Turn what a launcher says of its jobs into one sentence.
-
-    Raises:
-        UserError: a job elsewhere was refused, or it is gone; the launcher could not start any.
-    """
-    chosen = next((word for word in reversed(typed.words) if word.startswith("hydra/launcher=")), "")
-    packages = LAUNCHERS.values()
-    try:
-        yield
-    except JobError as refused:
-        raise UserError(str(refused)) from refused
-    except Exception as error:
-        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-        is_theirs = type(error).__module__.partition(".")[0] in packages
-        if not is_theirs and frames[-1].f_globals.get("__name__", "").partition(".")[0] not in packages:
-            raise
-        said = first_line(error)
-        submits = "map_array" in [one.f_code.co_name for one in frames]  # all jobs of submitit at once
-        if submits or not (is_theirs or isinstance(error, TimeoutError)):
-            raise UserError(
-                f"{chosen} could not start the jobs ({said}): see that it can be used on this machine, "
-                "and its hydra.launcher.KEY"
-            ) from error
-        raise UserError(
-            f"{chosen} lost a job ({said}): repeat the words with resume=auto and the same "
-            "hydra.sweep.dir, and the jobs go on"
-        ) from error
-
-
-def refuse_missing_launcher(typed: Typed) -> None:
-    """Refuse a launcher whose plugin of Hydra is not installed."""
-    for word in typed.words:
-        if package := LAUNCHERS.get(word.partition("hydra/launcher=")[2]):
-            try:
-                version(f"hydra-{package}-launcher")
-            except PackageNotFoundError as error:
-                raise UserError(f"{word} needs a package that is not installed: {install_extra('launch')}") from error
-
-
 def refuse_many_devices(config: Config) -> None:
     """Refuse a sweep over several devices, whose processes would each start the whole sweep again, and over what would
     be launched."""
@@ -120,7 +73,6 @@ def refuse_many_devices(config: Config) -> None:
 
 def check_jobs(jobs: Iterable[Any], typed: Typed) -> None:
     """Refuse what a job of a sweep cannot have, before the first is done."""
-    refuse_missing_launcher(typed)
     refuse_twice(typed)
     for config in jobs:
         refuse_many_devices(config)
@@ -147,7 +99,7 @@ def refuse_shared_output(config: Any, typed: Typed) -> None:
         )
 
 
-def placed(config: Any, folder: str) -> Config:
+def with_output(config: Any, folder: str) -> Config:
     """A job with its output: of a run without one the `folder` that Hydra has made, which is removed here while it is
     empty: a run makes its own."""
     with suppress(OSError):

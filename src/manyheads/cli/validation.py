@@ -17,7 +17,7 @@ from manyheads.errors import UserError
 IN_ADDRESS = re.compile(r"//[^/\s@]+@")  # https://user:password@host
 NAMED = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 SHORTEST = 8  # letters of a secret
-QUESTION = "text"  # of predict and look: it is answered, and may speak of any address
+QUESTION = "text"  # which is answered, and may speak of any address
 REMEDY = "settings are written into the folder of the run: leave it to the environment"
 
 

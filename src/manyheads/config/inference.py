@@ -14,13 +14,11 @@ from manyheads.config.training import Accelerator, Precision
 
 @section("hardware.")
 class InferenceHardware:
-    """Processors of `evaluate` and `predict`, and the one of `look`."""
+    """Processors of `evaluate` and `predict`."""
 
     accelerator: Accelerator = setting(Accelerator.auto, "auto takes a GPU, else the CPU")
     devices: int = setting(1, "GPUs, or CPU processes, that share the rows; 0: all GPUs", ge=0, le=1024)
-    precision: Precision = setting(
-        Precision.auto, "auto: fp32; answers of predict, look and serve in bf16 where the processor can"
-    )
+    precision: Precision = setting(Precision.auto, "auto: fp32; answers without labels in bf16 where the processor can")
     threads: int = setting(0, "CPU threads of a process; 0: torch decides", ge=0, le=1024)
     timeout: int = setting(600, "seconds without an answer after which a process is given up", ge=1)
 

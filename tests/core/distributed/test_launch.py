@@ -58,19 +58,19 @@ def work(verb, config):
             sys.exit(int(word))
 
 cli.call = work
-cli.launched()
+cli.worker_main()
 """
 SUPERVISOR = """
 import sys
 from pathlib import Path
 from manyheads.distributed import launch
-from manyheads.cli.main import answer, _say
+from manyheads.cli.main import run_with_exit_code, _say
 from manyheads.config import RunConfig
 launch.PROGRAM, launch.GRACE = ("stand_in.py",), 1.5
 def work():
     launch.run_on_all_ranks("train", RunConfig(seed=7), n_local=2, timeout=3.0, folder=Path("given").absolute())
     return 0
-sys.exit(answer(work, _say))
+sys.exit(run_with_exit_code(work, _say))
 """
 
 
@@ -312,7 +312,7 @@ def test_who_is_not_the_first_says_who_it_is_and_comes_later(alone, capsys):
     alone.setattr(cli.time, "sleep", waits.append)
     assert cli.main(["train", "seed=-1"]) == 2
     assert capsys.readouterr().err.startswith("rank 1: seed=-1 is out of range")
-    assert waits == [cli.LATER]
+    assert waits == [cli.RANK_DELAY]
 
 
 @pytest.mark.slow

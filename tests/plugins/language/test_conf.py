@@ -2,7 +2,7 @@
 
 import pytest
 
-from manyheads.cli.compose import compose, laid_over
+from manyheads.cli.compose import compose, merge_presets
 from manyheads.cli.hydra import composed, values_of
 
 
@@ -14,7 +14,7 @@ from manyheads.cli.hydra import composed, values_of
     ],
 )
 def test_presets_are_laid_over_one_another_as_hydra_composes_them(verb, groups):
-    assert laid_over(verb, groups) == values_of(composed(verb, groups, [], None))
+    assert merge_presets(verb, groups) == values_of(composed(verb, groups, [], None))
 
 
 @pytest.mark.parametrize(
