@@ -202,6 +202,7 @@ def test_null_is_no_column_but_in_quotes_a_name(tmp_path):
     assert compose("train", ["data.label='null'"]).data.label == "null"
 
 
+@pytest.mark.verb("serve")
 def test_lists_of_names_that_are_typed():
     assert compose("serve", ["run=x", "names=[010, 1e3, no, null, 'a,b', host\\,2]"]).names == [
         *("010", "1e3", "no", "null", "a,b", "host,2")

@@ -4,6 +4,7 @@ from dataclasses import is_dataclass
 
 import pytest
 
+from manyheads import plugin
 from manyheads.cli import main as cli
 from manyheads.cli import verbs as presets
 from manyheads.cli.compose import compose
@@ -104,7 +105,7 @@ def test_help_of_a_verb_lists_every_setting_group_and_choice(verb, capsys):
         assert f"  {name}=" not in said
     for group in VERBS[verb].groups:
         assert f"  {group}=" in said
-    assert ("(mean, first, max, attention" in said) == (verb in ("train", "ablate", "tune", "curve"))
+    assert (f"({', '.join(plugin.names('pooling'))}" in said) == ("model.pooling" in settings_of(verb))
     assert max(map(len, said.splitlines())) < 160
 
 
