@@ -2,9 +2,11 @@
 
 import pytest
 
+from manyheads import plugin
 from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig
 from manyheads.config.conversion import from_plain, to_plain
+from manyheads.config.sentences import one_of
 
 
 def complaint(*words: str) -> str:
@@ -62,7 +64,7 @@ def test_no_more_layers_are_listed_than_there_are(word):
     [
         (
             "model.scores=[dot,cos]",
-            "model.scores=cos is not a choice: choose scaled_dot, dot, cosine, additive, general, concat or distance",
+            f"model.scores=cos is not a choice: choose {one_of(plugin.names('score'))}",
         ),
         ("model.scores=dot", "model.scores=dot is not a list: write it in brackets, such as model.scores=[dot]"),
         ("model.windows=8", "model.windows=8 is not a list: write it in brackets, such as model.windows=[8]"),

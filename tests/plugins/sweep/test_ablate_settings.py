@@ -7,6 +7,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.cli.verbs import choices
 from manyheads.config import ModelConfig, Placement
+from manyheads.config.sentences import one_of
 from manyheads.plugins.sweep.config import AblateConfig, Equal
 
 TWO = "values=[0,0.1]"
@@ -37,7 +38,7 @@ MISTAKES = [
     (["vary=model.score", "values=[dot,dot]"], "values holds dot twice: name each value once"),
     (
         ["vary=model.score", "values=[dot,dots]"],
-        "model.score=dots is not a choice: choose scaled_dot, dot, cosine, additive, general, concat or distance",
+        f"model.score=dots is not a choice: choose {one_of(plugin.names('score'))}",
     ),
     (
         ["vary=model.d_k", "values=[8,7]", "model.positions=rotary"],

@@ -5,8 +5,10 @@ import random
 import pytest
 from scipy import stats
 
+from manyheads import plugin
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
+from manyheads.config.sentences import one_of
 from manyheads.plugins.sweep.axes import make_axis
 from manyheads.plugins.sweep.config import Method
 from manyheads.plugins.sweep.tune import plan_settings
@@ -51,7 +53,7 @@ MISTAKES = [
     ("optim.lr=1e-3,1e-3", "optim.lr is given 0.001 twice: name each value once"),
     (
         "model.score=dot,dots",
-        "model.score=dots is not a choice: choose scaled_dot, dot, cosine, additive, general, concat or distance",
+        f"model.score=dots is not a choice: choose {one_of(plugin.names('score'))}",
     ),
     (
         "model.dropout=0,0.1 trials=3",
