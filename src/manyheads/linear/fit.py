@@ -189,11 +189,11 @@ def _sample(rows: Rows, most: int, most_letters: int) -> Rows:
 
 def _letters(rows: Rows) -> int:
     """Letters of all texts; of a large table, which is read for them, as its first texts have them."""
-    counted_rows, times = rows, 1.0
+    first = rows
     if not getattr(rows.texts, "is_kept", True):
-        counted_rows = rows.pick(range(min(len(rows), ROWS_TO_COUNT)))
-        times = len(rows) / len(counted_rows)
-    return int(times * sum(len(text) for column in (counted_rows.texts, counted_rows.pairs or []) for text in column))
+        first = rows.pick(range(min(len(rows), ROWS_TO_COUNT)))
+    n_letters = sum(map(len, first.texts)) + sum(map(len, first.pairs or []))
+    return n_letters * len(rows) // max(1, len(first))
 
 
 @torch.enable_grad()
