@@ -28,7 +28,7 @@ class Verb(NamedTuple):
         unread: settings of `config` that it never reads, each with the reason.
         prefix: by group, how the names of its own presets begin, which no other verb reads.
         from_weights: by group, the preset that `init_from=` means here, where it is not the one of `train`.
-        task: it trains for this task alone, and reads no setting that such a training does not read.
+        task: it is of this task alone, and reads no setting that only others read.
         why_task: why it does not, for the sentence that refuses one.
         no_multirun: what it does, and so why `-m` does nothing here; empty where `-m` runs several.
         takes_several: it tries several values of a setting of a run: those that are typed, or a range such as `1..4`,

@@ -1,43 +1,37 @@
 """A text classifier: a network and, maybe, a linear model whose probabilities are blended with its own.
 
-The network is one of torch, or a graph that `manyheads export format=onnx` has written.
+The network is one of torch, or a graph that `manyheads export format=onnx` has written (graph.py).
 
 n texts . B texts of a batch . C classes
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
-from manyheads.config import Cutting, PairKind, PredictConfig, Terms
-from manyheads.config.sentences import first_line, format_value, install_extra
+from manyheads.config import Cutting, PairKind, PredictConfig
+from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
 from manyheads.errors import UserError
 from manyheads.inference.format import CALIBRATION, ModelFolder, Settings, read_thresholds
+from manyheads.inference.graph import GraphLinear, GraphNetwork
 from manyheads.inference.precision import cast_once
 from manyheads.inference.predictor import CardText, Predictor, ShapeWords
 from manyheads.inference.rules import AnswerRule, mark_texts
-from manyheads.layout import Packed
 from manyheads.linear.blend import Blend
 from manyheads.linear.calibration import Calibration, read_calibration
 from manyheads.linear.model import FILE as LINEAR
-from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits, read_baseline, read_linear
+from manyheads.linear.model import LinearBaseline, linear_logits, read_baseline, read_linear
 from manyheads.linear.thresholds import given_of, probabilities_of
 from manyheads.nn import Classifier
 
-FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error
-PART = 512
-"""Tokens that a thread gives onnxruntime at a time: several small calls side by side answer more texts a second than
-one large call with the threads inside, while one long text is faster with them."""
 OVERFLOW = "is not finite numbers, as the weights of the model are too large: use another model"
 CHUNK = 4096  # rows tokenised and sorted by length together
 MOST_LOGITS = 2**22  # of such a chunk
@@ -61,100 +55,6 @@ class LabelsPrediction(NamedTuple):
 def likeliest_of(answer: Prediction | LabelsPrediction) -> str:
     """The class or label whose probability is the highest."""
     return max(answer.probabilities, key=answer.probabilities.__getitem__)
-
-
-class GraphNetwork(nn.Module):
-    """A network that was written as a graph: onnxruntime computes it on the CPU, with as many threads as torch has.
-
-    Args:
-        pairs: it reads pairs of texts.
-        both: it holds a linear model, too, which `linear` asks.
-
-    Raises:
-        UserError: onnxruntime is not there, or cannot read the file `path`, or it does not give `n_classes` logits.
-    """
-
-    def __init__(self, path: Path, n_classes: int, *, pairs: bool = False, both: bool = False) -> None:
-        super().__init__()
-        self.inputs = ["ids", "real", *["segments"] * pairs, *["terms"] * both]
-        self.outputs = ["logits", *["network_logits", "linear_logits"] * both]
-        if not find_spec("onnxruntime"):
-            raise UserError(f"{path} cannot be opened without the package onnxruntime: {install_extra('onnx')}")
-        self.path, self.n_classes = path, n_classes
-        self.sessions = {1: self._open(1)}  # by their threads
-        self.on_cpu = nn.Parameter(torch.empty(0), requires_grad=False)  # says where it computes, as weights do
-
-    def _open(self, threads: int) -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = threads, FATAL
-        try:
-            session = onnxruntime.InferenceSession(str(self.path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its own kinds have no common base
-            raise UserError(f"{self.path} is not a graph that onnxruntime can read: {first_line(error)}") from error
-        given = {one.name: one.shape[-1:] for one in session.get_outputs()}
-        wanted = {name: [self.n_classes] for name in self.outputs}
-        if {one.name for one in session.get_inputs()} != {*self.inputs} or given != wanted:
-            raise UserError(
-                f"{self.path} does not make {' and '.join(self.outputs)} of {self.n_classes} classes out of "
-                f"{' and '.join(self.inputs)}: it is not the graph of this model"
-            )
-        return session
-
-    def to(self, *_: Any, **__: Any) -> Self:
-        """It stays on the CPU."""
-        return self
-
-    def forward(self, ids_N: Tensor, layout: Packed, segments_N: Tensor | None = None) -> Tensor:
-        """Logits `(B, C)`: of a long text by all threads together, of many texts by each of them for `PART` tokens."""
-        given = {"ids": layout.grid(ids_N), "real": layout.keep_BL}
-        if segments_N is not None:
-            given["segments"] = layout.grid(segments_N)
-        output, threads = "network_logits" if "terms" in self.inputs else "logits", torch.get_num_threads()
-        rows = max(1, PART // max(1, layout.longest))
-        if layout.n_documents <= rows:
-            is_long = layout.n_documents == 1 and layout.longest > PART // 2
-            return self._run(output, given, threads if is_long else 1)
-
-        def part(start: int) -> Tensor:
-            return self._run(output, {name: one[start : start + rows] for name, one in given.items()})
-
-        with ThreadPoolExecutor(threads) as pool:
-            return torch.cat(list(pool.map(part, range(0, layout.n_documents, rows))))
-
-    def linear(self, terms_E3: Tensor, n_texts: int) -> Tensor:
-        """Logits `(n, C)` of the linear model: of the text, the number and the count of each term."""
-        ids = torch.zeros(n_texts, 1, dtype=torch.int64)  # which say how many texts there are, and are not read
-        return self._run("linear_logits", {"ids": ids, "real": ids == 0, "terms": terms_E3})
-
-    def _run(self, output: str, given: dict[str, Tensor], threads: int = 1) -> Tensor:
-        import onnxruntime
-
-        if threads not in self.sessions:
-            self.sessions[threads] = self._open(threads)
-        asked = onnxruntime.RunOptions()
-        asked.only_execute_path_to_fetches = True
-        missing = {name: torch.empty(0, 3, dtype=torch.int64) for name in self.inputs if name not in given}  # terms
-        inputs = {name: one.numpy() for name, one in {**given, **missing}.items()}
-        try:
-            return torch.from_numpy(self.sessions[threads].run([output], inputs, asked)[0])
-        except Exception as error:
-            raise UserError(f"{self.path} cannot be computed by onnxruntime: {first_line(error)}") from error
-
-
-class GraphLinear(LinearModel):
-    """The linear model in a graph, which answers as any other."""
-
-    def __init__(self, graph: GraphNetwork, terms: Terms) -> None:
-        none = torch.empty(0)
-        super().__init__(none, none, none, torch.empty(graph.n_classes), terms)
-        self.graph = graph
-
-    def forward(self, terms_E: Tensor, counts_E: Tensor, bounds: Tensor) -> Tensor:
-        """As `LinearModel.forward`."""
-        text_E = torch.arange(len(bounds) - 1).repeat_interleave(bounds.diff())
-        return self.graph.linear(torch.stack([text_E, terms_E, counts_E.long()], dim=1), len(bounds) - 1)
 
 
 @dataclass(slots=True)
@@ -182,9 +82,10 @@ class TextClassifier(Predictor[Classifier]):
             linear = GraphLinear(network, settings.terms)
         elif settings.terms:
             linear = read_linear(path / LINEAR, settings.n_classes, settings.terms)
-        if calibration is not None:  # what answers is calibrated, the network where a linear model has no share
-            for who in {"both", "network" if not settings.linear else "both"} & thresholds.keys():
-                thresholds[who] = calibration.thresholds(thresholds[who])
+        if calibration is not None:  # what answers is calibrated: the network, too, where it answers alone
+            for who in ["both"] if settings.linear else ["both", "network"]:
+                if who in thresholds:
+                    thresholds[who] = calibration.thresholds(thresholds[who])
         return cls(
             network,
             tokenizer,
@@ -200,11 +101,14 @@ class TextClassifier(Predictor[Classifier]):
     def about(
         cls, settings: Settings, shape: ShapeWords, labels: Sequence[str], tokenizer: Tokenizer | None
     ) -> CardText:
-        apart = ", read apart and then across," if settings.model.pair is PairKind.cross else ""
-        takes = f"pairs of texts{apart}" if settings.pairs else "texts"
-        sorts = f"sorts {takes} into {len(labels)} classes"
+        texts = "texts"
+        if settings.pairs:
+            texts = "pairs of texts"
+        if settings.model.pair is PairKind.cross:
+            texts += ", read apart and then across,"
+        sorts = f"sorts {texts} into {len(labels)} classes"
         if settings.multi:
-            sorts = f"says of {takes} which of {len(labels)} labels they have, none, one or several"
+            sorts = f"says of {texts} which of {len(labels)} labels they have, none, one or several"
         what = (
             f"A {shape.kind} encoder {shape.size} that {sorts}: {shape.layers}, {shape.positions}, "
             f"{settings.model.pooling} pooling."

@@ -22,7 +22,7 @@ from manyheads.config.sentences import one_of
 from manyheads.data.tokens import copied, load_tokenizer, reach
 from manyheads.errors import UserError
 from manyheads.inference.card import write_card
-from manyheads.inference.classifier import GraphNetwork, TextClassifier
+from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import (
     GRAPH,
     WEIGHTS,
@@ -33,6 +33,7 @@ from manyheads.inference.format import (
     readable,
     write_settings,
 )
+from manyheads.inference.graph import GraphNetwork
 from manyheads.inference.precision import DTYPES, choose_device, inference_dtype, set_threads
 from manyheads.inference.predictor import Predictor
 from manyheads.linear.blend import Tuned

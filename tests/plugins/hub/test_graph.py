@@ -23,7 +23,7 @@ from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS, schema_of
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Terms
 from manyheads.data.rows import Rows
-from manyheads.inference import classifier
+from manyheads.inference import graph as opened_graph
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place, save
 from manyheads.linear.blend import Blend, Tuned
@@ -266,7 +266,7 @@ def test_predict_and_evaluate_open_it_like_the_run(thresholds, model, exported, 
 def test_threads_that_share_out_a_batch_answer_alike(model, exported, monkeypatch):
     many, ours = TEXTS * 5, load(model, TextClassifier).logits(TEXTS * 5)
     graph, before = load(exported), torch.get_num_threads()
-    monkeypatch.setattr(classifier, "PART", 20)
+    monkeypatch.setattr(opened_graph, "PART", 20)
     try:
         torch.set_num_threads(3)
         torch.testing.assert_close(graph.logits(many), ours, rtol=0, atol=1e-5)  # type: ignore[union-attr]
@@ -295,7 +295,7 @@ def test_a_broken_graph_is_one_sentence(exported, tmp_path, monkeypatch):
     (folder / "model.onnx").write_bytes(b"not a graph")
     with pytest.raises(ValueError, match=r"model\.onnx is not a graph that onnxruntime can read: .*Protobuf"):
         load(folder)
-    monkeypatch.setattr(classifier, "find_spec", lambda name: None)
+    monkeypatch.setattr(opened_graph, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"without the package onnxruntime: pip install -e '\.\[onnx\]' in the clone"):
         load(folder)
 

@@ -37,9 +37,13 @@ def push(config: PushConfig) -> dict[str, int]:
             "$HF_TOKEN is not set, but push needs a token that may write: make one in the settings of your account on "
             "the Hugging Face hub and export it, or add dry=true"
         )
-    files: dict[str, bytes | Path] = {CARD: card_of(opened, config.repo, config.revision).encode()}
-    files |= {name: opened.path / name for name in OF_HUB if (opened.path / name).is_file()}
-    sizes = {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in files.items()}
+    card = card_of(opened, config.repo, config.revision).encode()
+    files: dict[str, bytes | Path] = {CARD: card}
+    sizes = {CARD: len(card)}
+    for name in OF_HUB:
+        file = opened.path / name
+        if file.is_file():
+            files[name], sizes[name] = file, file.stat().st_size
     for name, size in sizes.items():
         print(f"{size:>14,}  {name}")
     total = f"{len(sizes)} files, {sum(sizes.values()):,} bytes"
@@ -128,9 +132,13 @@ def _results(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any]]
     task, calibration = {"type": kind, "name": words}, opened.path / CALIBRATION
     fitted = read_json(calibration) if calibration.is_file() else {}
     after = fitted.get("after", {})
-    changed = moved_by(fitted.get("method", ""), multi=opened.settings.multi) if fitted else lambda name: False
-    when = {name: "before calibrate, " if changed(name) else "" for name in summary[split]}
-    metrics = [_metric(name, one, when[name]) for name, one in summary[split].items() if not (after and changed(name))]
+    metrics = []
+    for name, one in summary[split].items():
+        is_changed = bool(fitted) and moved_by(fitted.get("method", ""), multi=opened.settings.multi)(name)
+        if not is_changed:
+            metrics.append(_metric(name, one, ""))
+        elif not after:  # else those after it take their place, below
+            metrics.append(_metric(name, one, "before calibrate, "))
     found = [{"task": task, "dataset": {"type": data, "name": data, "split": split}, "metrics": metrics}]
     if after:
         fitted_on = {"type": fitted["source"], "name": f"{fitted['rows']:,} rows of {fitted['source']}"}

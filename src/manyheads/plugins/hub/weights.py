@@ -152,11 +152,14 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
     sizes = {name: list(size) for name, size in wanted.items()}
     with _opened(Path(folder).expanduser()) as (held, tensor):
         there = _in_full(held, KEYS[shape.family])
-        plan = {name: theirs(name, shape) for name in wanted}
-        for name in [name for name in plan if name.startswith(NEW)]:
-            modules = tuple(part.rpartition(".")[0] + "." for part in plan[name])
-            if not any(one.startswith(modules) for one in there):
-                del plan[name]  # of a head or pooler that the file has nothing of
+        plan: dict[str, list[str]] = {}
+        for name in wanted:
+            parts = theirs(name, shape)
+            if name.startswith(NEW):
+                modules = tuple(part.rpartition(".")[0] + "." for part in parts)
+                if not any(one.startswith(modules) for one in there):
+                    continue  # a head or pooler that the file has nothing of
+            plan[name] = parts
         _compare(Path(folder), plan, there, sizes, shape)
         read: dict[str, Tensor] = {}
         for name, parts in plan.items():
@@ -169,7 +172,8 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
                         "of at least 16 bits are needed: name the model it was made from"
                     )
             read[name] = _joined(name, tensors, sizes[name], shape)
-    if broken := [name for name, tensor in read.items() if not tensor.isfinite().all()]:
+    broken = [name for name, tensor in read.items() if not tensor.isfinite().all()]
+    if broken:
         raise UserError(f"init_from={folder}: {list_names(broken)} hold values that are not finite numbers")
     return read
 
@@ -201,15 +205,21 @@ def theirs(name: str, shape: Shape) -> list[str]:
 def _compare(folder: Path, plan: dict[str, list[str]], there: There, wanted: Sizes, shape: Shape) -> None:
     """Refuse what is missing, left over, or of another size."""
     keys = KEYS[shape.family]
-    used = {part for parts in plan.values() for part in parts}
-    if missing := sorted(used - there.keys()):
+    used: set[str] = set()
+    for parts in plan.values():
+        used.update(parts)
+    missing = sorted(used - there.keys())
+    if missing:
         raise UserError(
             f"init_from={folder} lacks {list_names(missing)}, which its config.json asks for: fetch the model anew, or "
             "name another"
         )
-    if left := sorted(
-        name for name in there.keys() - used if not name.startswith(keys.others) and not name.endswith(keys.computed)
-    ):
+    left = [
+        name
+        for name in sorted(there.keys() - used)
+        if not name.startswith(keys.others) and not name.endswith(keys.computed)
+    ]
+    if left:
         raise UserError(
             f"init_from={folder} holds {list_names(left)}, which its config.json does not ask for: fetch the model "
             "anew, "

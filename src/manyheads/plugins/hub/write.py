@@ -103,12 +103,12 @@ def export(config: ExportConfig) -> Path:
     try:
         fill, opens, whole = writer(predictor, config, model)
         say_what_is_left_out(predictor, config, whole=whole)
-    except ValueError as error:
+    except UserError as error:
         raise UserError(f"run={config.run} {error}") from error
     with refuse_unwritable(folder), replace_folder(folder) as part:
         try:
             said = fill(part)
-        except ValueError as error:
+        except UserError as error:
             raise UserError(f"run={config.run} {error}") from error
         refuse_occupied(folder, EXPORTED, overwrite=config.overwrite)  # something may have come in between
     print(f"{folder}: {opens}; compared with the run on {said}")
@@ -130,20 +130,23 @@ def writer(predictor: TextClassifier, config: ExportConfig, model: Path) -> tupl
         raise UserError(
             f"has a linear model, which format={config.format.name} cannot carry: use members=network, or format=onnx"
         )
-    pooled = config.format is Format.transformers
-    described = family_of(predictor) if pooled else described_as(predictor, pooled=False)
-    modules = [] if pooled else modules_of(predictor)
-    package = "transformers" if pooled else "sentence_transformers"
+    if config.format is Format.transformers:
+        described, modules = family_of(predictor), list[Module]()
+        package, answer_by = "transformers", by_transformers
+    else:
+        described, modules = described_as(predictor, pooled=False), modules_of(predictor)
+        package, answer_by = "sentence_transformers", by_sentence_transformers
     if find_spec(package) is None:
         raise UserError(f"cannot be exported without the package {package}: {install_extra('hf')}")
 
     def family(part: Path) -> str:
         write_family(part, predictor, described, modules)
-        answer = (by_transformers if pooled else by_sentence_transformers)(part)
         compared = rows_to_compare(predictor, model)
-        said = f"{compared.said}: {hold_to_run(predictor, answer, compared, config.format)}"
-        is_text = predictor.tokenizer.encode_special_tokens
-        readme = README.format(opens=opens, typed=TYPED[is_text] + TO_SET * is_text, said=said)
+        said = f"{compared.said}: {hold_to_run(predictor, answer_by(part), compared, config.format)}"
+        typed = TYPED[predictor.tokenizer.encode_special_tokens]
+        if predictor.tokenizer.encode_special_tokens:
+            typed += TO_SET
+        readme = README.format(opens=opens, typed=typed, said=said)
         (part / "README.md").write_text(readme, encoding="utf-8")
         return said
 
@@ -267,29 +270,32 @@ def write_family(
         modules: what follows the encoder, which is then written alone; none: it is a classifier of the family.
     """
     plain = copied(predictor.tokenizer)
-    pooled, labels, multi = not modules, predictor.labels, predictor.thresholds is not None
+    pooled, labels = not modules, predictor.labels
+    if described is None:
+        architecture, tensors, has_segments = own_config(predictor), own_tensors(predictor), predictor.pairs
+        if predictor.pairs:
+            tell_apart(plain)
+    else:
+        architecture, has_segments = described.config, described.shape.n_segments == 2
+        tensors = family_tensors(predictor.network, described, pooled=pooled)
     config = {
         "architectures": [class_of(described, pooled=pooled)],
-        **(described.config if described else own_config(predictor)),
+        **architecture,
         "id2label": {str(at): label for at, label in enumerate(labels)},
         "label2id": {label: at for at, label in enumerate(labels)},
-        "problem_type": "multi_label_classification" if multi else "single_label_classification",
+        "problem_type": "multi_label_classification" if predictor.multi else "single_label_classification",
         "dtype": "float32",
     }
-    has_segments = described.shape.n_segments == 2 if described else predictor.pairs
-    segments = ["token_type_ids"] if has_segments else []
-    if described is None and predictor.pairs:
-        tell_apart(plain)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"] if has_segments else ["input_ids", "attention_mask"]
     of_tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": predictor.max_length,
-        "model_input_names": ["input_ids", *segments, "attention_mask"],
+        "model_input_names": inputs,
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": plain.encode_special_tokens,  # so that marks that are typed in a text are text
         **{f"{mark}_token": name for mark, name in mark_names(predictor.tokenizer).items()},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = family_tensors(predictor.network, described, pooled=pooled) if described else own_tensors(predictor)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     if modules:
         write_modules(folder, modules, predictor)
@@ -308,10 +314,12 @@ def own_config(predictor: TextClassifier) -> dict[str, Any]:
 
 def own_tensors(predictor: TextClassifier) -> dict[str, Tensor]:
     """All tensors by the names of `manyheads.transformers`."""
-    names = {name: f"model.network.{name}" for name in predictor.network.state_dict()}
-    names |= {name: name.replace("head", "classifier") for name in ("head.weight", "head.bias")}
-    state = predictor.network.state_dict()
-    return {names[name]: tensor.detach().float().cpu().clone() for name, tensor in state.items()}
+    tensors = {}
+    for name, tensor in predictor.network.state_dict().items():
+        is_head = name in ("head.weight", "head.bias")
+        theirs_name = name.replace("head", "classifier") if is_head else f"model.network.{name}"
+        tensors[theirs_name] = tensor.detach().float().cpu().clone()
+    return tensors
 
 
 def tell_apart(tokenizer: Tokenizer) -> None:
@@ -343,16 +351,20 @@ def family_tensors(classifier: Classifier, described: Described, *, pooled: bool
     """All tensors by the family's names, or those of the encoder alone: `read_family` backwards."""
     shape = described.shape
     keys = KEYS[shape.family]
-    ours = {name: tensor.detach().float().cpu() for name, tensor in classifier.state_dict().items()}
-    ours = {name: tensor for name, tensor in ours.items() if pooled or not name.startswith(NEW)}
+    ours = {}
+    for name, tensor in classifier.state_dict().items():
+        if pooled or not name.startswith(NEW):
+            ours[name] = tensor.detach().float().cpu()
     width = ours[WORDS].size(1)
     ours[WORDS] = ours[WORDS] * math.sqrt(width)  # ours are multiplied by it when read
     if shape.config().positions == "learned":
         positions = classifier.embeddings.positions
         if positions is None:  # without positions all are zero, and sines are written down
             table_PD = torch.zeros(shape.max_length, width)
+        elif isinstance(positions, SinusoidalPositions):
+            table_PD = positions.table_PD
         else:
-            table_PD = positions.table_PD if isinstance(positions, SinusoidalPositions) else positions.weight
+            table_PD = positions.weight
         ours[POSITIONS] = torch.cat([torch.zeros(shape.first_position, width), table_PD.detach().float().cpu()])
     found: dict[str, Tensor] = {}
     for name, tensor in ours.items():

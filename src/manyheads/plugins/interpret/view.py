@@ -4,7 +4,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from manyheads.errors import UserError
-from manyheads.inference.classifier import GraphNetwork, LabelsPrediction, Prediction, TextClassifier, likeliest_of
+from manyheads.inference.classifier import LabelsPrediction, Prediction, TextClassifier, likeliest_of
+from manyheads.inference.graph import GraphNetwork
 from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.maps import read_words
 from manyheads.plugins.interpret.page import look_at

@@ -19,6 +19,8 @@ SERVE = Verb(
     ),
     dict.fromkeys(("ddp", "fsdp"), "several devices, but each worker of serve uses one"),
     {"hardware.devices": "each worker has one device"},
+    task="classify",
+    why_task="a classifier is served",
     no_multirun="runs until it is ended",
 )
 PLUGIN = Plugin("serving", verbs=(SERVE,), presets=Path(__file__).parent / "conf")

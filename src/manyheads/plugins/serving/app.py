@@ -307,38 +307,43 @@ def _add_routes(
 ) -> None:
     """POST /predict and, with the page, the page itself and /look, where there is a view."""
 
-    async def asked(question: dict[str, Any], media_type: str = "application/json") -> Response:
+    async def answer(request: dict[str, Any], media_type: str = "application/json") -> Response:
         for name in ("texts", "pairs"):
-            if any("\ud800" <= letter <= "\udfff" for text in question[name] or () for letter in text):
+            texts = request[name] or ()
+            if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
                 return _say(422, f"{name} has half of a surrogate pair, which is no letter: send whole ones")
-            longest = max(map(len, question[name] or ()), default=0)
+            longest = max(map(len, texts), default=0)
             if longest > config.max_characters:
                 return _say(
                     422, f"{name} has one of {longest:,} characters, but max_characters={config.max_characters}: cut it"
                 )
-        if len(question["texts"]) > config.max_texts:
-            n = len(question["texts"])
-            return _say(422, f"there are {n:,} texts, but max_texts={config.max_texts}: send fewer at a time")
+        n_texts = len(request["texts"])
+        if n_texts > config.max_texts:
+            return _say(422, f"there are {n_texts:,} texts, but max_texts={config.max_texts}: send fewer at a time")
         try:
-            status, body = await crew.ask(question)
+            status, body = await crew.ask(request)
         except TooManyError:
             return _say(429, f"max_queue={config.max_queue} texts wait already: ask again in a second")
         if status != 200:
             return _say(status, body.decode())
-        texts_answered.inc(len(question["texts"]))
+        texts_answered.inc(n_texts)
         return Response(body, media_type=media_type)
 
     @app.post("/predict", response_model=PredictResponse)
-    async def predict(question: PredictRequest) -> Response:
+    async def predict(asked: PredictRequest) -> Response:
         """Classes and probabilities, with all their digits, as manyheads.load(...).predict gives them."""
-        if (question.text is None) == (question.texts is None):
+        if asked.text is not None and asked.texts is None:
+            if asked.pairs is not None:
+                return _say(422, "pair goes with text, and pairs with texts: give those that belong together")
+            texts, pairs = [asked.text], None if asked.pair is None else [asked.pair]
+        elif asked.texts is not None and asked.text is None:
+            if asked.pair is not None:
+                return _say(422, "pair goes with text, and pairs with texts: give those that belong together")
+            texts, pairs = asked.texts, asked.pairs
+        else:
             return _say(422, "give either text or texts")
-        if (question.pair if question.texts is not None else question.pairs) is not None:
-            return _say(422, "pair goes with text, and pairs with texts: give those that belong together")
-        texts = question.texts if question.text is None else [question.text]
-        pairs = question.pairs if question.pair is None else [question.pair]
-        given = question.model_dump(include={"top_k", "thresholds", "members"})
-        return await asked({"kind": "predict", "texts": texts, "pairs": pairs, **given})
+        given = asked.model_dump(include={"top_k", "thresholds", "members"})
+        return await answer({"kind": "predict", "texts": texts, "pairs": pairs, **given})
 
     if not config.page:
         return
@@ -351,21 +356,21 @@ def _add_routes(
         return
     looking = 0
 
-    async def look(question: Any) -> Response:
+    async def look(asked: Any) -> Response:
         """One view of a text, such as where heads look, as a page of HTML."""
         nonlocal looking
         if looking >= MOST_LOOKS:
             return _say(429, f"{MOST_LOOKS} pages are being made already: ask again in a second")
         looking += 1
         try:
-            pairs = None if question.pair is None else [question.pair]
-            options = question.model_dump(include={*(views[question.view].options or {})})
-            given = {"kind": "look", "view": question.view, "options": options}
-            return await asked({**given, "texts": [question.text], "pairs": pairs}, "text/plain")
+            pairs = None if asked.pair is None else [asked.pair]
+            options = asked.model_dump(include={*(views[asked.view].options or {})})
+            request = {"kind": "look", "view": asked.view, "options": options, "texts": [asked.text], "pairs": pairs}
+            return await answer(request, "text/plain")
         finally:
             looking -= 1
 
-    look.__annotations__["question"] = looked
+    look.__annotations__["asked"] = looked  # FastAPI reads the type of the body there
     app.post("/look", response_class=Response)(look)
 
 

@@ -20,7 +20,7 @@ import manyheads.plugin as plugin
 from manyheads.config.sentences import install_extra
 from manyheads.errors import UserError
 from manyheads.inference.download import is_hub_name
-from manyheads.inference.format import open_folder, refuse_other_task
+from manyheads.inference.format import open_folder
 from manyheads.inference.predict import check_members
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import one_line
@@ -45,7 +45,6 @@ def serve(config: ServeConfig) -> None:
     opened = open_folder(config.run, "classify", graph=True)
     opened.labels()
     check_members(config.members, opened)
-    refuse_other_task(config, opened.settings)
     plugin.asked("answer_rule", config, opened)
     if is_hub_name(config.run):  # at the commit that is there now: a process that is started later opens the same
         config = replace(config, run=f"{config.run.partition('@')[0]}@{opened.path.name}")

@@ -22,9 +22,10 @@ from manyheads.config.conversion import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.rows import text_faults
 from manyheads.errors import UserError
-from manyheads.inference.classifier import GraphNetwork, LabelsPrediction, Prediction, TextClassifier
+from manyheads.inference.classifier import LabelsPrediction, Prediction, TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
+from manyheads.inference.graph import GraphNetwork
 from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
 from manyheads.nn.assemble import count_parameters
 from manyheads.plugin import VERSION, Part
