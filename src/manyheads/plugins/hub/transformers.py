@@ -139,13 +139,17 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
         Args:
             inputs_embeds: word vectors `(B, L, W)` in place of those of the ids.
         """
-        wanted = self.config.output_attentions if output_attentions is None else output_attentions
-        wanted_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         if inputs_embeds is None:
             require(input_ids is not None, "neither input_ids nor inputs_embeds are given: give one of them")
             inputs_embeds = self.get_input_embeddings()(input_ids)
         assert inputs_embeds is not None
-        keep_BL = torch.ones_like(inputs_embeds[..., 0]).bool() if attention_mask is None else attention_mask.bool()
+        if attention_mask is None:
+            attention_mask = torch.ones_like(inputs_embeds[..., 0])
+        keep_BL = attention_mask.bool()
         if input_ids is None:
             require(self.network.embeddings.matches is None, "this model compares words by their ids: give input_ids")
             input_ids = torch.zeros_like(keep_BL, dtype=torch.int64)
@@ -161,15 +165,18 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
             f"a text has {layout.longest} tokens, but the model knows {most} positions: let the tokenizer cut texts by "
             "truncation=True",
         )
-        with heard(self.network, wanted=bool(wanted)) as (states, maps):
+        with recorded(self.network, with_maps=bool(output_attentions)) as (states, maps):
             vectors_BD = self.network.read(input_ids[keep_BL], layout, segments_N, inputs_embeds[keep_BL])
-        apart = self.network.cross is not None
-        hidden = [one.grid(x) if apart else spread(x, keep_BL) for x, one in states]
+        if self.network.cross is not None:  # texts were read apart, in layouts of their own
+            hidden = [own_layout.grid(x) for x, own_layout in states]
+        else:
+            hidden = [spread(x, keep_BL) for x, _ in states]
+            maps = [spread_maps(one, keep_BL) for one in maps]
         return BaseModelOutputWithPooling(
             last_hidden_state=hidden[-1],  # type: ignore[arg-type]
             pooler_output=vectors_BD,  # type: ignore[arg-type]
-            hidden_states=tuple(hidden) if wanted_states else None,
-            attentions=tuple(one if apart else spread_maps(one, keep_BL) for one in maps) if wanted else None,
+            hidden_states=tuple(hidden) if output_hidden_states else None,
+            attentions=tuple(maps) if output_attentions else None,
         )
 
 
@@ -201,9 +208,9 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
 
 
 @contextmanager
-def heard(network: Any, *, wanted: bool) -> Iterator[tuple[list[tuple[Tensor, Layout]], list[Tensor]]]:
-    """While the network reads: what embeddings and layers give, in order, the last of them after its norm; and if
-    `wanted` the weights `(B, H, M, M)` of each attention."""
+def recorded(network: Any, *, with_maps: bool) -> Iterator[tuple[list[tuple[Tensor, Layout]], list[Tensor]]]:
+    """The outputs of embeddings and layers while the network runs in the block, in order, the last of them after its
+    norm; and `with_maps` the weights `(B, H, M, M)` of each attention."""
     states: list[tuple[Tensor, Layout]] = []
     maps: list[Tensor] = []
 
@@ -218,32 +225,34 @@ def heard(network: Any, *, wanted: bool) -> Iterator[tuple[list[tuple[Tensor, La
         maps.append(attention.maps(*layout.unfilled(x), *memory)[0])
 
     encoder, cross = network.encoder, network.cross
-    layers = [*(encoder.layers if isinstance(encoder, Encoder) else [encoder]), *(cross.layers if cross else ())]
+    layers = list(encoder.layers) if isinstance(encoder, Encoder) else [encoder]
+    if cross:
+        layers += cross.layers
     with ExitStack() as hooks:
         for one in (network.embeddings, *layers):
             hooks.enter_context(one.register_forward_hook(after))
         hooks.enter_context((cross or encoder).register_forward_hook(at_the_end))
-        for one in network.modules() if wanted else ():
-            if isinstance(one, MultiHeadAttention):
-                hooks.enter_context(one.register_forward_hook(attended))
+        if with_maps:
+            for one in network.modules():
+                if isinstance(one, MultiHeadAttention):
+                    hooks.enter_context(one.register_forward_hook(attended))
         yield states, maps
 
 
 def packed(keep_BL: Tensor) -> Packed:
-    """The layout of what a mask holds of each row, wherever it lies."""
+    """The layout of the tokens that a mask keeps of each row, wherever they are in it."""
     lengths_B = keep_BL.sum(1)
     return Packed(F.pad(lengths_B.cumsum(0), (1, 0)), int(lengths_B.max()) if lengths_B.numel() else 0)
 
 
 def spread(x_ND: Tensor, keep_BL: Tensor) -> Tensor:
-    """Tokens to the places that the mask holds: `(B, L, D)`."""
+    """Tokens at the places that the mask keeps, `(B, L, D)`, zero elsewhere."""
     x_BLD = x_ND.new_zeros(*keep_BL.shape, x_ND.size(1))
     return x_BLD.masked_scatter(keep_BL[..., None], x_ND)
 
 
 def spread_maps(weights_BHMM: Tensor, keep_BL: Tensor) -> Tensor:
-    """Weights between the tokens of each text to their places: `(B, H, L, L)`."""
-
+    """Weights between the tokens of each text at their places, `(B, H, L, L)`, zero elsewhere."""
     at_BL = (keep_BL.cumsum(1) - 1).clamp(min=0)
     shape = (-1, weights_BHMM.size(1), keep_BL.size(1), -1)
     rows_BHLM = weights_BHMM.gather(2, at_BL[:, None, :, None].expand(*shape[:3], weights_BHMM.size(3)))
