@@ -14,7 +14,8 @@ Further facts, where "classes" stands for rows that have one class each and "lab
 - `rows`: which of them have the figure, both where it is missing.
 - `main`: of which of them it is the main figure, by which models are compared.
 - `table`: of which of them tables and summary.json show it.
-- `checkpoint`: of which of them a validation during training measures it, so that `checkpoint.metric` may name it.
+- `checkpoint`: of which of them a validation during training measures it, so that `checkpoint.metric` may name it. Of
+  figures without `of` validation keeps all logits, and measures the one that is named.
 - `words`: its name in a report, by kind of rows, where that is not its own.
 - `is_share`: it lies between 0 and 1. `lower_is_better`: as a loss.
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import Metric, MetricCollection
+from torchmetrics.utilities import dim_zero_cat
 
 import manyheads.plugin as plugin
 from manyheads.config import RunConfig
@@ -107,6 +108,33 @@ class LabelFigures(Metric):
         return {"micro_f1": found.micro_f1, "macro_f1": found.macro_f1}
 
 
+class RegisteredFigure(Metric):
+    """A figure of a plugin, which is computed from the logits of all rows at once."""
+
+    full_state_update = False
+    logits: list[Tensor]
+    labels: list[Tensor]
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        for state in ("logits", "labels"):
+            self.add_state(state, [], dist_reduce_fx="cat")
+
+    def update(self, logits_BC: Tensor, labels: Tensor) -> None:
+        self.logits.append(logits_BC.detach())
+        self.labels.append(labels)
+
+    def compute(self) -> dict[str, Tensor]:
+        logits_nC, labels = dim_zero_cat(self.logits).double(), dim_zero_cat(self.labels)
+        if labels.ndim == 2:
+            labels, probabilities_nC = labels.bool(), logits_nC.sigmoid()
+        else:
+            probabilities_nC = logits_nC.softmax(-1)
+        figure = plugin.make("figure", self.name)(labels.cpu().numpy(), probabilities_nC.cpu().numpy())
+        return {self.name: torch.tensor(float(getattr(figure, "value", figure)))}  # a number, or an `Interval`
+
+
 def make_shares(*names: str) -> MetricCollection:
     """Shares of what is right, each told by itself of its rows or tokens."""
     return MetricCollection({name: Mean() for name in names}, compute_groups=False)
@@ -124,6 +152,7 @@ class Classify(nn.Module):
         label_smoothing: mass that a class, or a label's own probability, gives away, shared among all of them.
         multi: a row has any number of labels.
         loss: of logits `(B, C)` and class ids `(B,)` or marks `(B, C)`: as many losses as there are of these.
+        figure: the name of a plugin's figure, which validation measures, too.
     """
 
     class_weights_C: Tensor
@@ -136,6 +165,7 @@ class Classify(nn.Module):
         focal_gamma: float = 0.0,
         multi: bool = False,
         loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        figure: str = "",
     ) -> None:
         super().__init__()
         self.loss = partial(label_losses, smoothing=label_smoothing) if loss is None else loss
@@ -143,6 +173,9 @@ class Classify(nn.Module):
         self.focal_gamma, self.multi = focal_gamma, multi
         figures = LabelFigures if multi else ClassFigures
         self.train_metrics, self.validation_metrics = (figures(class_weights_C.numel()) for _ in range(2))
+        if figure:
+            every = [self.validation_metrics, RegisteredFigure(figure)]
+            self.validation_metrics = MetricCollection(every, compute_groups=False)
 
     def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
@@ -184,12 +217,14 @@ class Classify(nn.Module):
 
 def classify(run: RunConfig, tokens: Tokens, labels: list[str]) -> Classify:
     """The objective of task=classify; `tokens` are the training rows."""
+    metric = run.checkpoint.metric
     return Classify(
         class_weights(run.optim.class_weights, tokens.labels, labels),
         label_smoothing=run.optim.label_smoothing,
         focal_gamma=run.optim.focal_gamma,
         multi=tokens.labels.ndim == 2,
         loss=None if run.optim.objective == "cross_entropy" else plugin.make("objective", run.optim.objective),
+        figure="" if metric == "auto" or plugin.owner("figure", metric).name == "core" else metric,
     )
 
 

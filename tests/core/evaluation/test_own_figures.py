@@ -1,0 +1,74 @@
+"""A figure of a user is in tables, `require` and `checkpoint.metric` like those of core."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import balanced_accuracy_score, matthews_corrcoef
+
+from manyheads import api
+from manyheads.cli.main import main
+from manyheads.plugin import unregister
+
+TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32", "linear=false", "data.path=rows.csv"]
+ONE_CLASS = ("classes",)
+
+
+def balanced_accuracy(counts: Any) -> Any:
+    return counts.macro(answered=0, labelled=1)
+
+
+def matthews(labels: np.ndarray, probabilities_nC: np.ndarray) -> float:
+    return float(matthews_corrcoef(labels, probabilities_nC.argmax(1)))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    counted = {"of": "counts", "rows": ONE_CLASS, "table": ONE_CLASS, "is_share": True}
+    parts = [
+        api.Part("figure", "balanced_accuracy", balanced_accuracy, facts=counted),
+        api.Part(
+            "figure", "matthews", matthews, facts={"rows": ONE_CLASS, "table": ONE_CLASS, "checkpoint": ONE_CLASS}
+        ),
+    ]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        rows = [(f"{'good' if at % 3 else 'bad'} film {at}", "ab"[at % 3 == 0]) for at in range(90)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    api.register(api.Plugin("mine", parts=parts))
+    yield tmp_path
+    unregister("mine")
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")
+def test_own_figures_are_where_those_of_core_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", *TINY, "output=run", "checkpoint.metric=matthews"]
+    assert main([*words, "require=[matthews.low>-2,balanced_accuracy>=0]"]) == 0
+    summary = json.loads((home / "run" / "summary.json").read_text())
+    assert summary["best"]["metric"] == "matthews"
+    assert summary["best"]["value"] == pytest.approx(summary["validation"]["matthews"]["value"], abs=1e-6)
+    assert main(["evaluate", "run=run", "hardware=cpu", "split=test"]) == 0
+    out = capsys.readouterr().out
+    assert "balanced" in out
+    folder = next((home / "run" / "evaluate").iterdir())
+    with (folder / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    labels, answers = [one["label"] for one in rows], [one["prediction"] for one in rows]
+    found = json.loads((folder / "metrics.json").read_text())
+    assert found["balanced_accuracy"]["value"] == pytest.approx(balanced_accuracy_score(labels, answers))
+    assert found["matthews"]["value"] == pytest.approx(matthews_corrcoef(labels, answers))
+    assert found["balanced_accuracy"] == found["macro_recall"] or len({*answers} | {*labels}) > len({*labels})
+    assert found["matthews"]["low"] <= found["matthews"]["value"] <= found["matthews"]["high"]
+
+
+def test_a_figure_without_its_plugin_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unregister("mine")
+    assert main(["train", *TINY, "output=never", "require=[matthews>0]"]) == 2
+    assert main(["train", *TINY, "output=never", "checkpoint.metric=matthews"]) == 2
+    assert "checkpoint.metric=matthews" in capsys.readouterr().err
+    assert not (home / "never").exists()
