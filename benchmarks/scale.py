@@ -244,8 +244,8 @@ def ours(data: Path, scratch: Path, who: str) -> None:
     if len(stages) == 1:
         return
     with Stage("import"):
-        from manyheads.data.cache import cached_tokenizer, prepare_tokens, tokenizer_rows
         from manyheads.data.datamodule import TextData
+        from manyheads.data.token_cache import cached_tokenizer, prepare_tokens, tokenizer_rows
         from manyheads.linear.fit import fit_linear
     if "learn" in stages:
         with Stage("learn"):

@@ -140,7 +140,7 @@ def train(
 
 def train_here(context: RunContext) -> Summary | None:
     """The rest of `train`, which needs torch: tokens, network, fit, ship, evaluate, report."""
-    from manyheads.data.cache import prepare_tokens
+    from manyheads.data.token_cache import prepare_tokens
     from manyheads.evaluation.tables import show_summary
     from manyheads.training.module import assemble_network
     from manyheads.training.own_parts import check_part

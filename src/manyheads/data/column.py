@@ -45,7 +45,7 @@ class Column(Sequence[Any]):
         return int(self.starts[-1]) if self.rows is None else len(self.rows)
 
     def __repr__(self) -> str:
-        return f"Column({self.identity})"
+        return f"Column of {len(self):,} cells"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
@@ -53,17 +53,10 @@ class Column(Sequence[Any]):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     @property
-    def identity(self) -> str:
-        """The same for the same cells, where they are kept; else for the same cells of the same files."""
-        if self.is_kept:
-            return blake2b(repr(self[:]).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        return self.origin
-
-    @property
-    def origin(self) -> str:
-        """The same for the same cells of the same files."""
+    def digest(self) -> str:
+        """32 hex digits, the same for the same cells of the same files, or for the same cells that are in memory."""
         if not self._identity:
-            return self.identity
+            return blake2b(repr(self[:]).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         digest = blake2b(self._identity.encode(), digest_size=16)
         digest.update(b"" if self.rows is None else np.ascontiguousarray(self.rows).data)
         return digest.hexdigest()
@@ -175,7 +168,7 @@ def chained(columns: list[Any]) -> Any:
         every = [np.arange(int(one.starts[-1])) if one.rows is None else one.rows for one in parts]
         rows = np.concatenate([of_one + end for of_one, end in zip(every, ends[:-1], strict=True)])
     starts = [one.starts[:-1] + end for one, end in zip(parts, ends[:-1], strict=True)]
-    identity = blake2b(repr([one.origin for one in parts]).encode(), digest_size=16).hexdigest()
+    identity = blake2b(repr([one.digest for one in parts]).encode(), digest_size=16).hexdigest()
     weight = sum(one.weight * len(one) for one in parts) / max(1, sum(map(len, parts)))
     reads = [read for one in parts for read in one.reads]
     return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, weight, rows)

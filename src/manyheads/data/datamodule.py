@@ -24,10 +24,10 @@ from manyheads.data.batches import (
     plan_evaluation,
     plan_steps,
 )
-from manyheads.data.cache import prepare_tokens
 from manyheads.data.opening import table_from
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_rows, read_splits
+from manyheads.data.token_cache import prepare_tokens
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 

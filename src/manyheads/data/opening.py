@@ -11,11 +11,11 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.formats.hub import Stream, is_saved, open_saved, streamed, table_of
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.source import text_of
 from manyheads.data.rows import spelled
-from manyheads.data.seen import cache_folder, remembered
 from manyheads.data.splits import (
     ALIASES,
     KNOWN,
@@ -339,7 +339,7 @@ def _said(table: Table, named: str, data: DataConfig) -> Coded:
         is_whole = codes.shape == (len(column),) and codes.dtype.kind == "i"
         return is_whole and 0 <= codes.min() <= codes.max() < len(found["values"])
 
-    found = remembered(None if column.is_kept else cache_folder(data), "column", column.identity, make, fits)
+    found = cached_on_disk(None if column.is_kept else cache_folder(data), "column", column.digest, make, fits)
     return Coded(found["codes"], found["values"])
 
 

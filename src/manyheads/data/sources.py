@@ -24,6 +24,7 @@ from manyheads.data.columns import (
     require_columns,
     without_labels,
 )
+from manyheads.data.disk_cache import cache_folder, cached_splits
 from manyheads.data.opening import Tables, open_split, open_tables
 from manyheads.data.rows import (
     Known,
@@ -45,7 +46,6 @@ from manyheads.data.rows import (
     spelled,
     without_zeros,
 )
-from manyheads.data.seen import cache_folder, splits_seen
 from manyheads.data.splits import carve, deal_folds, shorten
 from manyheads.data.table import Coded, Table, Unread, coded, take
 from manyheads.errors import UserError
@@ -118,7 +118,7 @@ def read_splits(
         return make()
     by_role = dict(zip([whole, *roles], every, strict=True))
     asked = (replace(data, cache=""), seed, of_run if data.train_share < 1 else 0, answer, with_test, notes)
-    return splits_seen(cache_folder(data), asked, by_role, columns, make, with_unread=with_unread)
+    return cached_splits(cache_folder(data), asked, by_role, columns, make, with_unread=with_unread)
 
 
 def _drawn(

@@ -25,8 +25,8 @@ from manyheads.evaluation.report import (
     installed_versions,
     value_sections,
 )
+from manyheads.inference.answer_formats import json_text
 from manyheads.inference.answers import replaced_answers
-from manyheads.inference.parquet import as_text
 from manyheads.inference.reading import plain_cell
 from manyheads.inference.rules import AnswerRule
 from manyheads.linear.model import LinearBaseline
@@ -168,7 +168,7 @@ def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[
         while name in own or name in kept or name in columns:
             name = f"input_{name}"
         cells = map(plain_cell, cells)
-        kept[name] = map(as_text, cells) if untyped else cells
+        kept[name] = map(json_text, cells) if untyped else cells
     own["row"], own["index"] = map(int, own["row"]), map(int, own["index"])
     lines = (
         dict(zip((*own, *kept, *columns), (*cells, *of_row), strict=True))

@@ -11,8 +11,8 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.conversion import to_plain
+from manyheads.data.disk_cache import fingerprint
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.seen import fingerprint
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import evaluated_models
 from manyheads.evaluation.classification import frequent_label

@@ -8,7 +8,6 @@ there. The part of a parquet, which cannot be added to, is an Arrow stream. Noth
 import csv
 import errno
 import fcntl
-import io
 import json
 import os
 import sys
@@ -22,20 +21,24 @@ from typing import Any, BinaryIO
 
 from manyheads.config.sentences import list_names
 from manyheads.data.formats.source import OPENERS
-from manyheads.data.rows import join_names
 from manyheads.distributed.faults import inject_fault
 from manyheads.errors import UserError
+from manyheads.inference.answer_formats import (
+    SIGNS,
+    Row,
+    add_answer,
+    as_cells,
+    csv_bytes,
+    json_bytes,
+    parquet_bytes,
+    plain_or_json,
+    write_parquet,
+)
 from manyheads.runs.files import fsync_path, read_json, replace_file
 from manyheads.terminal import one_line, writes_unicode
 
-Row = dict[str, Any]
-
-# Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
-BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 MOST_CELL = 2**31 - 1  # letters: a text of any length was written
-SIGNS = {".csv": ",", ".tsv": "\t"}  # that separate cells
 WRITTEN = (*SIGNS, ".jsonl", ".ndjson", ".parquet")  # kinds of files; one without an ending holds JSON lines
-LISTS = ("labels", "prediction", "set")  # columns of several labels, joined in a csv
 EVERY = 1.0  # seconds between two records of how far the part is
 
 
@@ -72,19 +75,16 @@ class Answers:
 
     def write(self, kept: list[Row], answers: list[Row]) -> None:
         """Add a chunk; a UserError where a row has a column, or a cell a type, that the first rows have not."""
-        kind = Path(self.name).suffix.lower()
+        kind, progress, first = Path(self.name).suffix.lower(), self.progress, not self.progress.rows
         if kind == ".parquet":
-            from manyheads.inference.parquet import as_stream
-
-            rows, first = self._table(kept, answers, joined=False), not self.progress.rows
-            data = as_stream(rows, self.progress.columns, f"output={self.name}", first=first)
+            rows = self._table(kept, answers, joined=False)
+            data = parquet_bytes(rows, progress.columns, f"output={self.name}", first=first)
         elif kind in SIGNS:
-            data = _cells(self._table(kept, answers, joined=True), self.progress, SIGNS[kind])
+            rows = self._table(kept, answers, joined=True)
+            data = csv_bytes(rows, list(progress.columns), SIGNS[kind], first=first)
         else:
-            rows = [_beside(row, answer) for row, answer in zip(kept, answers, strict=True)]
-            escaped = self.name == "-" and not writes_unicode()
-            lines = [json.dumps(row, ensure_ascii=escaped, allow_nan=False).translate(BREAKS) for row in rows]
-            data = "".join(f"{line}\n" for line in lines).encode()
+            rows = [add_answer(row, answer) for row, answer in zip(kept, answers, strict=True)]
+            data = json_bytes(rows, escaped=self.name == "-" and not writes_unicode())
         self.add(data, len(answers))
 
     def add(self, data: bytes, n_rows: int) -> None:
@@ -98,11 +98,11 @@ class Answers:
 
     def _table(self, kept: list[Row], answers: list[Row], *, joined: bool) -> list[Row]:
         """Rows of plain cells, whose columns are those that the first rows have."""
-        flat = [_flat(answer, joined=joined, ranked=self.ranked) for answer in answers]
-        rows = [
-            {name: _cell(cell, joined=joined) for name, cell in _beside(row, answer).items()}
-            for row, answer in zip(kept, flat, strict=True)
-        ]
+        flat = [as_cells(answer, joined=joined, ranked=self.ranked) for answer in answers]
+        rows: list[Row] = []
+        for row, answer in zip(kept, flat, strict=True):
+            whole = add_answer(row, answer)
+            rows.append({name: plain_or_json(cell, joined=joined) for name, cell in whole.items()})
         names, progress = dict.fromkeys(name for row in rows for name in row), self.progress
         if not progress.columns:
             progress.columns = dict.fromkeys([*(name for name in names if name not in rows[0]), *rows[0]], "")
@@ -229,8 +229,6 @@ def replaced_answers(path: Path) -> Iterator[Answers]:
         with part.open("wb") as file:
             yield Answers(str(path), False, file.write, Progress())
         if path.suffix.lower() == ".parquet":
-            from manyheads.inference.parquet import write_parquet
-
             with replace_file(part) as whole:
                 write_parquet(part, whole)
 
@@ -281,8 +279,6 @@ def _finish(name: str, part: Path, passing: Path, place: Path) -> None:
     """The part takes the place of the file, which `name` may be a link to."""
     whole = part
     if Path(name).suffix.lower() == ".parquet":
-        from manyheads.inference.parquet import write_parquet
-
         write_parquet(part, passing)
         whole = passing
     fsync_path(whole)
@@ -307,48 +303,6 @@ def n_written(name: str) -> int:
             return sum(1 for _ in lines)
         csv.field_size_limit(MOST_CELL)
         return max(0, sum(1 for _ in csv.reader(lines, delimiter=SIGNS[kind])) - 1)
-
-
-def _cells(rows: list[Row], progress: Progress, sign: str) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=sign, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    if not progress.rows:
-        writer.writerow(progress.columns)
-    cells = ((row.get(column) for column in progress.columns) for row in rows)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in cells)
-    return text.getvalue().encode()
-
-
-def _beside(kept: Row, answer: Row) -> Row:
-    """The columns that are kept, then the answer; one that is called like a part of it becomes `input_label`, and one
-    that is called so already `input_input_label`: so a name is the same in all rows, whatever else they hold."""
-
-    def is_like_one(name: str) -> bool:
-        while name not in answer and name.startswith("input_"):
-            name = name.removeprefix("input_")
-        return name in answer
-
-    return {f"input_{name}" if is_like_one(name) else name: cell for name, cell in kept.items()} | answer
-
-
-def _flat(answer: Row, *, joined: bool, ranked: bool) -> Row:
-    """An answer as cells."""
-    flat: Row = {}
-    for name, value in answer.items():
-        if name == "probabilities" and ranked:
-            for at, (label, probability) in enumerate(value.items(), 1):
-                flat |= {f"label_{at}": None if probability is None else label, f"p_{at}": probability}
-        elif name == "probabilities":
-            flat |= {f"p_{label}": probability for label, probability in value.items()}
-        else:
-            flat[name] = join_names(value) if joined and name in LISTS and isinstance(value, list) else value
-    return flat
-
-
-def _cell(cell: Any, *, joined: bool) -> Any:
-    texts = not joined and isinstance(cell, list) and all(isinstance(one, str) for one in cell)
-    plain = cell is None or texts or (isinstance(cell, str | int | float) and not isinstance(cell, bool))
-    return cell if plain else json.dumps(cell, ensure_ascii=False)
 
 
 @contextmanager

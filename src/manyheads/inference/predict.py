@@ -20,7 +20,7 @@ import manyheads.plugin as plugin
 from manyheads.config import Member, PredictConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.facts import settings_where
-from manyheads.data.seen import fingerprint
+from manyheads.data.disk_cache import fingerprint
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError

@@ -16,10 +16,10 @@ from safetensors import SafetensorError
 
 from manyheads.config import DataConfig, RunConfig, TokenizerConfig
 from manyheads.config.facts import replace_settings
-from manyheads.data import cache
-from manyheads.data.cache import cache_folder, cached_tokenizer, cached_tokens, prepare_tokens
+from manyheads.data import token_cache
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
+from manyheads.data.token_cache import cache_folder, cached_tokenizer, cached_tokens, prepare_tokens
 
 
 def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
@@ -47,7 +47,7 @@ def assert_same(one, other) -> None:
 @pytest.mark.parametrize("rows", [ROWS, PAIRS], ids=["texts", "pairs"])
 def test_the_second_start_encodes_nothing(tmp_path, tokenizer, monkeypatch, rows):
     first = cached_tokens(rows, tokenizer, 9, tmp_path)
-    monkeypatch.setattr(cache, "encode", None)
+    monkeypatch.setattr(token_cache, "encode", None)
     again = cached_tokens(rows, tokenizer, 9, tmp_path)
     assert first.n_truncated == again.n_truncated == (0 if rows.pairs is None else 50)
     assert_same(first, again)
@@ -55,7 +55,7 @@ def test_the_second_start_encodes_nothing(tmp_path, tokenizer, monkeypatch, rows
 
 def test_the_tokenizer_is_trained_once(tmp_path, monkeypatch):
     first = cached_tokenizer(ROWS, TokenizerConfig(), tmp_path)
-    monkeypatch.setattr(cache, "train_tokenizer", None)
+    monkeypatch.setattr(token_cache, "train_tokenizer", None)
     assert cached_tokenizer(ROWS, TokenizerConfig(), tmp_path).to_str() == first.to_str()
 
 
@@ -102,9 +102,9 @@ def test_tokens_that_cannot_be_of_these_rows_are_made_again(tmp_path, tokenizer,
     wrong = cached_tokens(ROWS, tokenizer, 64, tmp_path)
     if change != "place":
         (wrong.offsets if change == "offsets" else wrong.ids_N)[3] += 10**9
-        cache._put(path, lambda part: cache._write(part, iter([wrong])))
+        token_cache._put(path, lambda part: token_cache._write(part, iter([wrong])))
     else:  # one byte of more than is checked at once
-        monkeypatch.setattr(cache, "AT_ONCE", 64)
+        monkeypatch.setattr(token_cache, "AT_ONCE", 64)
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 1
         path.write_bytes(raw)
@@ -113,11 +113,13 @@ def test_tokens_that_cannot_be_of_these_rows_are_made_again(tmp_path, tokenizer,
 
 
 def test_many_tokens_are_checked_whole_once_for_each_change(tmp_path, tokenizer, monkeypatch, caplog):
-    monkeypatch.setattr(cache, "AT_ONCE", 64)
+    monkeypatch.setattr(token_cache, "AT_ONCE", 64)
     first = cached_tokens(ROWS, tokenizer, 64, tmp_path)
     (path,) = tmp_path.glob("tokens-*.safetensors")
     summed = []
-    monkeypatch.setattr(cache, "_checksum", lambda *given, real=cache._checksum: summed.append(1) or real(*given))
+    monkeypatch.setattr(
+        token_cache, "_checksum", lambda *given, real=token_cache._checksum: summed.append(1) or real(*given)
+    )
     for changed in (False, False, True):
         if changed:
             os.utime(path, ns=(0, 1))
@@ -160,7 +162,7 @@ def test_the_library_failing_to_write_costs_time_alone(tmp_path, tokenizer, capl
     def full(*args, **kwargs) -> None:
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr(cache.safetensors, "safe_open", full)
+    monkeypatch.setattr(token_cache.safetensors, "safe_open", full)
     with caplog.at_level(logging.WARNING):
         assert len(cached_tokens(ROWS, tokenizer, 64, tmp_path / "new")) == 50
     assert caplog.messages == [
@@ -174,7 +176,7 @@ def test_two_runs_that_start_together_agree(tmp_path):
     code = f"""
 import torch
 from manyheads.config import DataConfig, RunConfig
-from manyheads.data.cache import prepare_tokens
+from manyheads.data.token_cache import prepare_tokens
 from manyheads.data.sources import read_splits
 run = RunConfig(data=DataConfig(cache={str(tmp_path)!r}, rows=800))
 tokenizer, tokens = prepare_tokens(read_splits(run.data, 0), run)
@@ -216,7 +218,7 @@ COMPANY = """
 import sys, time
 from pathlib import Path
 from manyheads.config import TokenizerConfig
-from manyheads.data import cache
+from manyheads.data import token_cache
 from test_cache import ROWS
 Path(sys.argv[1], "ready-" + sys.argv[2]).touch()
 while not Path(sys.argv[1], "go").exists():
@@ -229,8 +231,8 @@ for name in work:
         time.sleep(1)
         return work[name](*words)
     setattr(cache, name, counted)
-tokenizer = cache.cached_tokenizer(ROWS, TokenizerConfig(), folder)
-print(cache.cached_tokens(ROWS, tokenizer, 64, folder).ids_N.sum().item())
+tokenizer = token_cache.cached_tokenizer(ROWS, TokenizerConfig(), folder)
+print(token_cache.cached_tokens(ROWS, tokenizer, 64, folder).ids_N.sum().item())
 """
 
 
@@ -290,7 +292,7 @@ def test_a_disk_without_locks_is_a_cache_all_the_same(tmp_path, tokenizer, monke
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     first = cached_tokens(ROWS, tokenizer, 64, tmp_path / "new")
-    monkeypatch.setattr(cache, "encode", None)
+    monkeypatch.setattr(token_cache, "encode", None)
     assert_same(cached_tokens(ROWS, tokenizer, 64, tmp_path / "new"), first)
 
 
@@ -312,11 +314,11 @@ def test_a_broken_tokenizer_is_named_as_it_was_typed(tmp_path):
 SHARE = """
 import sys, time
 from pathlib import Path
-from manyheads.data import cache
+from manyheads.data import token_cache
 from manyheads.data.tokens import load_tokenizer
 from test_cache import ROWS
 folder, name, made = Path(sys.argv[1]), sys.argv[2], []
-cache.PART, encode = 5, cache.encode
+token_cache.PART, encode = 5, token_cache.encode
 Path(folder, "ready-" + name).touch()
 while not Path(folder, "go").exists():
     time.sleep(0.01)
@@ -325,8 +327,8 @@ def slow(*words):
     print(len(made), flush=True)
     time.sleep(600 if name == "victim" and len(made) == 2 else 0.1)
     return encode(*words)
-cache.encode = slow
-tokens = cache.cached_tokens(ROWS, load_tokenizer(folder / "tokenizer.json"), 64, folder / "cache")
+token_cache.encode = slow
+tokens = token_cache.cached_tokens(ROWS, load_tokenizer(folder / "tokenizer.json"), 64, folder / "cache")
 print("sum", tokens.ids_N.sum().item(), "of", len(tokens))
 """
 

@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 
 from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, TokenizerConfig
 from manyheads.config.data import CUT
-from manyheads.data import cache, column
-from manyheads.data.cache import cached_tokens, prepare_tokens
+from manyheads.data import column, token_cache
 from manyheads.data.column import Column, chained, in_memory, repeats, shared
 from manyheads.data.formats import blocks, delimited, kinds, source
 from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.table import coded
+from manyheads.data.token_cache import cached_tokens, prepare_tokens
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import drop_pages
 
@@ -291,7 +291,7 @@ def test_a_column_is_a_sequence(tmp_path, in_blocks):
     assert column.take([5, 2, 5]) == [texts[5], texts[2], texts[5]]
     assert column[::-1] == texts[::-1]
     assert list(chained([some, in_memory(["x"]), column])) == [*some, "x", *texts]
-    assert column.identity == read_file(tmp_path / "all.csv").column("text").identity != some.identity
+    assert column.digest == read_file(tmp_path / "all.csv").column("text").digest != some.digest
 
 
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
@@ -405,7 +405,7 @@ def test_tokens_of_a_large_table_are_those_of_a_small_one(pair, cutting, tmp_pat
     tokenizer = train_tokenizer(rows, TokenizerConfig(vocab_size=200))
     expected = cached_tokens(rows, tokenizer, 8, tmp_path / "small", cutting=cutting)
     in_blocks()
-    monkeypatch.setattr(cache, "PART", 7)
+    monkeypatch.setattr(token_cache, "PART", 7)
     rows, folder = read_splits(data, 0).train, tmp_path / "large"
     for _ in range(2):
         found = cached_tokens(rows, tokenizer, 8, folder, cutting=cutting)
@@ -415,7 +415,7 @@ def test_tokens_of_a_large_table_are_those_of_a_small_one(pair, cutting, tmp_pat
             assert one is other is None or torch.equal(one, other)
         assert (found.windows is None) == (expected.windows is None)
         assert all(map(torch.equal, found.windows or (), expected.windows or ()))
-        monkeypatch.setattr(cache, "encode", None)
+        monkeypatch.setattr(token_cache, "encode", None)
         drop_pages(found)
         assert torch.equal(found.ids_N, expected.ids_N)
     (path,) = folder.glob("tokens-*.safetensors")
@@ -423,7 +423,7 @@ def test_tokens_of_a_large_table_are_those_of_a_small_one(pair, cutting, tmp_pat
 
 
 def test_of_many_rows_a_tokenizer_learns_from_some(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "MOST_LEARNT", 30)
+    monkeypatch.setattr(token_cache, "MOST_LEARNT", 30)
     run = RunConfig(data=DataConfig(cache=str(tmp_path), rows=90))
     splits = read_splits(run.data, 0)
     tokenizer, _ = prepare_tokens(splits, run)

@@ -10,10 +10,10 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, OnBadRow, RunConfig
-from manyheads.data import cache, column
-from manyheads.data.cache import prepare_tokens
+from manyheads.data import column, token_cache
 from manyheads.data.formats import hub as hub_format
 from manyheads.data.sources import read_splits
+from manyheads.data.token_cache import prepare_tokens
 from manyheads.data.tokens import encode
 from manyheads.linear.fit import fit_linear
 from manyheads.training_run import train
@@ -107,7 +107,7 @@ def test_tokens_are_made_of_all_rows_in_one_pass(sampled, monkeypatch):
     passes, blocks = [], hub_format.Stream.blocks
     monkeypatch.setattr(hub_format.Stream, "blocks", lambda self, at: passes.append(at) or blocks(self, at))
     run, splits = RunConfig(data=sampled), read_splits(sampled, 3)
-    monkeypatch.setattr(cache, "PART", 40)
+    monkeypatch.setattr(token_cache, "PART", 40)
     tokenizer, tokens = prepare_tokens(splits, run)
     assert passes == [0, 0, 0], "of train and of test to read them, of train once more for its tokens"
     texts = [rows_of(300)["text"][number - 1] for number in splits.train.numbers]

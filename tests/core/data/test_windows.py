@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, DataConfig, Long, ModelConfig
 from manyheads.data.batches import Batches, Planned, gather, moved, plan_evaluation
-from manyheads.data.cache import cached_tokens, long_texts
 from manyheads.data.rows import Rows
+from manyheads.data.token_cache import cached_tokens, long_texts
 from manyheads.data.tokens import Tokens, encode, kept_tokens, window_starts
 from manyheads.layout import Packed
 from manyheads.nn import assemble

@@ -21,9 +21,9 @@ from manyheads.config import Accelerator, InferenceHardware, OnBadText, Precisio
 from manyheads.data.formats.kinds import KINDS_IN_WORDS
 from manyheads.data.opening import read_file
 from manyheads.inference import reading as lines
+from manyheads.inference.answer_formats import parquet_bytes, write_parquet
 from manyheads.inference.answers import n_written
 from manyheads.inference.folder import load_to_answer as load
-from manyheads.inference.parquet import as_stream, write_parquet
 from manyheads.inference.predict import predict
 
 TEXTS = ["a good film", "", "bad\x85bad\u2028bad", "naïve 爱 🙂", "tab\there", "so " * 50]
@@ -351,7 +351,7 @@ def written(tmp_path: Path, *parts: list[Any]) -> list[Any]:
     """A column of a parquet, of which each part is written for itself."""
     columns = {"n": ""}
     streams = [
-        as_stream([{"n": cell} for cell in cells], columns, "output=n.parquet", first=not at)
+        parquet_bytes([{"n": cell} for cell in cells], columns, "output=n.parquet", first=not at)
         for at, cells in enumerate(parts)
     ]
     (tmp_path / "part").write_bytes(b"".join(streams))

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow
 
 from manyheads.data.column import Column
+from manyheads.data.disk_cache import cached_on_disk, fingerprint
 from manyheads.data.formats.delimited import DelimitedParser
 from manyheads.data.formats.dialect import are_quotes, refuse_wide
 from manyheads.data.formats.jsonl import parse_array, parse_objects
 from manyheads.data.formats.kinds import kind_of
 from manyheads.data.formats.source import MOST_ROW, Block, Parse, Source, decoding, most_unpacked
 from manyheads.data.formats.text_lines import is_marked, parse_lines
-from manyheads.data.seen import fingerprint, remembered
 from manyheads.data.table import Table
 from manyheads.errors import UserError
 
@@ -76,7 +76,7 @@ def read_text_file(path: Path, *, large: bool, cache: Path | None = None) -> Tab
         names = file.parse.header.names if isinstance(file.parse, DelimitedParser) else found["names"]
         return bool(follows and ends_there and blocks[:, 2].sum() == len(held) and names == found["names"])
 
-    found = remembered(cache, "index", (path.name, fingerprint(path), BLOCK), scan, fits)
+    found = cached_on_disk(cache, "index", (path.name, fingerprint(path), BLOCK), scan, fits)
     numbers = range(*found["numbers"]) if isinstance(found["numbers"], list) else found["numbers"]
     return _table(file, Index(found["blocks"], found["names"], numbers, dict(found["broken"])))
 
@@ -137,7 +137,7 @@ def _has_quotes(source: Source, cache: Path | None, n_lines: int) -> bool:
     if cache is None:
         return look()["quoted"]
     key = source.path.name, fingerprint(source.path)
-    return remembered(cache, "quotes", key, look, lambda found: found["quoted"] in (True, False))["quoted"]
+    return cached_on_disk(cache, "quotes", key, look, lambda found: found["quoted"] in (True, False))["quoted"]
 
 
 def blocks_of(file: OpenFile, n_bytes: int) -> Iterator[tuple[int, int, Block]]:

@@ -15,8 +15,8 @@ from manyheads.config import DataConfig
 from manyheads.config.data import AT_ONCE
 from manyheads.config.sentences import first_line
 from manyheads.data.columns import class_names, find_columns
+from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.rows import text_faults
-from manyheads.data.seen import cache_folder, remembered
 from manyheads.data.table import Coded, Table, cached_read, coded
 from manyheads.errors import UserError
 
@@ -186,7 +186,7 @@ def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
         return bool(shapes and within and all(len(one) == len(held) for one in found["cells"]))
 
     key = stream.known, source, texts, columns.answer, SAMPLE
-    found = remembered(cache_folder(data), "stream", key, lambda: _passed(stream, texts, columns.answer), fits)
+    found = cached_on_disk(cache_folder(data), "stream", key, lambda: _passed(stream, texts, columns.answer), fits)
     n_rows, starts = found["n_rows"], np.append(np.arange(0, found["n_rows"], AT_ONCE), found["n_rows"])
     weight = sum(len(cell) for cell in found["cells"][0] if isinstance(cell, str)) / max(1, len(found["held"]))
 

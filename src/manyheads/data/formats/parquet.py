@@ -14,8 +14,8 @@ import pyarrow.parquet
 from manyheads.config.sentences import format_value
 from manyheads.data.column import sliced
 from manyheads.data.columns import class_names
+from manyheads.data.disk_cache import fingerprint
 from manyheads.data.formats.source import most_unpacked, require_unchanged
-from manyheads.data.seen import fingerprint
 from manyheads.data.table import Table, cached_read
 from manyheads.errors import UserError
 

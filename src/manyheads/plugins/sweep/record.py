@@ -93,7 +93,7 @@ def read_sets(config: AblateConfig) -> list[Found]:
 
 def prepare(found: Found, run: RunConfig) -> Prepared:
     """Tokenize; nothing of `run` counts but its tokenizer and `data`."""
-    from manyheads.data.cache import prepare_tokens
+    from manyheads.data.token_cache import prepare_tokens
     from manyheads.data.tokens import reach
 
     tokenizer, tokens = prepare_tokens(found.splits, replace(run, data=found.data))

@@ -31,8 +31,8 @@ import manyheads.plugin as plugin
 from manyheads.config import Cutting, DataConfig, Long, RunConfig, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data.column import Column
+from manyheads.data.disk_cache import cache_folder, cached_on_disk, file_lock, fingerprint
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.seen import cache_folder, file_lock, fingerprint, remembered
 from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer
 from manyheads.data.tokens import Tokens, Windows, drop_pages, encode, load_tokenizer, multi_hot, reach
 from manyheads.errors import UserError
@@ -227,7 +227,7 @@ def _key(settings: Iterable[str], rows: Rows) -> str:
     digest = hashlib.sha256()
     for part in (list(settings), rows.texts, rows.pairs or [], rows.targets or []):
         if isinstance(part, Column):
-            part = part[:] if part.is_of_few else [part.origin]
+            part = part[:] if part.is_of_few else [part.digest]
         digest.update(",".join(map(str, map(len, part))).encode() + b";")
         digest.update("".join(part).encode())
     return digest.hexdigest()[:32]
@@ -324,7 +324,8 @@ def _read(path: Path, labels: Tensor, n_ids: int, *, paired: bool) -> Tokens | N
 
     # a large file that was read whole once is known by its fingerprint
     known = path.parent if len(held) > AT_ONCE and path.name.startswith("tokens-") else None
-    found = remembered(known, "checked", (path.name, fingerprint(path), n_ids, labels.numel()), checked, lambda _: True)
+    key = path.name, fingerprint(path), n_ids, labels.numel()
+    found = cached_on_disk(known, "checked", key, checked, lambda _: True)
     return tokens if found["sound"] else None
 
 

@@ -74,7 +74,7 @@ def _fingerprint(path: Path, n_bytes: int, changed: int) -> str:
     return digest.hexdigest()
 
 
-def remembered(
+def cached_on_disk(
     folder: Path | None,
     name: str,
     key: Any,
@@ -111,7 +111,7 @@ def remembered(
         return made
 
 
-def splits_seen(
+def cached_splits(
     folder: Path,
     asked: Any,
     tables: dict[str, Table],
@@ -123,7 +123,7 @@ def splits_seen(
     """The splits of large tables, by role, as `make` found them before or finds them now; `asked` is all that they
     depend on beside what is read."""
     names = [*columns.by_key().values()]
-    key = asked, names, [(role, *(table.column(one).identity for one in names)) for role, table in tables.items()]
+    key = asked, names, [(role, *(table.column(one).digest for one in names)) for role, table in tables.items()]
     made: list[Splits] = []
 
     def of(name: str) -> Table:
@@ -132,21 +132,21 @@ def splits_seen(
     def about() -> dict[str, Any]:
         made.append(make())
         every = made[0].by_name()
-        told = [_told(name, rows, of(name).column(columns.text)) for name, rows in every.items()]
+        told = [_describe_rows(name, rows, of(name).column(columns.text)) for name, rows in every.items()]
         whole = {"labels": made[0].labels, "notes": made[0].notes, "splits": [*every]}
         return whole | {key: value for one in told for key, value in one.items()}
 
     def fits(found: dict[str, Any]) -> bool:
         return all(_fits(found, name, len(of(name).numbers)) for name in found["splits"])
 
-    found = remembered(folder, "splits", key, about, fits)
+    found = cached_on_disk(folder, "splits", key, about, fits)
     if made:
         return made[0]
-    rows = {name: _as_before(found, name, of(name), columns, with_unread=with_unread) for name in found["splits"]}
+    rows = {name: _rows_again(found, name, of(name), columns, with_unread=with_unread) for name in found["splits"]}
     return Splits(rows["train"], rows["validation"], rows.get("test"), found["labels"], found["notes"])
 
 
-def _told(name: str, rows: Rows, every: Any) -> dict[str, Any]:
+def _describe_rows(name: str, rows: Rows, every: Any) -> dict[str, Any]:
     """What of the rows of a large table its columns do not say; `every` is that of all its texts."""
     import numpy as np
 
@@ -182,7 +182,7 @@ def _fits(found: dict[str, Any], name: str, n_rows: int) -> bool:
     return all(0 <= one < n_classes for value in values if value is not None for one in value)
 
 
-def _as_before(found: dict[str, Any], name: str, table: Table, columns: Any, *, with_unread: bool) -> Rows:
+def _rows_again(found: dict[str, Any], name: str, table: Table, columns: Any, *, with_unread: bool) -> Rows:
     """The rows that `_told` was told of."""
     which = found.get(f"{name} rows")
 
