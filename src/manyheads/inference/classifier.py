@@ -298,7 +298,7 @@ class TextClassifier(Predictor[Classifier]):
         return read_baseline(home, len(self.labels), multi=self.multi) if home else None
 
 
-def in_chunks(
+def answer_in_chunks(
     answers: Callable[[list[str], list[str] | None], dict[str, Tensor]],
     rows: Rows,
     n_classes: int,

@@ -45,7 +45,7 @@ from manyheads.nn.classifier import OwnNetwork
 from manyheads.runs.files import replace_folder
 
 AnyPredictor = Predictor[Any]
-Kind = TypeVar("Kind", bound=AnyPredictor)
+PredictorT = TypeVar("PredictorT", bound=AnyPredictor)
 
 
 def save(
@@ -103,7 +103,7 @@ def save(
 @overload
 def load(folder: str | Path | ModelFolder, *, network: nn.Module | None = ...) -> AnyPredictor: ...
 @overload
-def load(folder: str | Path | ModelFolder, kind: type[Kind]) -> Kind: ...
+def load(folder: str | Path | ModelFolder, kind: type[PredictorT]) -> PredictorT: ...
 def load(
     folder: str | Path | ModelFolder, kind: type[AnyPredictor] | None = None, *, network: nn.Module | None = None
 ) -> AnyPredictor:
@@ -149,7 +149,7 @@ def load_to_answer(
     return predictor.on(cpu, _type(predictor, Precision[precision], cpu))
 
 
-def place(predictor: Kind, hardware: InferenceHardware, *, fast: bool = False) -> Kind:
+def place(predictor: PredictorT, hardware: InferenceHardware, *, fast: bool = False) -> PredictorT:
     """The model on one device, in the precision that is typed; else in fp32, to be judged or looked at, or `fast`, to
     answer, in the quickest. Sets the threads of this process. Raises as `choose_device` does."""
     set_threads(hardware)

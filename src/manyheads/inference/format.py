@@ -36,7 +36,7 @@ from manyheads.inference.download import download, is_hub_name
 from manyheads.runs.files import read_json
 from manyheads.runs.summary import CALIBRATION
 
-WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
+WEIGHTS, GRAPH, PROGRAM = "model.safetensors", "model.onnx", "model.pt2"
 FILES = ("config.json", "labels.json", "tokenizer.json", WEIGHTS)
 CARD = "README.md"
 MORE = ("thresholds.json", "linear.safetensors", CALIBRATION, GRAPH)  # of some; the last in place of the weights
@@ -260,6 +260,11 @@ def find_model(folder: Path, *, graph: bool = False) -> Path:
         raise UserError(
             f"run={folder} holds a graph for onnxruntime, which predict, evaluate, compare, serve and manyheads.load "
             "alone can open: name the run that it was exported from"
+        )
+    if missing == [WEIGHTS] and (found / PROGRAM).is_file():
+        raise UserError(
+            f"run={folder} holds a program of torch.export, which its own predict.py runs: use that, or name the run "
+            "that it was exported from"
         )
     if missing:
         raise UserError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")

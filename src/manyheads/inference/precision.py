@@ -16,7 +16,7 @@ from manyheads.errors import UserError
 from manyheads.nn.classifier import Cross
 
 DTYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
-Network = TypeVar("Network", bound=nn.Module)
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 CUDNN_RNN: Any = torch.backends.cudnn.rnn  # where torch keeps what cuDNN's recurrent layers may round to
 
 
@@ -137,7 +137,7 @@ class PackedBf16Linear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x.to(torch.bfloat16), self.weight, self.bias, "none", [], "")
 
 
-def cast_once(network: Network, autocast: torch.dtype | None) -> Network:
+def cast_once(network: ModuleT, autocast: torch.dtype | None) -> ModuleT:
     """A copy for inference whose linear maps hold their weights in `autocast`, the dtype that autocast would cast them
     to in every call; all other tensors are shared. Under autocast its outputs are the same to the bit."""
     if autocast is None:

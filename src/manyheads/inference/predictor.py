@@ -23,7 +23,7 @@ from manyheads.inference.format import ModelFolder, Settings
 from manyheads.inference.rules import AnswerRule
 from manyheads.inference.workers import Workers
 
-Network = TypeVar("Network", bound=nn.Module)
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 class ShapeWords(NamedTuple):
@@ -45,7 +45,7 @@ class CardText(NamedTuple):
 
 
 @dataclass(slots=True)
-class Predictor(ABC, Generic[Network]):
+class Predictor(ABC, Generic[NetworkT]):
     """A finished model, opened from its folder.
 
     `settings` is its config.json. `autocast` is the type that the network multiplies in; None is fp32. `workers` are
@@ -54,7 +54,7 @@ class Predictor(ABC, Generic[Network]):
 
     task: ClassVar[str]
     added: ClassVar[str] = ""  # what `answered` adds to a row
-    network: Network
+    network: NetworkT
     tokenizer: Tokenizer
     settings: Settings
     autocast: torch.dtype | None = field(default=None, kw_only=True)
@@ -62,7 +62,7 @@ class Predictor(ABC, Generic[Network]):
 
     @classmethod
     @abstractmethod
-    def opened(cls, folder: ModelFolder, network: Network, tokenizer: Tokenizer) -> Self:
+    def opened(cls, folder: ModelFolder, network: NetworkT, tokenizer: Tokenizer) -> Self:
         """The model of a folder. A UserError where a file in it is missing, broken or does not fit."""
 
     @classmethod

@@ -37,6 +37,10 @@ def test_what_is_no_run_folder_says_why(tmp_path: Path) -> None:
     (fill(tmp_path / "run" / "model") / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"is not a run folder: \S+model has no tokenizer.json; name the"):
         find_model(tmp_path / "run")
+    fill(tmp_path / "program")
+    (tmp_path / "program" / "model.safetensors").rename(tmp_path / "program" / "model.pt2")
+    with pytest.raises(ValueError, match=r"holds a program of torch.export, .*: use that, or name the run that it was"):
+        find_model(tmp_path / "program", graph=True)
 
 
 def test_config_json_is_parsed_once(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

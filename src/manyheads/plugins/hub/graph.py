@@ -27,7 +27,7 @@ from manyheads.config.sentences import install_extra
 from manyheads.data.tokens import PROBE, copied, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.format import GRAPH, TYPED, write_settings
+from manyheads.inference.format import GRAPH, PROGRAM, TYPED, write_settings
 from manyheads.layout import Padded
 from manyheads.linear.blend import blended
 from manyheads.linear.model import LinearModel
@@ -46,7 +46,7 @@ MARKER = re.compile(r" *# (?:if (\w+)|end)")
 BETWEEN_IMPORTS = re.compile(r"(?m)(^(?:import|from) .*)\n\n+(?=import |from )")
 PACKAGES = {Format.onnx: ("onnx", "onnxscript", "onnxruntime"), Format.torch: ()}
 OPSET = 23  # the first with attention as one operation: one text of 50 tokens in less time than by its parts
-FILES = {Format.onnx: GRAPH, Format.torch: "model.pt2"}
+FILES = {Format.onnx: GRAPH, Format.torch: PROGRAM}
 READERS = {Format.onnx: "onnxruntime", Format.torch: "torch"}
 OPENED = {
     Format.onnx: " Where manyheads\nis there, `manyheads predict` and `evaluate` take this folder as `run=`, too.",

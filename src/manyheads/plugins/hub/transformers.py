@@ -165,7 +165,7 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
             f"a text has {layout.longest} tokens, but the model knows {most} positions: let the tokenizer cut texts by "
             "truncation=True",
         )
-        with recorded(self.network, with_maps=bool(output_attentions)) as (states, maps):
+        with record_outputs(self.network, with_maps=bool(output_attentions)) as (states, maps):
             vectors_BD = self.network.read(input_ids[keep_BL], layout, segments_N, inputs_embeds[keep_BL])
         if self.network.cross is not None:  # texts were read apart, in layouts of their own
             hidden = [own_layout.grid(x) for x, own_layout in states]
@@ -208,7 +208,7 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
 
 
 @contextmanager
-def recorded(network: Any, *, with_maps: bool) -> Iterator[tuple[list[tuple[Tensor, Layout]], list[Tensor]]]:
+def record_outputs(network: Any, *, with_maps: bool) -> Iterator[tuple[list[tuple[Tensor, Layout]], list[Tensor]]]:
     """The outputs of embeddings and layers while the network runs in the block, in order, the last of them after its
     norm; and `with_maps` the weights `(B, H, M, M)` of each attention."""
     states: list[tuple[Tensor, Layout]] = []

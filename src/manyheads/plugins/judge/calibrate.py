@@ -73,14 +73,14 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     from manyheads.data.tokens import multi_hot
     from manyheads.evaluation.results import card_figures
     from manyheads.inference.card import calibrated_card
-    from manyheads.inference.classifier import TextClassifier, in_chunks
+    from manyheads.inference.classifier import TextClassifier, answer_in_chunks
     from manyheads.inference.folder import load, place
 
     rows = data.rows.drawn(max(FEWEST, min(MOST, MOST_LOGITS // len(labels))), config.seed)
     classifier = replace(place(load(folder, TextClassifier), config.hardware), calibration=None)
     with progress_bar(len(rows)) as progress:
         ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=config.batch.tokens)}  # noqa: E731
-        logits_nC = in_chunks(ask, rows, len(labels), progress)[""].double()
+        logits_nC = answer_in_chunks(ask, rows, len(labels), progress)[""].double()
     truth = torch.tensor(list(rows.labels)) if rows.sets is None else multi_hot(rows.sets, len(labels)).double()
     fitted = fit(config.method, logits_nC, truth)
     found = {**fitted.as_json(), "digest": data.rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}

@@ -30,7 +30,7 @@ from manyheads.data.sources import read_rows
 from manyheads.data.tokens import Tokens, encode
 from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_held_out, require_same
-from manyheads.inference.classifier import TextClassifier, in_chunks
+from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.download import OUTLIERS
 from manyheads.inference.format import WEIGHTS, ModelFolder, run_folder
 from manyheads.inference.rules import AnswerRule
@@ -128,7 +128,7 @@ def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens
         encoded, _, vectors_nD = read(alone, texts, pairs, tokens)
         return {"": found.scores(texts, pairs, encoded, vectors_nD)}
 
-    found.scores_Z = in_chunks(ask, others, 1, lambda n_rows: None)[""].sort().values
+    found.scores_Z = answer_in_chunks(ask, others, 1, lambda n_rows: None)[""].sort().values
     return found
 
 

@@ -313,12 +313,14 @@ def judged(
 
 def answered(texts: list[list[str]], classifier: "TextClassifier", config: ProbeConfig) -> tuple[Any, Any]:
     """Probabilities `(n, C)`, and which labels each text is given."""
-    from manyheads.inference.classifier import in_chunks
+    from manyheads.inference.classifier import answer_in_chunks
 
     firsts, seconds = [one[0] for one in texts], [one[1] for one in texts] if classifier.settings.pairs else None
     rows = Rows(firsts, seconds, [0] * len(texts), "tests", range(1, len(texts) + 1))
     ask = lambda some, others: {"": classifier.logits(some, others, tokens=config.batch.tokens)}  # noqa: E731
-    likely_nC = classifier.probabilities(in_chunks(ask, rows, len(classifier.labels), lambda _: None)[""].double())
+    likely_nC = classifier.probabilities(
+        answer_in_chunks(ask, rows, len(classifier.labels), lambda _: None)[""].double()
+    )
     return likely_nC.numpy(), classifier.given(likely_nC).numpy()
 
 

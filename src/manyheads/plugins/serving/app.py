@@ -59,7 +59,7 @@ SENTENCES = {
 EXAMPLE = json.dumps({"text": "worth every minute"})
 Message = MutableMapping[str, Any]
 Channel = Callable[..., Awaitable[Any]]  # what receives messages, or sends one
-Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class PredictRequest(BaseModel):
@@ -71,7 +71,7 @@ class PredictRequest(BaseModel):
     texts: list[str] | None = Field(None, description="many texts, in place of text")
     pairs: list[str] | None = Field(None, description="their second texts, one for each")
     top_k: int = Field(0, ge=0, description="most probable classes whose probabilities are given; 0: all")
-    thresholds: Share | dict[str, Share] | None = Field(
+    thresholds: Probability | dict[str, Probability] | None = Field(
         None, description="probability from which a label is given, of all or by name, for a model of several labels"
     )
     members: bool = Field(False, description="also the probabilities of network and linear model, each asked alone")

@@ -27,7 +27,7 @@ LARGEST = 2**28  # bytes of an answer
 PROGRAM = ("-P", "-m", "manyheads.plugins.serving.worker")
 GRACE = 2.0  # seconds in which a process may exit by itself
 PATIENCE = 5.0  # most seconds between two starts of a process that does not come up
-Reply = tuple[int, bytes]
+RawReply = tuple[int, bytes]
 
 
 class TooManyError(Exception):
@@ -39,7 +39,7 @@ class Pending:
     """A request that waits for its answer; `tokens` is about how many it has."""
 
     request: dict[str, Any]
-    answer: "asyncio.Future[Reply]"
+    answer: "asyncio.Future[RawReply]"
     arrived: float
     tokens: int
     tries: int = 0
@@ -79,7 +79,7 @@ class Crew:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def ask(self, request: dict[str, Any]) -> Reply:
+    async def ask(self, request: dict[str, Any]) -> RawReply:
         """Status and body of the answer; `TooManyError` where too many wait."""
         texts = [*request["texts"], *(request["pairs"] or ())]
         if self.n_waiting and self.n_waiting + len(request["texts"]) > self.config.max_queue:
@@ -247,7 +247,7 @@ async def _send(process: asyncio.subprocess.Process, content: Any) -> None:
     await process.stdin.drain()
 
 
-async def _read_reply(process: asyncio.subprocess.Process) -> Reply:
+async def _read_reply(process: asyncio.subprocess.Process) -> RawReply:
     assert process.stdout is not None
     size = int.from_bytes(await process.stdout.readexactly(4), "big")
     message = await process.stdout.readexactly(size)

@@ -184,7 +184,7 @@ def reply_to(served: Served, request: Request, found: list[ServedText]) -> Reply
     try:
         if request["kind"] == "look":
             return 200, make_page(served, request)
-        return 200, json.dumps(predict(served, request, found), ensure_ascii=False)
+        return 200, json.dumps(prediction_body(served, request, found), ensure_ascii=False)
     except UserError as mistake:
         return 422, f"{mistake}"
     except Exception:  # of one text, which must not end the process: it is shown where the server's errors are
@@ -192,7 +192,7 @@ def reply_to(served: Served, request: Request, found: list[ServedText]) -> Reply
         return 500, "the model failed on this text: the server's log says how"
 
 
-def predict(served: Served, request: Request, found: list[ServedText]) -> dict[str, Any]:
+def prediction_body(served: Served, request: Request, found: list[ServedText]) -> dict[str, Any]:
     """What POST /predict answers; probabilities have all their digits.
 
     Args:
@@ -206,7 +206,7 @@ def predict(served: Served, request: Request, found: list[ServedText]) -> dict[s
         if empty:
             good = [at for at in range(len(texts)) if at not in empty]
             of_good = {"texts": [texts[at] for at in good], "pairs": pairs and [pairs[at] for at in good]}
-            rest = iter(predict(served, request | of_good, [])["predictions"])
+            rest = iter(prediction_body(served, request | of_good, [])["predictions"])
             none: dict[str, Any] = {"labels" if predictor.multi else "label": None, "probabilities": {}}
             for rule in served.rules:
                 none |= dict.fromkeys(rule.columns)
