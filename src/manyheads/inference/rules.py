@@ -1,4 +1,4 @@
-"""What changes or marks the answers of a classifier, in predict and in evaluate alike: parts of kind `answer_rule`.
+"""What changes or marks the answers of a classifier, in predict, serve and evaluate alike: parts of kind `answer_rule`.
 
 Such a part is `make(config, folder, classifier)`: an `AnswerRule`, fitted as the settings say. Its fact `check` is
 `check(config, folder)`: whether they ask for it; it raises UserError for settings that do nothing or do not suit the
