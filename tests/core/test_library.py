@@ -16,6 +16,7 @@ from torch import nn
 import manyheads
 from manyheads import LitModule, TextData, compose, load, train
 from manyheads.config import OptimConfig, RunConfig
+from manyheads.distributed.signals import Stopped
 from manyheads.training.trainer import run_trainer
 
 SMALL = [
@@ -170,9 +171,9 @@ def test_a_callback_of_ones_own_is_called_and_goes_on_with_its_run(settings):
     whole = Seen()
     train(run, callbacks=[whole])
     first, then = Seen(stop_at=9), Seen()
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(Stopped) as stopped:
         train(run_of(settings, "trainer.max_epochs=4", "output=parts"), callbacks=[first])
-    assert stopped.value.code == 128 + signal.SIGTERM
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
     train(run_of(settings, "trainer.max_epochs=4", "output=parts", "resume=auto"), callbacks=[then])
     assert first.batches[:9] + then.batches == whole.batches
     assert then.count == whole.count == len(whole.batches)
@@ -267,7 +268,7 @@ def test_what_a_callback_freezes_and_watches_is_saved_and_resumed(settings):
 
     run = ["trainer.max_epochs=3", "optim.average=20"]
     train(run_of(settings, "output=whole", *run), callbacks=[Surgeon("on_fit_start", freeze)])
-    with pytest.raises(SystemExit):
+    with pytest.raises(Stopped):
         train(run_of(settings, "output=parts", *run), callbacks=[Surgeon("on_fit_start", freeze), Seen(stop_at=9)])
     train(run_of(settings, "output=parts", *run, "resume=auto"), callbacks=[Surgeon("on_fit_start", freeze)])
     whole, parts = (load_file(Path(name, "model", "model.safetensors")) for name in ("whole", "parts"))

@@ -71,7 +71,7 @@ def train(tmp_path, monkeypatch):
             monkeypatch.setenv(faults.VARIABLE, f"{stop}:term")
             with pytest.raises(Stopped) as stopped:
                 main(command)
-            assert stopped.value.code == 143
+            assert stopped.value.exit_code == 143
             assert newest_checkpoint(folder / "checkpoints")
         monkeypatch.delenv(faults.VARIABLE, raising=False)
         assert not finish or main(command) == 0
@@ -277,7 +277,7 @@ def test_another_end_makes_another_rate_from_the_first_step_on(train, monkeypatc
 def test_time_that_is_up_stops_with_a_checkpoint(train, tmp_path):
     with pytest.raises(Stopped) as stopped:
         train("run", "trainer.max_time=00:00:00:01", "trainer.max_epochs=100000", "trainer.max_steps=-1")
-    assert stopped.value.code == 124
+    assert stopped.value.exit_code == 124
     assert "stopped by trainer.max_time at step " in (tmp_path / "run" / "run.log").read_text()
     assert newest_checkpoint(tmp_path / "run" / "checkpoints")
 

@@ -30,7 +30,7 @@ from manyheads.config.required import RequirementError
 from manyheads.config.sentences import format_value, one_of
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import die_with_parent
-from manyheads.errors import UserError
+from manyheads.errors import RunEnded, UserError
 from manyheads.plugin import VERSION
 from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
 
@@ -95,6 +95,8 @@ def run_with_exit_code(work: Callable[[], int], say: Callable[[str, int], int]) 
         raise
     except BrokenPipeError:
         raise
+    except RunEnded as ended:
+        return ended.exit_code
     except Exception as error:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
@@ -250,8 +252,9 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
         return score
     except BrokenPipeError as error:
         raise SystemExit(_reader_left()) from error
-    except SystemExit as stop:
-        raise stop if is_here else UserError(f"a job of the sweep ended with exit code {stop.code}") from stop
+    except (SystemExit, RunEnded) as stop:
+        code = stop.exit_code if isinstance(stop, RunEnded) else stop.code
+        raise SystemExit(code) if is_here else UserError(f"a job of the sweep ended with exit code {code}") from stop
     except Exception as error:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stopped
+from manyheads.errors import RunEnded
 from manyheads.runs.folder import RANKS
 from manyheads.runs.restart import RestartRequested
 
@@ -55,12 +56,11 @@ class Record:
         return f"at step {self.step} ({self.phase})"
 
 
-class Lost(SystemExit):
+class PeerLost(RunEnded):
     """Another process of the run is gone or stuck; `why` says which, and where it was."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(LOST)
-        self.why = why
+        super().__init__(why, LOST)
 
 
 _own: Record | None = None
@@ -69,7 +69,7 @@ _own: Record | None = None
 @contextmanager
 def monitor_peers(folder: Path, timeout: float) -> Iterator[None]:
     """This process is watched by the others, and watches them, while the block lasts; alone, nothing happens. Where the
-    block failed because another process is gone, `Lost` is raised.
+    block failed because another process is gone, `PeerLost` is raised.
 
     Args:
         folder: `ranks/` of the run.
@@ -88,7 +88,7 @@ def monitor_peers(folder: Path, timeout: float) -> Iterator[None]:
         yield
         _own.ended = "done"
     except (Stopped, RestartRequested) as asked:
-        _own.ended, _own.why = "stopped", str(asked.code)
+        _own.ended, _own.why = "stopped", str(asked.exit_code)
         raise
     except BaseException as error:
         raise watch.explained(error) from error
@@ -181,7 +181,7 @@ class _Watch:
         return self._behind() or f"all processes are stuck {self.own.place} for {self.timeout:g} seconds"
 
     def explained(self, error: BaseException) -> BaseException:
-        """`error`, or `Lost` where it only says that a connection broke: given a moment, the others' files say why."""
+        """`error`, or `PeerLost` where it only says that a connection broke: soon the others' files say why."""
         names = {one.__name__ for one in type(error).__mro__}
         if not isinstance(error, RuntimeError) or not ("DistError" in names or _TRANSPORT.search(str(error))):
             said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
@@ -194,13 +194,13 @@ class _Watch:
         while not (why := self._gone(QUIET)) and time.monotonic() < until:
             if code := next((int(one.why) for one in self._seen.values() if one.ended == "stopped"), 0):
                 self.own.ended, self.own.why = "stopped", str(code)
-                return SystemExit(code)  # this one ends as the other did, which has said why
+                return RunEnded(f"another process ended with exit code {code}", code)
             time.sleep(BEAT / 10)
             self.write()
             self.look()
         why = why or self._behind() or f"another process broke the connection {self.own.place}"
         self._leave(why)
-        return Lost(why)
+        return PeerLost(why)
 
     def _leave(self, why: str) -> None:
         self.own.ended, self.own.why = "lost", why

@@ -29,7 +29,7 @@ from manyheads.config.conversion import to_plain
 from manyheads.distributed.heartbeat import LOST, last_seen
 from manyheads.distributed.ranks import n_cores, this_process
 from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS, handled_by
-from manyheads.errors import UserError
+from manyheads.errors import RunEnded, UserError
 from manyheads.runs.folder import OUTPUT_VARIABLE
 from manyheads.runs.restart import EXIT_CODE as AGAIN
 
@@ -110,7 +110,7 @@ def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, fo
 
     Raises:
         UserError: one of them found a user's mistake.
-        SystemExit: one of them failed or was told to stop; its exit code, 128 + the number of a signal.
+        RunEnded: one of them failed or was asked to stop; with its exit code, 128 + the number of a signal.
     """
     for start in range(MOST_STARTS):
         environments = list(_environments(n_local, getattr(config.hardware, "nodes", 1), folder))
@@ -119,7 +119,7 @@ def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, fo
         if code == 0:
             return
         if code != AGAIN or start == MOST_STARTS - 1:
-            raise SystemExit(code)
+            raise RunEnded(f"a process ended with exit code {code}", code)
         if isinstance(config, RunConfig):
             config = replace(config, resume=Resume.auto)
 

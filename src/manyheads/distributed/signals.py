@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
+from manyheads.errors import RunEnded
+
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 OUT_OF_TIME = 124  # the exit code of timeout(1)
 LIGHTNING_BROADCAST = "_broadcast_sigterm_tensor"
 Handler = Callable[[int, FrameType | None], None]
 
 
-class Stopped(SystemExit):
+class Stopped(RunEnded):
     """The run was asked to end and its state is saved. The exit code is 128 + the signal's number, or 124."""
-
-    def __init__(self, why: str, code: int) -> None:
-        super().__init__(code)
-        self.why = why
 
 
 def ending(outcome: Mapping[str, int]) -> Stopped | None:

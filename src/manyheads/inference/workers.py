@@ -21,7 +21,7 @@ from torch import Tensor
 
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.distributed.collectives import destroy_groups, from_first, gathered
-from manyheads.distributed.heartbeat import Lost
+from manyheads.distributed.heartbeat import PeerLost
 from manyheads.distributed.ranks import Ranks, rendezvous
 from manyheads.errors import UserError
 from manyheads.inference.batching import RowValues, Share, joined
@@ -31,8 +31,8 @@ FOREVER = timedelta(days=3650)  # how long the others wait for the first, whose 
 
 @contextmanager
 def work_together(ranks: Ranks, timeout: float) -> Iterator["Workers"]:
-    """This process among the others while the block lasts; leaving it, the first lets the others go. `Lost` is raised
-    where one ended, or has not come, or not done its part of some rows, within `timeout` seconds."""
+    """This process among the others while the block lasts; leaving it, the first lets the others go. `PeerLost` is
+    raised where one ended, or has not come, or not done its part of some rows, within `timeout` seconds."""
     seconds = timedelta(seconds=timeout)
     with _heard(timeout):
         if not dist.is_initialized():
@@ -105,7 +105,7 @@ class Workers:
 
 @contextmanager
 def _heard(timeout: float) -> Iterator[None]:
-    """Say in one sentence what a lost connection means, and raise `Lost`."""
+    """Say in one sentence what a lost connection means, and raise `PeerLost`."""
     try:
         yield
     except RuntimeError as lost:
@@ -114,7 +114,7 @@ def _heard(timeout: float) -> Iterator[None]:
             "see what it said, or use hardware.devices=1"
         )
         print(why, file=sys.stderr, flush=True)
-        raise Lost(why) from lost
+        raise PeerLost(why) from lost
 
 
 def to_tensors(encoded: Tokens, prefix: str = "") -> dict[str, Tensor]:

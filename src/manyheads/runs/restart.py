@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from manyheads.errors import RunEnded
 from manyheads.runs.files import read_json_or_none, write_atomic
 
 FILE = "again.json"
@@ -40,11 +41,11 @@ class RestartState:
         return notes
 
 
-class RestartRequested(SystemExit):
+class RestartRequested(RunEnded):
     """The run is to start again in the `state`, which is written down."""
 
     def __init__(self, state: RestartState) -> None:
-        super().__init__(EXIT_CODE)
+        super().__init__(state.why, EXIT_CODE)
         self.state = state
 
 

@@ -32,6 +32,7 @@ from manyheads.config import DataConfig, EvaluateConfig, ModelConfig, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.facts import replace_settings
 from manyheads.config.sentences import one_of
+from manyheads.distributed.signals import Stopped
 from manyheads.errors import UserError
 from manyheads.runs.summary import Interval
 
@@ -470,7 +471,11 @@ def test_the_table_of_jobs_shows_what_varies_and_names_whose_figure_it_is(capsys
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(SystemExit(143), "a job of the sweep ended with exit code 143"), (FileNotFoundError(2, "", "x"), "x does not")],
+    [
+        (SystemExit(141), "a job of the sweep ended with exit code 141"),
+        (Stopped("SIGTERM", 143), "a job of the sweep ended with exit code 143"),
+        (FileNotFoundError(2, "", "x"), "x does not"),
+    ],
 )
 def test_what_ends_a_job_elsewhere_is_told_to_the_sweep(error, said, monkeypatch):
     def fail(verb, config):

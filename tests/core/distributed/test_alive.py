@@ -11,8 +11,9 @@ import pytest
 import torch.distributed as dist
 
 from manyheads.distributed import heartbeat as alive
-from manyheads.distributed.heartbeat import LOST, Lost, Record, beat, last_seen, monitor_peers, phase
+from manyheads.distributed.heartbeat import LOST, PeerLost, Record, beat, last_seen, monitor_peers, phase
 from manyheads.distributed.signals import Stopped
+from manyheads.errors import RunEnded
 
 TIMEOUT = 6
 TINY = [
@@ -108,16 +109,16 @@ CLOSED = RuntimeError("[/pytorch/gloo/transport/tcp/pair.cc:547] Connection clos
 def test_a_connection_that_broke_is_told_by_who_broke_it(error, two, tmp_path):
     facts = {"ended": "failed", "why": "KeyError: 'x'", "step": 4, "phase": "validation"}
     said = broken(two, tmp_path, error, **facts)
-    assert isinstance(said, Lost)
-    assert said.code == LOST
+    assert isinstance(said, PeerLost)
+    assert said.exit_code == LOST
     assert said.why == "rank 1 failed at step 4 (validation): KeyError: 'x'"
     assert (own_record(tmp_path).ended, own_record(tmp_path).why) == ("lost", said.why)
 
 
 def test_one_that_begins_again_takes_the_others_along(two, tmp_path):
     said = broken(two, tmp_path, CLOSED, ended="stopped", why="75")
-    assert type(said) is SystemExit
-    assert said.code == 75
+    assert type(said) is RunEnded
+    assert said.exit_code == 75
     assert (own_record(tmp_path).ended, own_record(tmp_path).why) == ("stopped", "75")
 
 
@@ -128,7 +129,7 @@ def test_of_three_the_one_that_began_it_is_named(two, tmp_path):
 
 def test_a_silent_one_is_named_where_this_one_waits_for_it(two, tmp_path):
     said = broken(two, tmp_path, CLOSED, step=3, phase="training")
-    assert isinstance(said, Lost)
+    assert isinstance(said, PeerLost)
     assert said.why.startswith("rank 1 stopped answering at step 4 (training), ")
 
 
@@ -143,7 +144,7 @@ def test_one_that_died_on_this_machine_is_known_at_once(two, tmp_path, monkeypat
 
 def test_what_an_earlier_start_left_says_nothing(two, tmp_path):
     two(ended="failed", why="long ago")
-    with pytest.raises(Lost), monitor_peers(tmp_path / "ranks", 60.0):
+    with pytest.raises(PeerLost), monitor_peers(tmp_path / "ranks", 60.0):
         raise CLOSED
     assert "has not begun" in own_record(tmp_path).why
 

@@ -11,6 +11,7 @@ import pytest
 from manyheads.config import Accelerator, HardwareConfig, Resume, RunConfig
 from manyheads.distributed import launch
 from manyheads.distributed.launch import n_to_start, validate_world_size
+from manyheads.errors import RunEnded
 from manyheads.runs.checkpoints import newest_checkpoint
 from manyheads.runs.folder import OUTPUT_VARIABLE
 
@@ -20,6 +21,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 from manyheads.cli import main as cli
 from manyheads.config.conversion import to_plain
+from manyheads.errors import UserError
 
 def work(verb, config):
     rank = os.environ["RANK"]
@@ -49,7 +51,7 @@ def work(verb, config):
         elif word == "sleep" or word == "listen" or word == "deaf":
             time.sleep(600)
         elif word == "mistake":
-            raise ValueError("n=1 is wrong: use n=2")
+            raise UserError("n=1 is wrong: use n=2")
         elif word == "bug":
             {}["a key"]
         elif word == "kill":
@@ -169,9 +171,9 @@ def test_it_is_not_started_for_ever(monkeypatch):
             return launch.AGAIN
 
     monkeypatch.setattr(launch, "Processes", Fake)
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(RunEnded) as stopped:
         launch.run_on_all_ranks("train", RunConfig(), n_local=2, timeout=1.0)
-    assert stopped.value.code == 75
+    assert stopped.value.exit_code == 75
     assert starts == [Resume.never] + [Resume.auto] * (launch.MOST_STARTS - 1)
 
 

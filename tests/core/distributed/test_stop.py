@@ -22,7 +22,7 @@ def test_a_signal_is_noted_and_named(one, code):
         os.kill(os.getpid(), signal.Signals[one])
         stopped = ending(stop.votes())
     assert stopped is not None
-    assert (stopped.why, stopped.code) == (one, code)
+    assert (stopped.why, stopped.exit_code) == (one, code)
     assert [signal.getsignal(each) for each in SIGNALS] == before
     signal.signal(signal.SIGINT, found)
 
@@ -36,7 +36,7 @@ def test_time_that_is_up(monkeypatch):
     now = 105.0
     stopped = ending(stop.votes())
     assert stopped is not None
-    assert (stopped.why, stopped.code) == ("trainer.max_time", 124)
+    assert (stopped.why, stopped.exit_code) == ("trainer.max_time", 124)
 
 
 def test_the_second_signal_ends_at_once():

@@ -20,7 +20,7 @@ def test_one_process_reads_its_own_votes_at_once():
     votes.put({"signal": 0})
     stopped = ending(votes.cast())
     assert stopped is not None
-    assert stopped.code == 143
+    assert stopped.exit_code == 143
     assert votes.cast() == {"signal": 0, "late": 0, "save": 0}, "a vote counts once"
     votes.put({"save": 1})
     assert votes.settle()["save"] == 1

@@ -38,7 +38,7 @@ from manyheads.config import (
 from manyheads.config.inference import InferenceBatch
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
-from manyheads.distributed.heartbeat import Lost
+from manyheads.distributed.heartbeat import PeerLost
 from manyheads.distributed.ranks import this_process
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.batching import RowValues
@@ -194,7 +194,7 @@ def lost(classifier: Path, how: str) -> str:
 
     try:
         answer_together(verb, Leaves, 1 if how == "silent" else CPU.timeout)
-    except Lost as error:
+    except PeerLost as error:
         return error.why
     return ""
 

@@ -62,7 +62,7 @@ def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
     monkeypatch.setenv(faults.VARIABLE, "loss:5:term")
     with pytest.raises(Stopped) as ended:
         settle_budget(run, network, tokens, labels)
-    assert (ended.value.code, ended.value.why) == (143, "SIGTERM")
+    assert (ended.value.exit_code, ended.value.why) == (143, "SIGTERM")
 
 
 def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypatch):

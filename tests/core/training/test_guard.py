@@ -238,7 +238,7 @@ def test_a_step_left_out_after_a_rollback_is_the_step_that_was_skipped(nan, tmp_
         train(run, Guard(run, tmp_path))
     guard = Guard(run, tmp_path, ended.value.state)
     assert_same(state_of(train(run, guard)), skipped)
-    assert (guard.left_out, ended.value.code) == ([3], 75)
+    assert (guard.left_out, ended.value.exit_code) == ([3], 75)
 
 
 def test_an_infinite_loss_with_a_finite_gradient_is_caught(monkeypatch):
