@@ -1,9 +1,11 @@
-"""Where documents begin and end. Token-wise blocks never look here; attention and pooling do.
+"""How the documents of a batch lie in its tensors: `Packed` end to end, or `Padded` one a row.
 
-B documents . L positions of the longest . N tokens of all documents . ... any trailing axes
+Both have the same interface, so a block that uses it works with either: `grid` turns tokens into one document a row,
+`flat` is its inverse, `keep_BL` is true on real tokens, `positions` count within each document. Attention and pooling
+need it; blocks that treat each token alone do not.
 
-Both layouts answer the same questions, so a block written against one works with the other:
-`grid` (tokens side by side, one document a row), `flat` (its inverse), `keep_BL`, `positions`, `is_full`.
+B documents . L positions of the longest . N packed tokens . R rows of data, of which a long text is several documents
+... any trailing axes
 """
 
 from dataclasses import dataclass, replace
@@ -18,18 +20,17 @@ from torch.nn import functional as F
 from manyheads.errors import UserError
 
 FILL, FILL_FROM = 64, 512
-"""On a CPU tokens are filled up to a multiple of 64, where there are 512 or more. oneDNN makes a kernel for each new
-number of them: a training step on texts of ever new lengths takes 2 to 15 % less time, by processor, and the kernels
-less memory."""
+"""On a CPU batches of 512 tokens or more are padded to a multiple of 64. oneDNN makes a kernel for each new number of
+tokens: with few such numbers a training step takes 2 to 15 % less time, by processor, and the kernels less memory."""
 
-ROUND = 64  # entries of `Bounds.cuts`: documents without tokens fill them up, so that few counts occur
+ROUND = 64  # `Bounds.cuts` is padded to a multiple of this with empty documents, so that few sizes occur
 
 
 class Bounds(NamedTuple):
-    """Documents as kernels of variable length want them: the last of them is the tail.
+    """Documents as variable-length kernels take them; the last document is the tail.
 
-    `cuts` is int32; `longest` is a power of two and no less than any length: so a program that is compiled for one
-    batch serves the next.
+    `cuts` are the offsets as int32. `longest` is rounded up to a power of two, so that code compiled for one batch
+    serves the next.
     """
 
     cuts: Tensor
@@ -38,14 +39,14 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Documents end to end in one row of N tokens; document b is `offsets[b]:offsets[b + 1]`.
+    """Documents end to end in N tokens; document b is `offsets[b]:offsets[b + 1]`.
 
-    `offsets` is int64 with B + 1 entries, `longest` the largest length as a Python int,
-    so that nothing here ever waits for a GPU. Behind the last document stand `tail` tokens that belong to none:
-    token-wise blocks carry them along, and `flat` makes them zeros. Nothing hangs on them: their gradient is zero.
-
-    A text that is too long is read as several documents, one behind the other: `counts_R` says how many each of R rows
-    is, where any is more than one.
+    Attributes:
+        offsets: int64 `(B + 1,)`.
+        longest: the largest length, as a Python int: so nothing here waits for a GPU.
+        tail: number of tokens after the last document that belong to none and fill the batch up to a convenient size.
+            `flat` sets them to zero, and their gradient is zero.
+        counts_R: how many documents each row of data is, where a long text is read as several; None: one each.
     """
 
     offsets: Tensor
@@ -55,23 +56,23 @@ class Packed:
 
     @classmethod
     def of_lengths(cls, lengths: list[int], counts: list[int] | None = None) -> "Packed":
-        """Documents of so many tokens; `counts` says how many of them each row is, where that may be several."""
+        """Documents of these lengths; `counts` is the number of documents of each row of data, see `counts_R`."""
         counts_R = None if counts is None else torch.tensor(counts)
         return cls(torch.tensor([0, *accumulate(lengths)]), max(lengths, default=0), counts_R=counts_R)
 
     def rounded(self, multiple: int) -> "Packed":
-        """The same documents with a tail that makes the tokens a multiple, so that few token counts occur."""
+        """The same documents with a tail that makes the number of tokens a multiple of `multiple`."""
         return self._with(tail=-self.n_tokens % multiple)
 
     def filled_up(self, x_N: Tensor) -> "tuple[Tensor, Packed]":
-        """`x_N` with zeros behind it as a tail, and its documents with that tail, where it makes a CPU faster."""
+        """`x_N` and its layout with a tail of zeros, where that is faster (on a CPU, see `FILL`)."""
         if x_N.is_cuda or self.tail or self.n_tokens < FILL_FROM:
             return x_N, self
         filled = self.rounded(FILL)
         return F.pad(x_N, (*(0, 0) * (x_N.ndim - 1), 0, filled.tail)), filled
 
     def unfilled(self, x_N: Tensor) -> "tuple[Tensor, Packed]":
-        """`x_N` and its documents without their tail: `filled_up` backwards."""
+        """`x_N` and its layout without the tail: the inverse of `filled_up`."""
         return x_N[: self.n_tokens], self._with(tail=0) if self.tail else self
 
     @property
@@ -93,13 +94,14 @@ class Packed:
 
     @cached_property
     def _cells_N(self) -> Tensor:
-        """Where each token lies in the flattened grid."""
+        """The index of each token in the flattened grid."""
         first_cell_B = torch.arange(self.n_documents, device=self.offsets.device) * self.longest
         return self.positions[: self.n_tokens] + self._of_each_token(first_cell_B)
 
     @cached_property
     def _tokens_of_cells(self) -> Tensor | None:
-        """Which token lies in each cell of the flattened grid, or the first of the tail; None without a tail."""
+        """The index of the token in each cell of the flattened grid; padding has the first token of the tail.
+        None without a tail."""
         if not self.tail:
             return None
         tokens = self.offsets.new_full((self.n_documents * self.longest,), self.n_tokens)
@@ -113,14 +115,14 @@ class Packed:
 
     @cached_property
     def bounds(self) -> Bounds:
-        """The same documents for a kernel of variable length."""
+        """The same documents for a variable-length kernel."""
         n_more = 1 + -(self.offsets.numel() + 1) % ROUND
         cuts = F.pad(self.offsets.int(), (0, n_more), value=self.n_tokens + self.tail)
         return Bounds(cuts, 1 << (max(self.longest, self.tail, 1) - 1).bit_length())
 
     @cached_property
     def rows(self) -> "Packed":
-        """The same tokens with the documents of each row as one."""
+        """The same tokens, the documents of each row of data joined to one."""
         if self.counts_R is None:
             return self
         ends_R = F.pad(self.counts_R.cumsum(0), (1, 0))
@@ -128,14 +130,17 @@ class Packed:
         return Packed(offsets, int(offsets.diff().max()) if len(self.counts_R) else 0, self.tail)
 
     def pooled(self, x_B: Tensor) -> Tensor:
-        """The mean over the documents of each row: `(B, ...)` to `(R, ...)`, in single precision."""
+        """The mean over the documents of each row of data: `(B, ...)` to `(R, ...)`, in single precision."""
         if self.counts_R is None:
             return x_B
         return torch.segment_reduce(x_B.float(), "mean", lengths=self.counts_R, unsafe=True)
 
     def grid(self, x_N: Tensor) -> Tensor:
-        """`(N, ...)` to `(B, L, ...)`. Behind the end of each document stand zeros, or where there is a tail its first
-        token: to gather is eight times as fast on a CPU as to scatter."""
+        """`(N, ...)` to `(B, L, ...)`.
+
+        Padding is zero. If there is a tail, padding is a copy of its first token: gathering is eight times as fast on a
+        CPU as scattering into zeros.
+        """
         if self.is_full:
             return x_N[: self.n_tokens].unflatten(0, (self.n_documents, self.longest))
         n_cells = self.n_documents * self.longest
@@ -156,19 +161,19 @@ class Packed:
         return self._with(offsets=offsets, counts_R=counts_R)
 
     def prepare(self) -> None:
-        """Make what attention asks of these documents. In a layer that is compiled it would break the graph, or be
-        memory of a CUDA graph, which the next one overwrites."""
+        """Compute the cached tensors now. Made within a compiled layer they would break the graph, or lie in memory
+        that the next CUDA graph overwrites."""
         _ = self.bounds, self.keep_BL, self._cells_N, self._tokens_of_cells
 
     def _with(self, **changes: Any) -> "Packed":
-        """The same documents; what is known of them is not read from the device again."""
+        """A copy with `changes` that keeps the cached number of tokens: to read it again would wait for the device."""
         other = replace(self, **changes)
         other.__dict__["n_tokens"] = self.n_tokens
         return other
 
     @property
     def is_full(self) -> bool:
-        """Whether every document is as long as the longest: nothing to mask, and `grid` is a view."""
+        """Whether all documents are of one length: then nothing is masked, and `grid` is a view."""
         return self.n_tokens == self.n_documents * self.longest > 0
 
     def _of_each_token(self, x_B: Tensor) -> Tensor:
@@ -177,10 +182,12 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Padded:
-    """One document a row of `(B, L, ...)`; `keep_BL` is true on real tokens, which come first.
+    """One document a row of `(B, L, ...)`, padding at its end.
 
-    `first` is the position of the first column: above 0 where what stands before was read already. `is_full` is set
-    where every token is known to be real without reading `keep_BL` back from the device.
+    Attributes:
+        keep_BL: boolean, true on real tokens.
+        first: the position of the first column: above 0 for the later steps of a decoder.
+        is_full: set if all tokens are known to be real; `keep_BL` is not read back from the device to find out.
     """
 
     keep_BL: Tensor
@@ -201,10 +208,8 @@ class Padded:
 
     @cached_property
     def positions(self) -> Tensor:
-        """Position of each token in its document, from `first`: `(B, L)`; behind its end that of its last token.
-
-        So padding beyond the longest position a model knows is never looked up.
-        """
+        """Position of each token in its document, from `first`: `(B, L)`. Padding has that of the last token, so that
+        no position beyond the table of a model is looked up."""
         return (self.keep_BL.cumsum(1) - 1).clamp(min=0) + self.first
 
     def filled_up(self, x_BL: Tensor) -> "tuple[Tensor, Padded]":
@@ -227,14 +232,15 @@ Layout = Packed | Padded
 
 
 def as_layout(x: Tensor, layout: Layout | Tensor | None, *, n_axes: int = 3) -> Layout:
-    """The layout of `x`: the one given, or that of a plain batch `(B, L, ...)`, of which a mask `(B, L)` says which
-    tokens are real, or without a mask all are.
+    """The layout of `x`.
 
     Args:
-        n_axes: of a plain batch: 3 of token vectors, 2 of token ids.
+        x: a padded batch, or tokens in a `layout`.
+        layout: of the tokens; or for a padded batch a boolean mask `(B, L)`, true on real tokens, or None if all are.
+        n_axes: of a padded batch: 3 for token vectors, 2 for token ids.
 
     Raises:
-        UserError: `x` is no plain batch, or the mask is not boolean or of another shape.
+        UserError: `x` has another number of axes, or the mask is not boolean or of another shape.
     """
     if isinstance(layout, Packed | Padded):
         return layout
@@ -253,7 +259,8 @@ def as_layout(x: Tensor, layout: Layout | Tensor | None, *, n_axes: int = 3) -> 
 
 
 class _ToCells(torch.autograd.Function):
-    """Tokens to cells. No document has a token in two cells, so the gradient moves back: nothing is summed."""
+    """Tokens to cells of the grid. Each token goes to one cell, so the gradient is a plain copy back; autograd's own
+    would add up into zeros."""
 
     @staticmethod
     def forward(ctx: Any, x_N: Tensor, cells_N: Tensor, tokens_of_cells: Tensor | None, n_cells: int) -> Tensor:
@@ -267,7 +274,7 @@ class _ToCells(torch.autograd.Function):
 
 
 class _ToTokens(torch.autograd.Function):
-    """Cells to tokens: the mirror of `_ToCells`."""
+    """Cells of the grid to tokens: the inverse of `_ToCells`."""
 
     @staticmethod
     def forward(ctx: Any, x_cells: Tensor, cells_N: Tensor, tokens_of_cells: Tensor | None, tail: int) -> Tensor:
@@ -282,7 +289,7 @@ class _ToTokens(torch.autograd.Function):
 
 
 def _to_cells(x_N: Tensor, cells_N: Tensor, tokens_of_cells: Tensor | None, n_cells: int) -> Tensor:
-    """With zeros in cells without a token, or the first of the tail where there is one."""
+    """Cells without a token get zeros, or the first token of the tail."""
     if tokens_of_cells is None:
         return x_N.new_zeros(n_cells, *x_N.shape[1:]).index_copy_(0, cells_N, x_N)
     return x_N.index_select(0, tokens_of_cells)

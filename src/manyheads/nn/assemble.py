@@ -1,5 +1,7 @@
-"""ModelConfig to Classifier: the architecture, read downward; every initialisation; and what a model costs, parameters
-and floating-point operations.
+"""ModelConfig to Classifier: `assemble` builds the blocks, `initialise` draws all weights, and the rest counts what a
+model costs in parameters and floating-point operations.
+
+The table of initialisations:
 
 words, positions, segments   normal, standard deviation d_model^-1/2; words are multiplied by √d_model
                              when read, so a word vector has unit variance (Vaswani et al., 2017, section 3.4)
@@ -8,7 +10,7 @@ W, U and v of a score        Xavier uniform, each head's matrix by itself
 W^O, W2                      the same, divided by √n of the n residual blocks of their stack, 2 a layer in an encoder
                              and 3 in a decoder: the residual stream keeps its size (Radford et al., 2019, "GPT-2",
                              section 2.3)
-a part of a user's            as its own constructor made it
+a user's part                as its own constructor made it
 recurrent layers             each gate by itself: Xavier uniform from the input, orthogonal from the state
                              (Saxe et al., 2014)
 the head, other matrices     Xavier uniform
@@ -36,20 +38,22 @@ from manyheads.nn.transformer import Decoder, Encoder, EncoderLayer, FeedForward
 
 @torch.no_grad()
 def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
-    """Draw all weights of a model, or of a block by itself, anew from torch's global generator.
+    """Draw all weights of a model or of a single block from torch's global generator, by the table above.
 
-    With `zero_output` W^O and W2 are zero, so that a fresh layer hands on what it gets: Zhang et al. (2019), "Fixup",
-    section 3.
+    Args:
+        model: changed in place.
+        zero_output: set W^O and W2 to zero, so that a fresh layer returns its input: Zhang et al. (2019), "Fixup",
+            section 3.
     """
     shrink = dict.fromkeys(model.modules(), 0.0) if zero_output else {}
     for stack in model.modules() if not zero_output else ():
         if isinstance(stack, Encoder | Decoder | Cross):
             blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
             shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
-    own = {module for part in model.modules() if hasattr(part, "own_part") for module in part.modules()}
-    drawn = {*own}
+    users = {module for part in model.modules() if hasattr(part, "own_part") for module in part.modules()}
+    drawn = {*users}
     for module in model.modules():
-        if module in own:
+        if module in users:
             continue
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
@@ -66,12 +70,13 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
             init_weights()
         if isinstance(module, MultiHeadAttention | FeedForward):
             drawn.update(module.children())
-    for module in reversed(list(model.modules())):  # the head first
+    for module in reversed(list(model.modules())):  # other matrices, from the head down: the order fixes the bits
         if isinstance(module, nn.Linear) and module not in drawn:
             _draw(module)
 
 
 def _draw(linear: nn.Linear, *, blocks: tuple[int, ...] | None = None, gain: float = 1.0) -> None:
+    """Xavier uniform for each of the matrices that are concatenated in a weight, of `blocks` rows each; bias zero."""
     weights: tuple[Tensor, ...] = linear.weight.split(blocks or (linear.out_features,))
     for weight in weights:
         nn.init.xavier_uniform_(weight, gain=gain)
@@ -82,11 +87,14 @@ def _draw(linear: nn.Linear, *, blocks: tuple[int, ...] | None = None, gain: flo
 def assemble(
     model: ModelConfig, *, vocab_size: int, n_classes: int, max_length: int, n_segments: int = 0
 ) -> Classifier:
-    """Build the classifier that `model` describes, freshly initialised from torch's generator.
+    """The classifier that `model` describes, with fresh weights from torch's global generator.
 
     Args:
-        vocab_size, n_classes, max_length: facts learned from the data.
-        n_segments: 2 for pairs of texts, 0 for single ones. Texts of a pair that are read apart are single ones.
+        model: the settings `model.*`.
+        vocab_size: V, the number of token ids.
+        n_classes: C, the number of classes or labels.
+        max_length: the longest text, in tokens.
+        n_segments: 2 for pairs of texts, 0 for single ones.
     """
     model = model if n_segments else replace(model, matches=False)
     across, unmarked = model.pair is PairKind.cross, model.segments is Segments.never
@@ -109,7 +117,8 @@ def assemble(
 
 
 def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
-    """With the norm of post-norm models (Devlin et al., 2019) and of those that ask for it (Warner et al., 2024)."""
+    """Token embeddings; with a norm in post-norm models (Devlin et al., 2019) and with `model.norm_embedding` (Warner
+    et al., 2024, "ModernBERT")."""
     width, is_normed = model.width_of_words, model.placement is Placement.post or model.norm_embedding
     is_added = model.facts("positions").get("enters", "embedding") == "embedding"
     return Embeddings(
@@ -163,7 +172,7 @@ def transformer(*, model: ModelConfig, max_length: int) -> Encoder:
 
 
 def cross(model: ModelConfig) -> Cross:
-    """What two texts that were read apart go through together."""
+    """The cross layers of `model.pair=cross`."""
     layers = [
         CrossLayer(
             attention=residual(model, attention(model, model.n_layers + layer)),
@@ -177,8 +186,12 @@ def cross(model: ModelConfig) -> Cross:
 def attention(
     model: ModelConfig, layer: int, *, max_length: int | None = None, causal: bool = False
 ) -> MultiHeadAttention:
-    """Attention of layer `layer`, from 0, within texts of at most `max_length` tokens; or, where that is None, to
-    another text: a place there is neither near nor before a place here."""
+    """The attention block of layer `layer`, from 0.
+
+    Args:
+        max_length: the longest text, in tokens; None for cross-attention, which has no window and no positions, since
+            distances between tokens of two texts mean nothing.
+    """
     n_heads, n_kv_heads, d_k = model.n_heads, model.kv_heads, model.d_k
     window, entering, enters = 0, None, model.facts("positions").get("enters")
     if max_length is not None:
@@ -224,7 +237,7 @@ def feed_forward(model: ModelConfig) -> FeedForward:
 
 
 def pooling(model: ModelConfig) -> nn.Module:
-    """Tokens to one vector."""
+    """The pooling: the token vectors of a document to one vector."""
     own = model.facts("encoder").get("poolings", {}).get(model.pooling)
     options = model.options("pooling")
     pool = plugin.resolve(own)(model) if own else make_block("pooling", model.pooling, options, d_model=model.d_model)
@@ -237,7 +250,7 @@ def pooling(model: ModelConfig) -> nn.Module:
 
 
 def residual(model: ModelConfig, block: nn.Module, *, is_normed: bool = False) -> Residual:
-    """A block of a layer, with what stands before and after it; what `is_normed` already is not normed before it."""
+    """A residual block with the norms of `model.placement`; without one before it if its input `is_normed` already."""
     return Residual(
         block,
         before=nn.Identity() if is_normed else norm(model, Placement.pre, Placement.both),
@@ -247,7 +260,7 @@ def residual(model: ModelConfig, block: nn.Module, *, is_normed: bool = False) -
 
 
 def norm(model: ModelConfig, *where: Placement) -> nn.Module:
-    """A norm in models of these placements, nothing in others."""
+    """A norm if `model.placement` is one of these, else the identity."""
     return any_norm(model, model.d_model) if model.placement in where else nn.Identity()
 
 
@@ -261,12 +274,11 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def mean_flops(model: ModelConfig, texts: Iterable[tuple[int, int, int]], *, pooled: bool = True) -> float:
-    """`flops_per_token`, averaged over the tokens of all texts: a long text has more of them, and each of them more
-    keys.
+    """`flops_per_token`, averaged over the tokens of all texts.
 
     Args:
-        texts: tokens of a text, those of the second of a pair among them, and how many texts have as many.
-        pooled: a text is read to one vector, as a classifier does.
+        texts: (tokens of a text, those of them in the second text of a pair, number of such texts).
+        pooled: whether the tokens are pooled to one vector, as in a classifier.
     """
     total = n_tokens = 0.0
     for length, second, n_texts in texts:

@@ -1,5 +1,7 @@
-"""The whole classifier, ids in, logits out; how token vectors become one vector a document; and cross-attention between
-two texts that are read apart.
+"""The whole classifier: embeddings -> encoder -> pooling -> logits.
+
+A pooling makes one vector of the token vectors of a document. With `model.pair=cross` the two texts of a pair are
+encoded separately, then attend to each other in cross layers.
 
 ... tokens in a layout (N packed, or B L padded) . B documents, or pairs of them . L positions . D d_model . C classes
 P tokens of the single texts of all pairs
@@ -22,10 +24,11 @@ from manyheads.nn.transformer import Residual
 
 
 class OwnNetwork(nn.Module):
-    """A module of a user's own in the place of a `Classifier`: `module(ids, layout)` gives logits `(B, C)`.
+    """A user's module in place of a `Classifier`.
 
     Args:
-        n_words: ids are below it.
+        module: `module(ids, layout)` returns logits `(B, C)`.
+        n_words: size of the vocabulary; ids are below it.
     """
 
     def __init__(self, module: nn.Module, n_words: int) -> None:
@@ -34,7 +37,7 @@ class OwnNetwork(nn.Module):
         self.words = SimpleNamespace(num_embeddings=n_words)
 
     def forward(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Tensor:
-        """Logits `(B, C)`; of a text that is read as several documents their mean. Segments are not read."""
+        """Logits `(B, C)`; a long text that is read as several documents has their mean. Segments are ignored."""
         layout = as_layout(ids, layout, n_axes=2)
         return layout.pooled(self.module(ids, layout))
 
@@ -42,8 +45,8 @@ class OwnNetwork(nn.Module):
 class Classifier(nn.Module):
     """Embeddings -> encoder -> pooling -> logits.
 
-    With `cross` a document is a pair of texts. Each is read by itself, then by `cross` beside the other; what is
-    compared are the two pooled vectors.
+    With `cross` a document is a pair of texts. Each text is encoded alone, then attends to the other one in `cross`,
+    and the head sees how the two pooled vectors compare.
     """
 
     def __init__(
@@ -63,48 +66,53 @@ class Classifier(nn.Module):
 
     @property
     def words(self) -> nn.Embedding:
-        """The table of the words."""
+        """The table of word vectors."""
         return self.embeddings.words
 
     def forward(self, ids: Tensor, layout: Layout | Tensor | None = None, segments: Tensor | None = None) -> Tensor:
-        """Logits `(B, C)` of ids `(...)`: the same whether a document is alone, packed or padded; of a text that is
-        read as several documents their mean.
+        """Logits `(B, C)`. Those of a document are the same alone, packed with others, or padded.
 
         Args:
-            ids: a plain batch `(B, L)`, or ids `(...)` in `layout`.
-            layout: of a plain batch a boolean mask `(B, L)`, true on real tokens, wherever they are; default: all are.
-            segments: of pairs of texts, 0 on tokens of the first one and 1 on those of the second.
+            ids: a padded batch `(B, L)`, or ids `(...)` in `layout`.
+            layout: where the documents are. For a padded batch also a boolean mask `(B, L)`, true on real tokens, with
+                padding on either side; or None if all are real.
+            segments: `(...)`, for pairs of texts: 0 on tokens of the first, 1 on those of the second.
+
+        Returns:
+            Logits `(B, C)`; a long text that is read as several documents has their mean.
         """
         given, layout = layout, as_layout(ids, layout, n_axes=2)
-        if isinstance(given, Tensor):  # as of a tokenizer that pads on the left
+        if isinstance(given, Tensor):  # some tokenizers pad on the left; positions count from the first real token
             segments = None if segments is None else _to_the_left(segments, given)[0]
             ids, given = _to_the_left(ids, given)
             layout = Padded(given)
         return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
 
     def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None) -> Tensor:
-        """One vector a document, which the head sees: `(B, D)`, or of a pair read apart `(B, 4D)`. `words` `(..., W)`
-        are read in place of the vectors of the ids."""
+        """The vector of each document that the head sees: `(B, D)`, or `(B, 4D)` with `cross`.
+
+        `words` `(..., d_embedding)` replace the word vectors of the ids.
+        """
         if self.cross is None:
             return self.pooling(self.encode(ids, layout, segments, words), layout)
-        assert segments is not None, "a model that reads two texts apart is built for pairs"
+        assert segments is not None, "model.pair=cross needs pairs of texts"
         matched = None
         if self.embeddings.matches is not None:
-            matched, _ = part_pairs(occurs_in_other(ids, layout, segments), layout, segments)
-        words = None if words is None else part_pairs(words, layout, segments)[0]
-        ids, pairs = part_pairs(ids, layout, segments)
+            matched, _ = split_pairs(occurs_in_other(ids, layout, segments), layout, segments)
+        words = None if words is None else split_pairs(words, layout, segments)[0]
+        ids, pairs = split_pairs(ids, layout, segments)
         x = self.encoder(self.embeddings(ids, pairs.layout, matched=matched, words=words), pairs.layout)
         return compare(self.pooling(self.cross(x, pairs), pairs.layout))
 
     def encode(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None
     ) -> Tensor:
-        """The token vectors above the last layer: `(..., D)`."""
+        """The token vectors after the last layer: `(..., D)`."""
         return self.encoder(self.embeddings(ids, layout, segments, words=words), layout)
 
 
 class Pooling(nn.Module):
-    """A pooling that is a function, such as `mean`, `max` or the `first` token; a document without tokens becomes
+    """A pooling that is a function of tokens and layout, such as `mean`, `maximum` or `first`; an empty document has
     zeros."""
 
     def __init__(self, pool: str | Callable[[Tensor, Layout], Tensor]) -> None:
@@ -117,7 +125,7 @@ class Pooling(nn.Module):
 
 
 class AttentionPooling(nn.Module):
-    """A weighted mean whose weights are learned: Yang et al. (2016), "Hierarchical Attention Networks", section 2.2."""
+    """A mean of the tokens with learned weights: Yang et al. (2016), "Hierarchical Attention Networks", section 2.2."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -127,14 +135,11 @@ class AttentionPooling(nn.Module):
         """Tokens `(..., D)` to documents `(B, D)`."""
         scores_B1L = layout.grid(self.score(x)).transpose(1, 2)
         weights_B1L = softmax(scores_B1L, layout.keep_BL[:, None])
-        return (weights_B1L @ silence(layout.grid(x), layout.keep_BL)).squeeze(1)
+        return (weights_B1L @ zero_padding(layout.grid(x), layout.keep_BL)).squeeze(1)
 
 
 class Pooler(nn.Module):
-    """norm(f(W p + b)) of a pooled vector p.
-
-    With tanh and the first token it is the pooler of Devlin et al. (2019), "BERT", as their code has it.
-    """
+    """norm(f(W p + b)) of a pooled vector p; with tanh and the first token, the pooler of BERT's published code."""
 
     def __init__(self, pool: nn.Module, *, d_model: int, activation: str, norm: nn.Module, bias: bool = True) -> None:
         super().__init__()
@@ -150,10 +155,12 @@ class Pooler(nn.Module):
 
 
 def mean(x: Tensor, layout: Layout) -> Tensor:
-    return silence(layout.grid(x), layout.keep_BL).sum(1) / layout.lengths_B[:, None].clamp(min=1)
+    """The mean of each document's tokens: `(..., D)` to `(B, D)`."""
+    return zero_padding(layout.grid(x), layout.keep_BL).sum(1) / layout.lengths_B[:, None].clamp(min=1)
 
 
 def maximum(x: Tensor, layout: Layout) -> Tensor:
+    """The maximum of each dimension over a document's tokens: `(..., D)` to `(B, D)`."""
     x_BLD, keep_BL = layout.grid(x), layout.keep_BL
     if x_BLD.size(1) == 0:
         return x_BLD.sum(1)
@@ -163,24 +170,26 @@ def maximum(x: Tensor, layout: Layout) -> Tensor:
 
 
 def first(x: Tensor, layout: Layout) -> Tensor:
-    """Of packed tokens no others are touched."""
+    """The first token of each document, such as [CLS]: `(..., D)` to `(B, D)`."""
     if not isinstance(layout, Packed) or not x.size(0):
-        return silence(layout.grid(x)[:, :1], layout.keep_BL[:, :1]).sum(1)
-    at_B = layout.offsets[:-1].clamp(max=x.size(0) - 1)  # a document without tokens may begin behind the last
+        return zero_padding(layout.grid(x)[:, :1], layout.keep_BL[:, :1]).sum(1)
+    at_B = layout.offsets[:-1].clamp(max=x.size(0) - 1)  # the offset of an empty last document is N
     return x.index_select(0, at_B).masked_fill(layout.lengths_B[:, None] == 0, 0.0)
 
 
-def silence(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
-    """Zero what lies behind the end of a document."""
+def zero_padding(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
+    """Tokens `(B, L, D)` with zeros where `keep_BL` is false."""
     return x_BLD.masked_fill(~keep_BL[..., None], 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """2B texts as documents of their own, all first texts before all second ones.
+    """The 2B texts of B pairs as documents of their own: all first texts, then all second ones.
 
-    `layout` says where they begin and end, `other` the same with the halves exchanged: document i of `other` is the
-    partner of document i. `n_first` is where the second texts begin: tokens packed, documents padded.
+    Attributes:
+        layout: of these documents.
+        other: the layout with the two halves exchanged: its document i is the partner of document i.
+        n_first: where the second texts begin: a number of tokens if packed, of documents if padded.
     """
 
     layout: Layout
@@ -188,16 +197,18 @@ class Pairs:
     n_first: int
 
     def exchange(self, x_PD: Tensor) -> Tensor:
-        """Tokens in `layout` to the same tokens in `other`."""
+        """Tokens in `layout` to tokens in `other`: the two halves exchanged."""
         return torch.cat([x_PD[self.n_first :], x_PD[: self.n_first]])
 
 
-def part_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tensor, Pairs]:
-    """Ids of joined pairs, [CLS] first [SEP] second [SEP], to ids of single texts and where they lie.
+def split_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tensor, Pairs]:
+    """Split joined pairs, [CLS] first [SEP] second [SEP], into single texts.
 
-    The first text is what `in_second` says it is. The second is the rest, after the first token of the pair: so both
-    begin with [CLS], and the same text is read alike on either side. Positions begin anew in each. The lengths
-    are read back from the device: once a batch it is waited for.
+    The second text gets a copy of [CLS]: so both begin with it, and a text is read alike on either side. Positions
+    count from 0 in each. The lengths are read back from the device, which makes the host wait once a batch.
+
+    Returns:
+        Ids of the 2B texts, and their layout.
     """
     second_N = in_second(segments_N) > 0
     firsts_N, seconds_N = ~second_N, second_N | (layout.positions == 0)
@@ -221,8 +232,10 @@ def compare(text_2BD: Tensor) -> Tensor:
 
 
 class CrossLayer(nn.Module):
-    """Tokens of each text look at those of the other one, then each is thought over alone. Both directions share
-    their weights; a text whose partner has no tokens gets nothing from it."""
+    """Cross-attention of each text to the other one, then feed-forward, each a residual block.
+
+    Both directions share their weights. A text whose partner is empty gets zeros from it.
+    """
 
     def __init__(self, *, attention: Residual, feed_forward: Residual) -> None:
         super().__init__()
@@ -231,12 +244,12 @@ class CrossLayer(nn.Module):
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""
         here = self.attention.before(x)
-        looked = self.attention.block(here, pairs.layout, pairs.exchange(here), pairs.other)
-        return self.feed_forward(self.attention.join(x, looked))
+        attended = self.attention.block(here, pairs.layout, pairs.exchange(here), pairs.other)
+        return self.feed_forward(self.attention.join(x, attended))
 
 
 class Cross(nn.Module):
-    """Cross layers one after another, and the norm that pre-norm leaves to the end."""
+    """Cross layers in sequence, and the final norm of pre-norm models."""
 
     def __init__(self, layers: Iterable[CrossLayer], *, norm: nn.Module) -> None:
         super().__init__()
@@ -251,14 +264,14 @@ class Cross(nn.Module):
 
 
 def _to_the_left(ids_BL: Tensor, mask_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """What the mask holds, moved to the front of its row in the same order; and the mask of it."""
+    """The masked ids of each row moved to its front, their order kept; and the mask after that."""
     every_L = torch.arange(mask_BL.size(1), device=mask_BL.device)
-    order_BL = torch.where(mask_BL, every_L, every_L + mask_BL.size(1)).argsort(dim=1)  # no two keys are equal
+    order_BL = torch.where(mask_BL, every_L, every_L + mask_BL.size(1)).argsort(dim=1)  # all keys differ: stable
     return ids_BL.gather(1, order_BL), every_L < mask_BL.sum(1, keepdim=True)
 
 
 def _lengths(mask_N: Tensor, layout: Packed) -> Tensor:
-    """How many tokens of each document the mask holds."""
+    """The number of masked tokens of each document: `(B,)`."""
     return F.pad(mask_N.cumsum(0), (1, 0))[layout.offsets].diff()
 
 

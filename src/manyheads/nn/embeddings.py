@@ -1,8 +1,11 @@
-"""Token ids to token vectors: word, position and segment added up (Devlin et al., 2019, "BERT", figure 2), and of pairs
-which tokens both texts have; the positions that enter attention itself.
+"""Token ids to token vectors, and the four kinds of positions.
+
+A token's vector is the sum of those of its word, its position and its segment (Devlin et al., 2019, "BERT", figure 2).
+Sinusoidal and learned positions are added there. Rotary positions rotate queries and keys, ALiBi lowers scores: they
+enter attention itself.
 
 ... tokens in a layout (N packed, or B L padded) . P largest number of positions . D d_model . H heads . K d_k
-L, M positions
+L query positions . M key positions
 """
 
 import math
@@ -15,11 +18,19 @@ from manyheads.nn.dropout import Dropout
 
 
 class Embeddings(nn.Module):
-    """√d_embedding word + position + segment + match, then norm and dropout.
+    """norm(√d_embedding · word + position + segment + match), then dropout.
 
-    Tables narrower than d_model are widened by one projection behind that: Clark et al. (2020), "ELECTRA",
-    section 3.1, after Lan et al. (2020), "ALBERT". `dropout_tokens` silences whole words: their position and segment
-    stay.
+    Args:
+        vocab_size: number of words.
+        d_model: width of the result.
+        positions: added positions, or None.
+        n_segments: number of segments; 0: there are none.
+        norm: applied to the sum.
+        dropout: probability of dropping an element of the result.
+        dropout_tokens: probability of dropping a whole word vector; its position and segment stay.
+        d_embedding: width of the tables, 0: d_model. A projection widens them: Clark et al. (2020), "ELECTRA", section
+            3.1, after Lan et al. (2020), "ALBERT".
+        matches: whether a vector marks the tokens of a pair that both texts contain.
     """
 
     def __init__(
@@ -55,13 +66,17 @@ class Embeddings(nn.Module):
         matched: Tensor | None = None,
         words: Tensor | None = None,
     ) -> Tensor:
-        """Ids `(...)`, and segments `(...)` if the model has them, to vectors `(..., D)`; left out, all are 0.
+        """Ids `(...)` to vectors `(..., D)`.
 
-        `matched` `(...)` is 1 where a token occurs in the other text of its pair; found by the segments if left out.
-        `words` `(..., d_embedding)` are used in place of the vectors of the ids.
+        Args:
+            ids: token ids.
+            layout: of the ids, for their positions.
+            segments: `(...)`; default: all 0.
+            matched: `(...)`, 1 where a token occurs in the other text of its pair; default: found from the segments.
+            words: vectors `(..., d_embedding)` in place of those of the ids, for gradients with respect to them.
         """
         x = (self.words(ids) if words is None else words) * self.scale
-        if self.training and self.dropout_tokens.p > 0:
+        if self.training and self.dropout_tokens.p > 0:  # one draw for a whole word
             x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
         if self.positions is not None:
             x = x + self.positions(layout.positions).to(x.dtype)
@@ -76,7 +91,10 @@ class Embeddings(nn.Module):
 
 
 class SinusoidalPositions(nn.Module):
-    """sin and cos of geometrically spaced wavelengths: Vaswani et al. (2017), section 3.5."""
+    """sin and cos of geometrically spaced wavelengths: Vaswani et al. (2017), section 3.5.
+
+    The table is a buffer that is not saved: it follows from its size.
+    """
 
     table_PD: Tensor
 
@@ -103,10 +121,10 @@ class LearnedPositions(nn.Embedding):
 
 
 class Rotary(nn.Module):
-    """Turn pairs of dimensions by an angle proportional to the position: Su et al. (2021), "RoFormer", section 3.4.2.
+    """Rotate pairs of dimensions by an angle proportional to the position: Su et al. (2021), "RoFormer", section 3.4.2.
 
-    The product of a turned query and a turned key depends on their distance alone. Dimension i is paired
-    with dimension i + K / 2.
+    The product of a rotated query and a rotated key depends only on the distance between their positions. Dimension i
+    is paired with dimension i + K / 2.
     """
 
     cos_PK: Tensor
@@ -128,16 +146,17 @@ class Rotary(nn.Module):
         self.sin_PK.copy_(angles_PK.sin())
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Heads `(..., H, K)` at `positions` `(...)`, turned; the dtype is kept."""
+        """Queries or keys `(..., H, K)` at `positions` `(...)`, rotated; of the dtype of x."""
         cos, sin = (table[positions].unsqueeze(-2).to(x.dtype) for table in (self.cos_PK, self.sin_PK))
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 class Alibi(nn.Module):
-    """Scores fall with distance, each head at its own rate: Press et al. (2022), "Train Short, Test Long", section 3.
+    """Scores fall linearly with distance, in each head at its own rate: Press et al. (2022), "Train Short, Test Long",
+    section 3.
 
-    The paper is causal; here the distance is taken both ways, |i - j|.
+    The paper's model is causal; here the distance is |i - j|, in both directions.
     """
 
     slopes_H: Tensor
@@ -151,13 +170,13 @@ class Alibi(nn.Module):
         self.slopes_H.copy_(torch.tensor(alibi_slopes(len(self.slopes_H))))
 
     def forward(self, query_at_L: Tensor, key_at_M: Tensor) -> Tensor:
-        """The bias of the scaled scores of queries and keys at these positions: `(H, L, M)`."""
+        """The bias `(H, L, M)` to add to scaled scores, for queries at positions `(L,)` and keys at `(M,)`."""
         distance_LM = (query_at_L[:, None] - key_at_M[None, :]).abs()
         return -self.slopes_H[:, None, None] * distance_LM
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """The geometric sequence of the paper; between powers of two every other slope of the next power fills the gap."""
+    """The geometric sequence of the paper; between powers of two, every other slope of the larger one fills the gap."""
     whole = 2 ** math.floor(math.log2(n_heads))
     slopes = [2 ** (-8 * (head + 1) / whole) for head in range(whole)]
     between = [2 ** (-4 * (head + 1) / whole) for head in range(0, 2 * whole, 2)]
@@ -165,36 +184,47 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def inverse_wavelengths(width: int, base: float = 10_000.0) -> Tensor:
-    """base^(-2i / width) for the ⌈width / 2⌉ pairs of dimensions, in float64: angles grow with the position."""
+    """base^(-2i / width) for each of the ⌈width / 2⌉ pairs of dimensions, in float64: angles grow with the position."""
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
 def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
-    """Ids and segments (as of `in_second`) `(...)` to 1 where a token occurs in the other text of its pair, else 0:
-    what a bag of words cannot see of a pair, and a small encoder learns late (Chen et al., 2017, "Reading Wikipedia",
-    section 3.2, "exact match"). Nothing is read back from the device."""
+    """1 where a token occurs in the other text of its pair, else 0: `(...)`.
+
+    A bag of words cannot see that, and a small encoder learns it late: the "exact match" of Chen et al. (2017),
+    "Reading Wikipedia to Answer Open-Domain Questions", section 3.2. Nothing is read back from the device.
+
+    Args:
+        ids: token ids `(...)`.
+        layout: theirs.
+        segments: `(...)`, see `in_second`.
+    """
     second = in_second(segments)
-    if isinstance(layout, Padded):  # every token beside every other, which a graph can hold
+    if isinstance(layout, Padded):  # compares all pairs of tokens, which an exported graph can do
         alike_BLM = (ids[:, :, None] == ids[:, None]) & (second[:, :, None] != second[:, None])
         return (alike_BLM & layout.keep_BL[:, None]).any(-1).long()
     width = ids.amax() + 1 if ids.numel() else 1
     every_N = torch.arange(ids.size(0), device=ids.device)
     documents = torch.searchsorted(layout.offsets[1:].contiguous(), every_N, right=True)  # in a tail that of none
-    names = (documents * width + ids) * 2 + second
-    known = names.sort().values
-    asked = names ^ 1
-    at = torch.searchsorted(known, asked).clamp(max=max(0, known.numel() - 1))
-    return (known[at] == asked).long() if known.numel() else asked
+    # One number for (document, id, text), whose last bit is the text: that of the same word in the other text differs
+    # in this bit alone, and a sorted search finds whether it is there.
+    keys = (documents * width + ids) * 2 + second
+    partners = keys ^ 1
+    if not keys.numel():
+        return partners
+    known = keys.sort().values
+    at = torch.searchsorted(known, partners).clamp(max=known.numel() - 1)
+    return (known[at] == partners).long()
 
 
 def in_second(segments: Tensor) -> Tensor:
-    """Segments `(...)` to 0 of the first text of a pair, 1 of the second.
+    """0 for tokens of the first text of a pair, 1 for those of the second: the lowest bit of segments `(...)`.
 
-    Segments are that number, plus 2 where the tokenizer's type id is the other one: see `segment_rows`.
+    The next bit is set where the tokenizer's type id is the other one, see `segment_rows`.
     """
     return segments & 1
 
 
 def segment_rows(segments: Tensor) -> Tensor:
-    """Segments `(...)` to the tokenizer's type ids, by which the table of segments is read."""
+    """The tokenizer's type ids of segments `(...)`: the rows of the table of segments."""
     return (segments ^ segments >> 1) & 1

@@ -1,6 +1,12 @@
-"""Fast forms of `attend`, each tested equal to it, and the one place that chooses between them.
+"""Fast forms of `attend`, each tested to be equal to it, and `attention`, the one place that chooses between them.
 
-B documents . L query positions . M key positions . N tokens . H query heads . G key/value heads . K d_k . V d_v
+    flash     packed documents on a GPU in half precision, no padding at all
+    banded    a window much shorter than the text: blocks of one window
+    fused     torch's scaled_dot_product_attention
+    chunked   training on a CPU with texts too short for `fused`: a few documents at a time, written-out backward pass
+    attend    everything else: the textbook formula
+
+B documents . L query positions . M key positions . N packed tokens . H query heads . G key/value heads . K d_k . V d_v
 """
 
 from collections.abc import Callable
@@ -18,22 +24,21 @@ from manyheads.layout import Layout, Packed
 from manyheads.nn.attention import Normaliser, ScaledDot, Score, attend, share_heads, softmax
 from manyheads.nn.dropout import kept
 
-SDPA_FROM, SDPA_FROM_PLAIN = 384, 1024
-"""Key positions from which torch's fused CPU kernel beats in bf16, forward and backward, the textbook's two matmuls (8
-against 37 ms at 64 positions, 16 against 46 at 128, 26 against 37 at 256, but 70 against 57 at 512), and
-`attend_plainly` (113 against 139 ms at 512, 233 against 216 at 1024). With dropout it has no fused form there and never
-wins: 490 against 113 ms at 512, 1794 against 863 at 2048.
+SDPA_FROM, SDPA_FROM_CHUNKED = 384, 1024
+"""Key positions from which torch's fused CPU kernel is faster, forward and backward in bf16: than the textbook's two
+matrix products (those take 8 against 37 ms at 64 positions, 16 against 46 at 128, 26 against 37 at 256, but 70 against
+57 at 512), and than `chunked` (113 against 139 ms at 512, 233 against 216 at 1024). With dropout the kernel has no
+fused form on a CPU and never wins: 113 against 490 ms at 512, 863 against 1794 at 2048.
 Forward alone it never loses by much: 0.12 against 0.33 ms for one text of 50, 10.3 against 9.1 for 80 such, 15 against
-31 for 16 of 256. So without gradients it is taken always."""
+31 for 16 of 256. So without gradients it is always used."""
 
 BAND_FROM = 4
-"""Windows in a text from which blocks of one window beat the whole map: a block compares itself with three."""
+"""Length of a text, in windows, from which `banded` is faster than a masked map: a block is compared with three."""
 
-AT_ONCE = 2**22
-"""Bytes of a map of weights made at a time: as many documents as that holds, so that it stays in the cache while it is
-masked, normalised and dropped. Forward and backward of 8192 tokens, 4 heads, two cores: 92 ms at 512 positions instead
-of 128, 200 instead of 282 at 1024, 52 instead of 68 at 256."""
-
+CHUNK_BYTES = 2**22
+"""Size of the attention weights that `chunked` makes at a time, so that they stay in the processor's cache while they
+are masked, normalised and dropped. Forward and backward of 8192 tokens, 4 heads, two cores: 92 ms at 512 positions
+instead of 128, 200 instead of 282 at 1024, 52 instead of 68 at 256."""
 
 GPU_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Not cuDNN's: its gradients are NaN on an H100 where scores are very negative, with a mask at 64, 192, 320 ...
@@ -55,22 +60,24 @@ def attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention of each document of `queries` to the same document of `keys`.
+    """Attention of each document's queries to its own keys, by the fastest kernel for the case.
 
     Args:
         q_NHK, k_NGK, v_NGV: projected tokens in their layouts: `(N, H, K)` packed, `(B, L, H, K)` padded.
-        score, normalise: as `attend` takes them; default: softmax(q kᵀ / √d_k).
+        queries, keys: their layouts; the same object in self-attention.
+        score, normalise: see `attend`; default: softmax(q kᵀ / √d_k).
         bias_HLM: added to the scores.
-        window: a query attends to keys at most so far to either side; 0: to all.
-        causal: a query attends to keys at its position and before it alone.
-        dropout: probability with which an attention weight is dropped.
+        window: a query attends to keys at most this many positions away; 0: no limit.
+        causal: a query attends only to keys at its own position and before it.
+        dropout: probability of dropping an attention weight.
 
     Returns:
-        The contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
+        Contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
     """
     score = score or ScaledDot(d_k=q_NHK.size(-1))
-    plain = score.dot_scale if normalise is softmax else None  # what torch's own kernels compute
-    is_placed = bias_HLM is None and (queries is keys or not (window or causal))  # else positions are counted otherwise
+    plain = score.dot_scale if normalise is softmax else None  # the only form that torch's own kernels compute
+    # In cross-attention the flash kernel counts the positions of windows and causal masks differently.
+    is_placed = bias_HLM is None and (queries is keys or not (window or causal))
     if plain is not None and is_placed and dropout == 0.0 and _flash_fits(q_NHK, k_NGK, v_NGV, queries, keys):
         reach = (window or -1, 0 if causal else window or -1)
         return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), plain, reach)
@@ -86,20 +93,20 @@ def attention(
         return queries.flat(banded(q, k, v, keys.keep_BL, window, causal, textbook).transpose(1, 2))
     is_read_whole = isinstance(keys, Packed) or keys.is_full  # no row of a grid without keys is ever looked at
     is_whole = queries is keys and is_read_whole and bias_HLM is None and not (window or causal)
-    keep = kept_keys(queries, keys, window, causal)
-    least = SDPA_FROM_PLAIN if is_whole else SDPA_FROM
+    keep = attention_mask(queries, keys, window, causal)
+    least = SDPA_FROM_CHUNKED if is_whole else SDPA_FROM
     learns_on_cpu = torch.is_grad_enabled() and not _is_on_gpu(q)
     if plain is not None and (not learns_on_cpu or (dropout == 0.0 and keys.longest >= least)):
         context_BHLV = fused(q, k, v, keep, bias_HLM, dropout, plain)
     elif plain is not None and is_whole:
-        context_BHLV = attend_plainly(q, k, v, keep, scale=plain, dropout=dropout)
+        context_BHLV = chunked(q, k, v, keep, scale=plain, dropout=dropout)
     else:
         context_BHLV = textbook(q, k, v, keep, bias=bias_HLM)
     return queries.flat(context_BHLV.transpose(1, 2))
 
 
-def kept_keys(queries: Layout, keys: Layout, window: int = 0, causal: bool = False) -> Tensor | None:
-    """Where a query may attend, broadcastable to `(B, H, L, M)`; None where it may everywhere."""
+def attention_mask(queries: Layout, keys: Layout, window: int = 0, causal: bool = False) -> Tensor | None:
+    """A boolean mask, true where a query may attend, that broadcasts to `(B, H, L, M)`; None if it may everywhere."""
     keep = None if keys.is_full else keys.keep_BL[:, None, None, :]
     if not window and not causal:
         return keep
@@ -110,7 +117,10 @@ def kept_keys(queries: Layout, keys: Layout, window: int = 0, causal: bool = Fal
 
 
 def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
-    """Whether a query may attend to a key, by their positions: Beltagy et al. (2020), "Longformer", section 3.1."""
+    """Whether a query may attend to a key, by their positions (any shapes that broadcast).
+
+    The sliding window of Beltagy et al. (2020), "Longformer", section 3.1.
+    """
     ahead = key_at - query_at
     inside = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
     return inside & (ahead.abs() <= window) if window else inside
@@ -125,14 +135,14 @@ def banded(
     causal: bool,
     textbook: Callable[..., Tensor],
 ) -> Tensor:
-    """Local attention in blocks of one window: time and memory grow with L · window instead of L · M.
+    """Attention within a window, in blocks of one window: time and memory grow with L · window instead of L · M.
 
-    The queries of block i need the keys of blocks i - 1, i and i + 1 alone; `textbook` attends as if each block
+    The queries of block i attend to keys of blocks i - 1, i and i + 1 only; `textbook` is called as if each block
     were a document.
     """
     n_documents, _, length, _ = q_BHLK.shape
-    n_blocks = -(-length // window)
-    behind = n_blocks * window - length
+    n_blocks = -(-length // window)  # rounded up
+    behind = n_blocks * window - length  # padding of the last block
     q_blocks = F.pad(q_BHLK, (0, 0, 0, behind)).unflatten(2, (n_blocks, window))
     k_blocks, v_blocks = (
         F.pad(x, (0, 0, window, behind + window)).unfold(2, 3 * window, window).transpose(-2, -1)
@@ -156,13 +166,14 @@ def fused(
     dropout: float,
     scale: float | None = None,
 ) -> Tensor:
-    """torch's scaled_dot_product_attention, with the same answer for a query that may attend to nothing.
+    """torch's scaled_dot_product_attention; as in `attend`, a query that may attend to no key has a context of zeros.
 
-    No kernel sees such a query: some make NaN of it. It attends to all, and its context is zeroed.
+    Some kernels return NaN for such a query. So it attends to every key, and its context is set to zero afterwards.
     """
     mask, sees_none = keep, None
-    if keep is not None and torch.compiler.is_exporting() and keep.size(-2) == 1:  # in a graph a text has marks to see
-        mask = keep.expand(-1, -1, q_BHLK.size(2), -1)  # onnxruntime wants every query named
+    # An exported graph is only given texts with [CLS], so no query is without keys; onnxruntime does not broadcast L.
+    if keep is not None and torch.compiler.is_exporting() and keep.size(-2) == 1:
+        mask = keep.expand(-1, -1, q_BHLK.size(2), -1)
     elif keep is not None:
         sees_none = ~keep.any(-1, keepdim=True)
         mask = keep | sees_none
@@ -181,7 +192,7 @@ def _is_on_gpu(x: Tensor) -> bool:
 
 
 def _flash_fits(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout) -> bool:
-    """Packed documents on a GPU in half precision, of widths that the variable-length kernel has."""
+    """Whether the inputs are packed documents on a GPU, in half precision and of a width that the kernel supports."""
     return (
         q_NHK.is_cuda
         and isinstance(queries, Packed)
@@ -199,10 +210,10 @@ def _flash_fits(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Layout, ke
 def _flash(
     q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Packed, keys: Packed, scale: float, reach: tuple[int, int]
 ) -> Tensor:
-    """Flash attention over documents end to end (Dao, 2023, "FlashAttention-2"); no padding is ever made.
+    """Flash attention over packed documents (Dao, 2023, "FlashAttention-2"), without padding.
 
-    The tail is a document like any other to it: so what stands there is finite, and its gradient is zero. `reach` are
-    the keys that a query attends to on its left and right; -1: all.
+    To the kernel the tail is a document like any other, so its contexts are finite; its gradient is zero. `reach` says
+    how many keys a query attends to on its left and right; -1: all.
     """
     from torch.nn.attention.varlen import varlen_attn  # not in every build of torch for the CPU
 
@@ -212,14 +223,14 @@ def _flash(
     return cast(Tensor, varlen_attn(*inputs, scale=scale, window_size=reach))
 
 
-def attend_plainly(
+def chunked(
     q_BHLK: Tensor, k_BGMK: Tensor, v_BGMV: Tensor, keep_B11M: Tensor | None, *, scale: float, dropout: float
 ) -> Tensor:
-    """softmax(q kᵀ · scale) v, `(B, H, L, V)`, its backward pass written out: `attend` in fewer passes over memory.
+    """softmax(q kᵀ · scale) v, `(B, H, L, V)`: `attend` for a few documents at a time, its backward pass written out.
 
-    With a mask and without keys a document has a mean of its values in place of zeros: so the queries of such a
-    document must not be looked at, and of packed texts are not, since there are none. A training step on the CPU
-    takes 2 to 5 % less time than by autograd.
+    That reads and writes memory less often: a training step on the CPU takes 2 to 5 % less time than by autograd.
+    Unlike in `attend`, a query without keys gets the mean of the values instead of zeros. So it is used only where
+    no such query is ever read: in packed texts an empty document has no queries.
     """
     k_BHMK, v_BHMV = (share_heads(x, q_BHLK.size(1)) for x in (k_BGMK, v_BGMV))
     kind = q_BHLK.device.type
@@ -235,7 +246,7 @@ class _Attend(torch.autograd.Function):
     ) -> Tensor:
         B, H, L, _ = q.shape
         M = k.size(2)
-        n_documents = max(1, AT_ONCE // max(1, H * L * M * q.element_size()))
+        n_documents = max(1, CHUNK_BYTES // max(1, H * L * M * q.element_size()))
         ctx.scale, ctx.grow = scale, 1 / (1 - dropout)
         ctx.parts = [slice(at, at + n_documents) for at in range(0, max(1, B), n_documents)]
         context, saved = q.new_empty(*q.shape[:3], v.size(-1)), []
@@ -271,5 +282,5 @@ class _Attend(torch.autograd.Function):
 
 
 def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """`scale` a b, which bf16 rounds once, in the end."""
+    """scale · a b in one call, so that bf16 rounds once."""
     return torch.baddbmm(a.new_empty(a.size(0), a.size(1), b.size(2)), a, b, beta=0, alpha=scale)

@@ -1,4 +1,6 @@
-"""Multi-head attention: Vaswani et al. (2017), section 3.2.2; and the keys and values of a decoder, computed once.
+"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), and the cache of keys and values of a decoder.
+
+The module projects tokens to queries, keys and values and calls the function `attention` of kernels.py with them.
 
 ... tokens in a layout (N packed, or B L padded) . B documents . L query positions . M key positions
 H query heads . G key/value heads . K d_k . V d_v . D d_model
@@ -14,30 +16,36 @@ from torch.nn import functional as F
 from manyheads.errors import UserError
 from manyheads.layout import Layout, as_layout
 from manyheads.nn.attention import Normaliser, Score, attend, attention_weights, make_score, share_heads
-from manyheads.nn.kernels import attention, kept_keys
+from manyheads.nn.kernels import attention, attention_mask
 from manyheads.nn.parts import make_block
 
 
 class MultiHeadAttention(nn.Module):
     """Concat(head_1 .. head_h) W^O with head_i = attention(x W_i^Q, m W_i^K, m W_i^V).
 
-    The h matrices W_i^Q lie side by side in one weight, so do those of keys and values, and the three
-    again in `project`: one product serves all heads. In self-attention m is x; a second sequence given
-    as `memory` makes it cross-attention. `d_k` and `d_v` need not divide `d_model`.
+    In self-attention m is x; a second sequence, given as `memory`, makes it cross-attention. The matrices W^Q of all
+    heads, then those of W^K and of W^V, are concatenated in the one weight of `project`, so that self-attention takes a
+    single matrix product.
 
-    Without `project` head i attends over slice i of x itself, softmax(X Xᵀ / √d_k) X for one head; without
-    `project_output` the contexts side by side are the answer.
-
-        MultiHeadAttention(d_model=64, n_heads=4)(x, mask)  # x (B, L, 64), mask (B, L): true on real tokens, or none
+        MultiHeadAttention(d_model=64, n_heads=4)(x, mask)  # x (B, L, 64); mask (B, L), true on real tokens
 
     Args:
-        d_k, d_v: width of a head's queries and keys, and of its values; default: d_model // n_heads.
-        n_kv_heads: heads of keys and values, each shared by a group of query heads; default: n_heads.
-        rotary: turns queries and keys by their positions, as `Rotary` does.
-        alibi: what positions add to the scores, as `Alibi` does.
+        d_model: width of a token.
+        n_heads: H, the number of query heads.
+        d_k: width of a head's queries and keys; default: d_model // n_heads. It need not divide d_model.
+        d_v: width of a head's values; default: d_model // n_heads.
+        n_kv_heads: G, the heads of keys and values, each shared by H / G query heads; default: n_heads.
+        bias: whether the projections have one.
+        dropout: probability of dropping an attention weight in training.
+        rotary: rotates queries and keys by their positions, see `Rotary`.
+        alibi: what positions add to the scores, see `Alibi`.
         score: how a query is compared with a key, see `make_score`; default: the scaled dot product.
-        normaliser: how scores become weights: `softmax`, `sigmoid`, `sparsemax` or `entmax15`, or one that was made.
-        window: a query attends to keys at most this far to either side; 0: to all.
+        normaliser: how scores become weights: `softmax`, `sigmoid`, `sparsemax`, `entmax15`, or a function.
+        window: a query attends to keys at most this many positions away; 0: no limit.
+        causal: a query attends only to keys at its own position and before it.
+        project: without it head i attends to slice i of x itself; with one head that is softmax(X Xᵀ / √d_k) X.
+        project_output: without it the concatenated heads are returned, and W^O is left out.
+        qk_norm: RMS norm of queries and keys, each head by itself (Dehghani et al., 2023, "ViT-22B", section 2.1).
     """
 
     def __init__(
@@ -83,19 +91,20 @@ class MultiHeadAttention(nn.Module):
         memory: Tensor | None = None,
         memory_layout: Layout | Tensor | None = None,
     ) -> Tensor:
-        """Mix the tokens of each document.
+        """Attend within each document.
 
         Args:
-            x: a plain batch `(B, L, D)`, or tokens `(..., D)` in `layout`.
-            layout: of a plain batch a boolean mask `(B, L)`, true on real tokens; without one all are real. What the
-                answer holds at the others means nothing.
-            memory, memory_layout: what to attend to, given likewise; default: x itself.
+            x: a padded batch `(B, L, D)`, or tokens `(..., D)` in `layout`.
+            layout: where the documents are. For a padded batch also a boolean mask `(B, L)`, true on real tokens, or
+                None if all are real. The output at padding is undefined.
+            memory: what to attend to, given in the same way as x; default: x.
+            memory_layout: its layout or mask.
 
         Returns:
-            Tokens of the shape of x, without W^O of width H · V.
+            Tokens of the shape of x; without `project_output` their width is H · V.
 
         Raises:
-            UserError: x is no plain batch and comes without a layout, or the mask does not fit it.
+            UserError: x has another shape and no layout, or the mask does not fit x.
         """
         layout = as_layout(x, layout)
         keys = layout if memory is None else as_layout(memory, memory_layout)
@@ -118,9 +127,10 @@ class MultiHeadAttention(nn.Module):
         memory: Tensor | None = None,
         memory_layout: Layout | Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The weights `(B, H, L, M)` and contexts `(B, H, L, V)` of `forward`, by the textbook formula in float32.
+        """The attention weights `(B, H, L, M)` and contexts `(B, H, L, V)` that `forward` uses.
 
-        Rows and columns behind the end of a document are zero. Nothing is dropped.
+        They are computed again by the textbook formula in float32, as the fast kernels never write weights down. Rows
+        and columns of padding are zero. There is no dropout.
         """
         layout = as_layout(x, layout)
         keys = layout if memory is None else as_layout(memory, memory_layout)
@@ -129,7 +139,7 @@ class MultiHeadAttention(nn.Module):
             weights_BHLM = attention_weights(
                 layout.grid(q).transpose(1, 2),
                 keys.grid(k).transpose(1, 2),
-                kept_keys(layout, keys, self.window, self.causal),
+                attention_mask(layout, keys, self.window, self.causal),
                 score=self.score,
                 normalise=self.normalise,
                 bias=self.bias_HLM(layout, keys),
@@ -139,18 +149,17 @@ class MultiHeadAttention(nn.Module):
     def queries_keys_values(
         self, x: Tensor, memory: Tensor | None, layout: Layout, keys: Layout
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Projected, normed if so asked (Dehghani et al., 2023, "ViT-22B", section 2.1), mapped as the score wants it
-        and, with rotary positions, turned.
+        """Project tokens and split them into heads; then norm, the score's own map and rotary positions, in this order.
 
         Returns:
-            `(..., H, K)`, `(..., G, K)` (or as many heads as the score makes of them), `(..., G, V)`.
+            Queries `(..., H, K)`, keys `(..., G, K)` (some scores return H heads of them), values `(..., G, V)`.
         """
         source = x if memory is None else memory
         if self.project is None:
             q, k, v = x, source, source
         elif memory is None:
             q, k, v = self.project(x).split(self.widths, dim=-1)
-        else:
+        else:  # queries come from x, keys and values from the memory: two products with parts of the one weight
             widths = self.widths[0], sum(self.widths[1:])
             w_q, w_kv = self.project.weight.split(widths)
             b_q, b_kv = (None, None) if self.project.bias is None else self.project.bias.split(widths)
@@ -159,13 +168,14 @@ class MultiHeadAttention(nn.Module):
         q = q.unflatten(-1, (self.n_heads, self.d_k))
         k = k.unflatten(-1, (self.n_kv_heads, self.d_k))
         v = v.unflatten(-1, (self.n_kv_heads, self.d_v))
-        q, k = self.score.project(self.query_norm(q).to(v.dtype), self.key_norm(k).to(v.dtype))
+        q, k = self.query_norm(q).to(v.dtype), self.key_norm(k).to(v.dtype)  # autocast computes norms in float32
+        q, k = self.score.project(q, k)
         if self.rotary is not None:
             q, k = self.rotary(q, layout.positions), self.rotary(k, keys.positions)
         return q, k, v
 
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
-        """What positions add to the scores, if anything: `(H, L, M)`."""
+        """What positions add to the scores: `(H, L, M)`, or None."""
         if self.alibi is None:
             return None
         device = layout.keep_BL.device
@@ -175,7 +185,7 @@ class MultiHeadAttention(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class KeysValues:
-    """What later queries attend to; `keep_B11M` is None where that is every position."""
+    """A cache of keys and values. `keep_B11M` is true where a query may attend; None: everywhere."""
 
     k_BGMK: Tensor
     v_BGMV: Tensor
@@ -183,12 +193,12 @@ class KeysValues:
 
     @classmethod
     def of_memory(cls, k: Tensor, v: Tensor, layout: Layout) -> Self:
-        """Keys `(..., G, K)` and values `(..., G, V)` in `layout`, a document a row."""
+        """From keys `(..., G, K)` and values `(..., G, V)` in `layout`."""
         keep_B11M = None if layout.is_full else layout.keep_BL[:, None, None]
         return cls(layout.grid(k).transpose(1, 2), layout.grid(v).transpose(1, 2), keep_B11M)
 
     def grown(self, other: "KeysValues", most: int = 0) -> "KeysValues":
-        """With the positions of `other` behind its own, the last `most` of them; 0: all."""
+        """With the positions of `other` appended; only the last `most` are kept (0: all)."""
         k_BGMK, v_BGMV = (
             torch.cat(both, dim=2)[:, :, -most:]  # -0: is all
             for both in ((self.k_BGMK, other.k_BGMK), (self.v_BGMV, other.v_BGMV))
@@ -196,11 +206,11 @@ class KeysValues:
         return KeysValues(k_BGMK, v_BGMV)
 
     def answer(self, q_BHLK: Tensor, score: Score, normalise: Normaliser, bias: Tensor | None = None) -> Tensor:
-        """What `attend` gives these queries: `(B, H, L, V)`."""
+        """The contexts `(B, H, L, V)` of queries that attend to the cache, see `attend`."""
         k, v, keep = self.k_BGMK, self.v_BGMV, self.keep_B11M
         return attend(q_BHLK, k, v, keep, score=score, normalise=normalise, bias=bias)
 
     def take(self, rows: Tensor) -> "KeysValues":
-        """Those of documents `rows`, which may repeat, drop and reorder."""
+        """The cache of documents `rows`, which may be repeated, dropped or reordered."""
         keep = None if self.keep_B11M is None else self.keep_B11M.index_select(0, rows)
         return KeysValues(self.k_BGMK.index_select(0, rows), self.v_BGMV.index_select(0, rows), keep)

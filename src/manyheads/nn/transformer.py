@@ -1,7 +1,9 @@
-"""The Transformer's encoder and decoder (Vaswani et al., 2017, section 3.1): residual blocks around attention and
-feed-forward, their norms, how training goes through the layers, and one step of a decoder beside what it remembers.
+"""The Transformer's encoder and decoder: Vaswani et al. (2017), section 3.1.
 
-... tokens in a layout (N packed, or B L padded) . B documents . D d_model . F d_ff . H heads
+A layer is a residual block around attention and one around the feed-forward network. A decoder layer also attends to a
+memory, the output of the encoder; `Decoder.step` writes one token at a time with a cache.
+
+... tokens in a layout (N packed, or B L padded) . B documents . D d_model . F d_ff . H heads . K d_k
 T positions so far
 """
 
@@ -20,62 +22,65 @@ from manyheads.nn.dropout import Dropout
 from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 from manyheads.nn.parts import make_block
 
-MOST_GRAPHS = 64  # two for each window of a model
-Walk = Callable[..., Tensor]
+MOST_GRAPHS = 64  # that torch.compile may make of a layer: a model needs two for each of its windows
+LayerCall = Callable[..., Tensor]
 
 
 class Encoder(nn.Module):
-    """Layers one after another, and the norm that pre-norm leaves to the end. In training `walk` goes through each
-    layer: see `make_walk`."""
+    """Layers in sequence, and the final norm of pre-norm models.
+
+    In training each layer is called by `call`, which may compile or recompute it: see `make_call`.
+    """
 
     def __init__(self, layers: "Iterable[EncoderLayer]", *, norm: nn.Module | None = None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm or nn.Identity()
-        self.walk: Walk = through
+        self.call: LayerCall = call_layer
 
     def forward(self, x: Tensor, layout: Layout | Tensor | None = None) -> Tensor:
-        """Tokens `(..., D)` to tokens `(..., D)`; `layout` as of `MultiHeadAttention`."""
+        """Tokens `(..., D)` to tokens `(..., D)`; `layout` is that of `MultiHeadAttention`."""
         layout = as_layout(x, layout)
-        walk = self.walk if self.training else through
+        call = self.call if self.training else call_layer
         filled, of_filled = layout.filled_up(x)
         for layer in self.layers:
-            filled = walk(layer, filled, of_filled)
+            filled = call(layer, filled, of_filled)
         return self.norm(filled[: x.size(0)])
 
 
 class EncoderLayer(nn.Module):
-    """Tokens of a document look at each other, then each is thought over alone."""
+    """Self-attention, then feed-forward, each a residual block."""
 
     def __init__(self, *, attention: "Residual", feed_forward: "Residual") -> None:
         super().__init__()
         self.attention, self.feed_forward = attention, feed_forward
 
     def forward(self, x: Tensor, layout: Layout | Tensor | None = None) -> Tensor:
-        """Tokens `(..., D)` to tokens `(..., D)`; `layout` as of `MultiHeadAttention`."""
+        """Tokens `(..., D)` to tokens `(..., D)`; `layout` is that of `MultiHeadAttention`."""
         return self.feed_forward(self.attention(x, layout))
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderState:
-    """After `position` tokens: of each layer the keys and values of these tokens, and those of the memory."""
+    """The cache of a decoder after `position` tokens: of each layer the keys and values of these tokens (`past`) and of
+    the memory."""
 
     position: int
     past: tuple[KeysValues | None, ...]
     memory: tuple[KeysValues, ...]
 
     def take(self, rows: Tensor) -> "DecoderState":
-        """The state of documents `rows`, which may repeat, drop and reorder."""
+        """The state of documents `rows`, which may be repeated, dropped or reordered."""
         past = tuple(None if one is None else one.take(rows) for one in self.past)
         return DecoderState(self.position, past, tuple(one.take(rows) for one in self.memory))
 
 
 class DecoderLayer(nn.Module):
-    """Tokens look at those before them, then at the memory, then each is thought over alone."""
+    """Causal self-attention, cross-attention to the memory, feed-forward, each a residual block."""
 
     def __init__(self, *, attention: "Residual", cross_attention: "Residual", feed_forward: "Residual") -> None:
         super().__init__()
-        assert attention.block.causal, "a token must not see those that it is to say next"
+        assert attention.block.causal, "a token must not see those it predicts"
         self.attention, self.cross_attention, self.feed_forward = attention, cross_attention, feed_forward
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
@@ -86,11 +91,16 @@ class DecoderLayer(nn.Module):
     def step(
         self, x_B1D: Tensor, here: Padded, past: KeysValues | None, memory: KeysValues
     ) -> tuple[Tensor, KeysValues]:
-        """`forward` for the next token alone, at the position of `here`: vectors `(B, 1, D)`, and the grown past."""
+        """`forward` for the next token alone, at the position of `here`.
+
+        Returns:
+            Its vectors `(B, 1, D)`, and the cache with its keys and values.
+        """
         own, across = self.attention.block, self.cross_attention.block
         q, k, v = own.queries_keys_values(self.attention.before(x_B1D), None, here, here)
         now = KeysValues.of_memory(k, v, here)
-        past = now if past is None else past.grown(now, own.window and own.window + 1)
+        most = own.window + 1 if own.window else 0  # keys that this token and later ones can see; 0: all
+        past = now if past is None else past.grown(now, most)
         x_B1D = self.attention.join(x_B1D, _one_query(own, q, past))
         before_B1D = self.cross_attention.before(x_B1D)
         q, _, _ = across.queries_keys_values(before_B1D, before_B1D[:0], here, here)
@@ -98,13 +108,13 @@ class DecoderLayer(nn.Module):
         return self.feed_forward(x_B1D), past
 
     def keys_values(self, memory: Tensor, layout: Layout) -> KeysValues:
-        """What every step attends to in the memory."""
+        """The keys and values of the memory, computed once for all steps."""
         _, k, v = self.cross_attention.block.queries_keys_values(memory[:0], memory, layout, layout)
         return KeysValues.of_memory(k, v, layout)
 
 
 class Decoder(nn.Module):
-    """As `Encoder`, beside a memory."""
+    """Decoder layers in sequence and a final norm, see `Encoder`."""
 
     layers: Any  # a ModuleList of DecoderLayer
 
@@ -112,13 +122,13 @@ class Decoder(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm
-        self.walk: Walk = through
+        self.call: LayerCall = call_layer
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
-        """Tokens `(..., D)` beside a memory `(..., D)` to tokens `(..., D)`, all positions at once."""
-        walk = self.walk if self.training else through
+        """Tokens `(..., D)` and a memory `(..., D)` to tokens `(..., D)`, all positions at once."""
+        call = self.call if self.training else call_layer
         for layer in self.layers:
-            x = walk(layer, x, layout, memory, memory_layout)
+            x = call(layer, x, layout, memory, memory_layout)
         return self.norm(x)
 
     def start(self, memory: Tensor, memory_layout: Layout) -> DecoderState:
@@ -127,7 +137,7 @@ class Decoder(nn.Module):
         return DecoderState(0, (None,) * len(keys_values), keys_values)
 
     def step(self, x_B1D: Tensor, here: Padded, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """The next position alone, the same as in `forward`: `(B, 1, D)`."""
+        """`forward` for the next position alone: its vectors `(B, 1, D)`, and the state after it."""
         grown = []
         for layer, past, memory in zip(self.layers, state.past, state.memory, strict=True):
             x_B1D, past = layer.step(x_B1D, here, past, memory)
@@ -136,7 +146,7 @@ class Decoder(nn.Module):
 
 
 def _one_query(block: MultiHeadAttention, q_B1HK: Tensor, seen: KeysValues) -> Tensor:
-    """The output `(B, 1, D)` of queries that stand behind all keys of `seen`."""
+    """The output `(B, 1, D)` for one query a document, at the last position of the cache `seen`."""
     bias_H1T = None
     if block.alibi is not None:
         at_T = torch.arange(seen.k_BGMK.size(2), device=q_B1HK.device)
@@ -146,8 +156,11 @@ def _one_query(block: MultiHeadAttention, q_B1HK: Tensor, seen: KeysValues) -> T
 
 
 class Residual(nn.Module):
-    """after(x + dropout(block(before(x)))): a norm before is pre-norm (Xiong et al., 2020), one after is the paper's
-    post-norm, a norm at both places is LN(x + block(LN(x)))."""
+    """after(x + dropout(block(before(x)))).
+
+    A norm `before` is pre-norm (Xiong et al., 2020, "On Layer Normalization in the Transformer Architecture"), a norm
+    `after` is the post-norm of Vaswani et al. (2017). Both together are LN(x + block(LN(x))).
+    """
 
     block: Any  # a module
 
@@ -162,13 +175,22 @@ class Residual(nn.Module):
         return self.join(x, self.block(self.before(x), *context))
 
     def join(self, x: Tensor, change: Tensor) -> Tensor:
-        """What is left to do once the block has answered."""
+        """after(x + dropout(change)), where `change` is the output of the block."""
         return self.after(self.dropout.add(x, change))
 
 
 class FeedForward(nn.Module):
-    """W2 f(W1 x + b1) + b2: Vaswani et al. (2017), section 3.3. With a gate W2 (f(W1 x + b1) * (W3 x + b3)) + b2, W1
-    and W3 side by side in one weight: Shazeer (2020). `activation` is `relu`, `gelu`, or gated `geglu`, `swiglu`.
+    """W2 f(W1 x + b1) + b2: Vaswani et al. (2017), section 3.3.
+
+    A gated activation has W2 (f(W1 x + b1) * (W3 x + b3)) + b2, with W1 and W3 in one weight: Shazeer (2020), "GLU
+    Variants Improve Transformer", section 2.
+
+    Args:
+        d_model: width of a token.
+        d_ff: width of the hidden layer; F, or 2 F in the weight of a gated one.
+        activation: `relu`, `gelu`, or gated `geglu`, `swiglu`.
+        options: keyword arguments of a user's activation.
+        bias: whether the two linear maps have one.
     """
 
     def __init__(
@@ -196,44 +218,47 @@ class FeedForward(nn.Module):
 
 
 def layer_norm(*, d_model: int, eps: float = 1e-5, bias: bool = True) -> nn.Module:
-    """Over the last axis: Ba et al. (2016)."""
+    """Layer norm over the last axis: Ba et al. (2016), "Layer Normalization"."""
     return nn.LayerNorm(d_model, eps=eps, bias=bias)
 
 
 def rms_norm(*, d_model: int, eps: float = 1e-6) -> nn.Module:
-    """Over the last axis, without a mean and a bias: Zhang and Sennrich (2019)."""
+    """RMS norm over the last axis, without a mean and a bias: Zhang and Sennrich (2019), "Root Mean Square Layer
+    Normalization"."""
     return nn.RMSNorm(d_model, eps=eps)
 
 
-def through(layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
-    """Tokens `(..., D)` through one layer."""
+def call_layer(layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
+    """Tokens `(..., D)` through one layer; `context` is the other arguments of its `forward`."""
     return layer(x, *context)
 
 
-def _prepared(walk: Walk, layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
-    """`walk`, which finds all that it asks of the documents: made in the first layer, used in the others."""
+def _call_prepared(call: LayerCall, layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
+    """`call`, with the tensors that attention derives from a layout made before the compiled code begins."""
     for one in context:
         if isinstance(one, Packed):
             one.prepare()
-    return walk(layer, x, *context)
+    return call(layer, x, *context)
 
 
-def make_walk(*, mode: str = "", recompute: bool = False, backend: str = "inductor") -> Walk:
-    """A `through` with the same answers and gradients: compiled, or keeping less for the backward pass.
+def make_call(*, mode: str = "", recompute: bool = False, backend: str = "inductor") -> LayerCall:
+    """A `call_layer` with the same outputs and gradients that is compiled, or keeps less for the backward pass.
 
-    The layers are alike, so what is compiled is one step through any of them: it is compiled once, not once a layer,
-    or once for each window they have. torch gives up compiling a function after eight graphs; here after `MOST_GRAPHS`.
+    All layers of a stack share their code, so compiling the call of one of them serves all: torch compiles once for a
+    stack (or for each window size in it), not once a layer.
 
     Args:
         mode: of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; empty: not compiled.
-        recompute: keep the input of a layer alone and compute the rest once more for the gradient, with the same
-            random numbers: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
-        backend: what compiles.
+        recompute: keep only the input of a layer and recompute the rest in the backward pass, with the same random
+            numbers: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
+        backend: of torch.compile.
     """
-    walk: Walk = through
-    if mode:  # the second token count makes torch compile once more, for all counts
-        from torch._dynamo import config  # which takes long to import
+    call: LayerCall = call_layer
+    if mode:
+        from torch._dynamo import config  # takes seconds to import, and few runs compile
 
+        # torch falls back to eager after 8 graphs. The first number of tokens gets a graph of its own, the second one
+        # that serves all numbers, and each window size needs both.
         config.recompile_limit = max(MOST_GRAPHS, config.recompile_limit)
-        walk = partial(_prepared, torch.compile(through, backend=backend, mode=mode))
-    return partial(checkpoint, walk, use_reentrant=False) if recompute else walk
+        call = partial(_call_prepared, torch.compile(call_layer, backend=backend, mode=mode))
+    return partial(checkpoint, call, use_reentrant=False) if recompute else call

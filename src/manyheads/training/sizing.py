@@ -30,12 +30,12 @@ from manyheads.errors import UserError
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision
 from manyheads.layout import Packed
 from manyheads.nn.assemble import count_parameters
-from manyheads.nn.transformer import Decoder, Encoder, through
+from manyheads.nn.transformer import Decoder, Encoder, call_layer
 from manyheads.terminal import as_text, console, say
 from manyheads.training.guard import is_out_of_memory
 from manyheads.training.module import Network, make_objective
 from manyheads.training.optim import freeze
-from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_walks, trainer_hardware
+from manyheads.training.trainer import compile_mode, count_devices, run_trainer, set_layer_calls, trainer_hardware
 
 ON_CPU = 8192  # tokens that batch.tokens=auto stands for where no GPU is
 MOST = 65_536  # tokens that keep any GPU busy: from there on a larger batch makes fewer steps and none of them faster
@@ -68,7 +68,7 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
             )
         return run
     task = make_objective(run, tokens["train"], labels)
-    set_walks(network, run.hardware)
+    set_layer_calls(network, run.hardware)
     dtype = DTYPES[choose_precision(run.hardware.precision, device)]
 
     def fits(n_tokens: int) -> bool:
@@ -350,7 +350,7 @@ def _kept(
     outside: dict[int, int] = {}
     layers: list[dict[int, int]] = []
 
-    def walk(layer: torch.nn.Module, x: torch.Tensor, *context: Any) -> torch.Tensor:
+    def call(layer: torch.nn.Module, x: torch.Tensor, *context: Any) -> torch.Tensor:
         storage = x.untyped_storage()
         outside[storage._cdata] = storage.nbytes()
         layers.append({})
@@ -359,11 +359,11 @@ def _kept(
 
     stacks = [one for one in network.modules() if isinstance(one, Encoder | Decoder)]
     for one in stacks:
-        one.walk = walk if recompute else through
+        one.call = call if recompute else call_layer
     with weighing(outside), torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"):
         logits = functional_call(network, held, given)
     for one in stacks:
-        one.walk = through
+        one.call = call_layer
     assert logits.requires_grad, "held until here, so that no storage is freed and counted twice"
     again = [sum(layer[key] for key in layer.keys() - outside.keys()) for layer in layers]
     return sum(outside.values()) + max(again, default=0)

@@ -40,7 +40,7 @@ from manyheads.inference.precision import (
     without_tf32,
 )
 from manyheads.nn.assemble import count_parameters
-from manyheads.nn.transformer import Decoder, Encoder, make_walk
+from manyheads.nn.transformer import Decoder, Encoder, make_call
 from manyheads.runs.resume import Start
 from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience, Unchanged
 from manyheads.training.context import RunContext
@@ -120,18 +120,18 @@ def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Tra
         mean_tokens=data.mean_tokens(),
         alone=plain and run.batch.accumulate == 1 and trainer.world_size == 1,
     )
-    set_walks(network, run.hardware, mode)
+    set_layer_calls(network, run.hardware, mode)
     data.few_counts = mode == "reduce-overhead" and run.model.has_heads
     if mode and run.model.has_heads:
         log.info("layers are compiled%s", ", and CUDA graphs made of them" if data.few_counts else "")
 
 
-def set_walks(network: nn.Module, hardware: HardwareConfig, mode: str = "") -> None:
-    """Let training go through the layers of `network` as `hardware` says; `mode` as of `make_walk`."""
-    walk = make_walk(mode=mode, recompute=hardware.recompute)
+def set_layer_calls(network: nn.Module, hardware: HardwareConfig, mode: str = "") -> None:
+    """Let training call the layers of `network` as `hardware` says; `mode` is that of `make_call`."""
+    call = make_call(mode=mode, recompute=hardware.recompute)
     for module in network.modules():
         if isinstance(module, Encoder | Decoder):
-            module.walk = walk
+            module.call = call
 
 
 def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_tokens: float, alone: bool) -> str:

@@ -24,7 +24,7 @@ QUERIES, KEYS = [3, 0, 5, 1, 2], [4, 2, 3, 0, 1]  # a document without queries, 
 @pytest.fixture(params=["plain", "fused"])
 def path(request, monkeypatch):
     """The textbook formula or torch's fused kernel, whatever the length."""
-    for name in ("SDPA_FROM", "SDPA_FROM_PLAIN"):
+    for name in ("SDPA_FROM", "SDPA_FROM_CHUNKED"):
         monkeypatch.setattr(kernels, name, 0 if request.param == "fused" else 10**9)
     return request.param
 
@@ -192,11 +192,11 @@ def test_the_fused_kernel_takes_over_at_its_thresholds_and_with_dropout_never(mo
         q, k, v = heads([n_queries], H, K), heads([n_keys], H, K), heads([n_keys], H, V)
         attention(q, k, v, keys if own else Packed.of_lengths([n_queries]), keys, dropout=dropout)
 
-    for least, n_queries in ((kernels.SDPA_FROM, lambda n: 1), (kernels.SDPA_FROM_PLAIN, lambda n: n)):
+    for least, n_queries in ((kernels.SDPA_FROM, lambda n: 1), (kernels.SDPA_FROM_CHUNKED, lambda n: n)):
         for n_keys in (least - 1, least):
             of_one_text(n_queries(n_keys), n_keys, 0.0)
         of_one_text(n_queries(least), least, 0.1)
-    assert taken == [kernels.SDPA_FROM, kernels.SDPA_FROM_PLAIN]
+    assert taken == [kernels.SDPA_FROM, kernels.SDPA_FROM_CHUNKED]
     with torch.no_grad():
         of_one_text(1, 1, 0.0)
     assert taken[2:] == [1], "without gradients always"

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from manyheads import plugin
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.classifier import compare, part_pairs
+from manyheads.nn.classifier import compare, split_pairs
 from manyheads.nn.embeddings import SinusoidalPositions
 
 CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
@@ -54,7 +54,7 @@ def test_texts_are_parted_as_a_loop_over_documents_parts_them(documents, extra):
     lengths = [len(document) for document in documents]
     every = [one for document in documents for one in document]
     ids_N, segments_N = (torch.tensor([one[which] for one in every], dtype=torch.int64) for which in (0, 1))
-    ids, pairs = part_pairs(ids_N, Packed.of_lengths(lengths), segments_N)
+    ids, pairs = split_pairs(ids_N, Packed.of_lengths(lengths), segments_N)
     assert [part.tolist() for part in ids.split(pairs.layout.lengths_B.tolist())] == firsts + seconds
     assert pairs.exchange(ids).split(pairs.other.lengths_B.tolist())[0].tolist() == seconds[0]
     assert pairs.other.lengths_B.tolist() == [len(text) for text in seconds + firsts]
@@ -63,7 +63,7 @@ def test_texts_are_parted_as_a_loop_over_documents_parts_them(documents, extra):
     keep_BL = torch.arange(max(lengths) + extra) < torch.tensor(lengths)[:, None]
     ids_BL, segments_BL = torch.full(keep_BL.shape, 99), torch.randint(2, keep_BL.shape)
     ids_BL[keep_BL], segments_BL[keep_BL] = ids_N, segments_N
-    ids_BL, padded = part_pairs(ids_BL, Padded(keep_BL), segments_BL)
+    ids_BL, padded = split_pairs(ids_BL, Padded(keep_BL), segments_BL)
     assert isinstance(padded.layout, Padded)
     assert [row[kept].tolist() for row, kept in zip(ids_BL, padded.layout.keep_BL, strict=True)] == firsts + seconds
     assert (padded.layout.keep_BL.int().diff(dim=1) <= 0).all(), "tokens come first"

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from manyheads.nn import kernels as plain
 from manyheads.nn.attention import attend
-from manyheads.nn.kernels import attend_plainly
+from manyheads.nn.kernels import chunked
 
 SCALE = 0.3
 
@@ -31,7 +31,7 @@ def test_values_and_gradients_are_those_of_torchs_attention(lengths, groups):
     n, longest = len(lengths), max(lengths)
     q, k, v = heads(n, 4, longest, 3), heads(n, 4 // groups, longest, 3), heads(n, 4 // groups, longest, 5)
     keep = (torch.arange(longest) < torch.tensor(lengths)[:, None])[:, None, None]
-    ours = attend_plainly(q, k, v, keep, scale=SCALE, dropout=0.0)
+    ours = chunked(q, k, v, keep, scale=SCALE, dropout=0.0)
     theirs = F.scaled_dot_product_attention(q, k, v, keep, scale=SCALE, enable_gqa=True)
     torch.testing.assert_close(ours, theirs)
     toward = torch.randn_like(ours)
@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_torchs_attention(lengths, groups):
 def test_the_backward_pass_is_that_of_the_differences():
     torch.manual_seed(0)
     q, k, v = heads(2, 2, 4, 3), heads(2, 2, 4, 3), heads(2, 2, 4, 2)
-    assert torch.autograd.gradcheck(lambda *qkv: attend_plainly(*qkv, None, scale=SCALE, dropout=0.0), (q, k, v))
+    assert torch.autograd.gradcheck(lambda *qkv: chunked(*qkv, None, scale=SCALE, dropout=0.0), (q, k, v))
 
 
 def test_with_dropout_the_gradient_is_that_of_the_weights_that_were_kept(monkeypatch):
@@ -51,7 +51,7 @@ def test_with_dropout_the_gradient_is_that_of_the_weights_that_were_kept(monkeyp
     left = list(kept.clone())
     monkeypatch.setattr(plain, "kept", lambda weights, p: torch.stack([left.pop(0) for _ in weights]))
     q, k, v = heads(2, 3, 5, 4), heads(2, 3, 5, 4), heads(2, 3, 5, 2)
-    ours = attend_plainly(q, k, v, None, scale=SCALE, dropout=0.3)
+    ours = chunked(q, k, v, None, scale=SCALE, dropout=0.3)
     weights = (q @ k.mT * SCALE).softmax(-1) * kept.view(2, 3, 5, 5) / 0.7
     torch.testing.assert_close(ours, weights @ v)
     toward = torch.randn_like(ours)
@@ -70,7 +70,7 @@ def test_in_bf16_it_is_no_farther_from_double_precision_than_autograd():
 
     scale = 32**-0.5
     true = gradients(F.scaled_dot_product_attention(*exact), exact)
-    ours = gradients(attend_plainly(*rough, None, scale=scale, dropout=0.0), rough)
+    ours = gradients(chunked(*rough, None, scale=scale, dropout=0.0), rough)
     theirs = gradients(attend(*rough), rough)
     for a, b, c in zip(ours, theirs, true, strict=True):
         assert (a.double() - c).norm() <= 1.1 * (b.double() - c).norm()
@@ -80,7 +80,7 @@ def test_under_autocast_single_precision_is_cast_as_torch_would():
     torch.manual_seed(0)
     q, k, v = (heads(2, 2, 4, 3, dtype=torch.float32) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16):
-        context = attend_plainly(q, k, v, None, scale=SCALE, dropout=0.0)
+        context = chunked(q, k, v, None, scale=SCALE, dropout=0.0)
     assert context.dtype == torch.bfloat16
     context.sum().backward()
     assert q.grad is not None

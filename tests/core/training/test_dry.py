@@ -33,7 +33,7 @@ from manyheads.training.logs import Meter
 from manyheads.training.objectives import Classify
 from manyheads.training.optim import Average
 from manyheads.training.sizing import activation_bytes, state_bytes
-from manyheads.training.trainer import run_trainer, set_walks
+from manyheads.training.trainer import run_trainer, set_layer_calls
 
 CLASSIFY = Classify(torch.ones(2), label_smoothing=0.0)
 LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]
@@ -164,7 +164,7 @@ def test_what_is_computed_again_is_kept_of_one_layer_alone(layers):
     }
     alive = {}
     for again in told:
-        set_walks(network, HardwareConfig(recompute=again))
+        set_layer_calls(network, HardwareConfig(recompute=again))
         with Storages() as seen:
             logits = network(batch.ids_N, batch.layout, batch.segments_N)
             gc.collect()

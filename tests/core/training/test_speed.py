@@ -11,9 +11,9 @@ from manyheads.config.training import Compile
 from manyheads.data.batches import gather, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.nn.transformer import through
+from manyheads.nn.transformer import call_layer
 from manyheads.training.objectives import Classify
-from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_walks, speed_up
+from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_layer_calls, speed_up
 
 LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "alone": True}
 
@@ -51,13 +51,13 @@ def test_batches_get_few_token_counts_where_cuda_graphs_are_made(device, few):
     run = RunConfig(hardware=HardwareConfig(compile=Compile.auto))
     speed_up(run, network, data, trainer(device), 10**6)
     assert data.few_counts is few
-    assert (network.encoder.walk is through) is not few
+    assert (network.encoder.call is call_layer) is not few
 
 
 def test_recomputing_is_for_layers_of_attention():
     network = assemble(ModelConfig(), vocab_size=20, n_classes=3, max_length=16)
-    set_walks(network, HardwareConfig(recompute=True))
-    assert network.encoder.walk is not through
+    set_layer_calls(network, HardwareConfig(recompute=True))
+    assert network.encoder.call is not call_layer
 
 
 @pytest.mark.parametrize("pooling", plugin.names("pooling"))

@@ -27,7 +27,7 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.precision import multiplying_in
 from manyheads.layout import Layout, Packed
 from manyheads.nn import Classifier
-from manyheads.nn.classifier import part_pairs
+from manyheads.nn.classifier import split_pairs
 from manyheads.nn.multihead import MultiHeadAttention
 
 MARK, UNKNOWN = "mark", "unknown"
@@ -310,7 +310,7 @@ def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) ->
     every_N = torch.arange(int(layout.offsets[-1]), device=layout.offsets.device)
     if classifier.cross is None or segments_N is None:
         return every_N
-    return part_pairs(every_N, layout, segments_N)[0]
+    return split_pairs(every_N, layout, segments_N)[0]
 
 
 def answer_batch(deliverable: TextClassifier, batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Layers gone through in other ways than as written: the same answers, the same gradients, the same random numbers."""
+"""Layers compiled and recomputed: the same answers, the same gradients, the same random numbers."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from manyheads.layout import Packed
 from manyheads.nn import assemble, kernels
-from manyheads.nn.transformer import make_walk, through
+from manyheads.nn.transformer import call_layer, make_call
 
 LENGTHS = [3, 5, 8]
 
@@ -28,7 +28,7 @@ def test_recomputed_layers_have_the_same_gradients_and_random_numbers(small, dro
     layout = Packed.of_lengths(LENGTHS)
     expected = gradients(model, layout)
     behind = torch.random.get_rng_state()
-    model.encoder.walk = make_walk(recompute=True)
+    model.encoder.call = make_call(recompute=True)
     torch.testing.assert_close(gradients(model, layout), expected, rtol=0, atol=0)
     assert torch.equal(torch.random.get_rng_state(), behind)
 
@@ -36,7 +36,7 @@ def test_recomputed_layers_have_the_same_gradients_and_random_numbers(small, dro
 def test_recomputing_keeps_less(small):
     model = assemble(small(n_layers=6), vocab_size=20, n_classes=3, max_length=16)
     as_written = numbers_kept(model)
-    model.encoder.walk = make_walk(recompute=True)
+    model.encoder.call = make_call(recompute=True)
     assert numbers_kept(model) < as_written / 3
 
 
@@ -53,7 +53,7 @@ def test_compiled_and_recomputed_layers_have_the_same_gradients(small, flash_on_
     model = assemble(small(d_v=4), vocab_size=20, n_classes=3, max_length=16)
     layout = Packed.of_lengths(LENGTHS).rounded(32)
     expected = gradients(model, layout)
-    model.encoder.walk = make_walk(mode="default", recompute=True, backend="aot_eager")
+    model.encoder.call = make_call(mode="default", recompute=True, backend="aot_eager")
     torch.testing.assert_close(gradients(model, layout), expected)
 
 
@@ -62,7 +62,7 @@ def test_the_way_of_a_gpu_is_compiled_once_for_all_layers_and_batches(small, fla
     counter = CompileCounterWithBackend("aot_eager")
     torch.compiler.reset()
     model = assemble(small(n_layers=4, d_v=4), vocab_size=20, n_classes=3, max_length=16)
-    layers, walk = model.encoder.layers, torch.compile(through, backend=counter, fullgraph=True)
+    layers, call = model.encoder.layers, torch.compile(call_layer, backend=counter, fullgraph=True)
     counts = []
     for lengths in (LENGTHS, [4, 4, 3], [7, 9, 8], [1, 8, 7, 5, 4], [2, 6], [16, 1, 16]):
         layout = Packed.of_lengths(lengths).rounded(8)
@@ -70,7 +70,7 @@ def test_the_way_of_a_gpu_is_compiled_once_for_all_layers_and_batches(small, fla
         x = torch.randn(layout.n_tokens + layout.tail, 12, requires_grad=True)
         ours = theirs = x
         for layer in layers:
-            ours, theirs = walk(layer, ours, layout), through(layer, theirs, layout)
+            ours, theirs = call(layer, ours, layout), call_layer(layer, theirs, layout)
         torch.testing.assert_close(ours, theirs)
         weights = list(layers.parameters())
         torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), weights) for one in (ours, theirs)))
@@ -96,10 +96,10 @@ def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monke
     alone; `aot_eager`, which takes twice as long, also traces their gradients."""
     monkeypatch.setattr(kernels, "_is_on_gpu", lambda x: True)
 
-    def losses(walk) -> list[float]:
+    def losses(call) -> list[float]:
         torch.manual_seed(3)
         model = assemble(small(n_layers=3, d_v=4, **WAYS[way]), vocab_size=20, n_classes=3, max_length=16)
-        model.encoder.walk = walk
+        model.encoder.call = call
         optimizer, found = torch.optim.AdamW(model.parameters(), lr=1e-2), []
         for step in range(50):
             lengths = (torch.randperm(9)[: 3 + step % 4] + 2).tolist()
@@ -114,10 +114,10 @@ def test_compiled_steps_learn_as_layers_as_written_do(small, flash_on_cpu, monke
 
     torch.compiler.reset()
     counters.clear()
-    compiled = losses(make_walk(mode="default", backend=backend))
+    compiled = losses(make_call(mode="default", backend=backend))
     assert not counters["graph_break"]
     assert counters["stats"]["unique_graphs"] <= 4, "two of each kind, or each of three counts changes once"
-    torch.testing.assert_close(compiled, losses(through), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(compiled, losses(call_layer), atol=1e-4, rtol=1e-4)
     assert sum(compiled[-10:]) < sum(compiled[:10])
 
 
@@ -127,7 +127,7 @@ def test_every_window_of_many_is_compiled(small, flash_on_cpu, monkeypatch):
     counters.clear()
     model = assemble(small(n_layers=9, d_v=4, windows=list(range(9))), vocab_size=20, n_classes=3, max_length=16)
     with torch._dynamo.config.patch(recompile_limit=8):  # as it is at first
-        model.encoder.walk = make_walk(mode="default", backend="eager")
+        model.encoder.call = make_call(mode="default", backend="eager")
         for lengths in (LENGTHS, [4, 4, 3, 5, 2]):
             gradients(model, Packed.of_lengths(lengths))
     assert 8 < counters["stats"]["unique_graphs"] <= 18
@@ -137,7 +137,7 @@ def test_every_window_of_many_is_compiled(small, flash_on_cpu, monkeypatch):
 
 def test_what_is_not_trained_is_gone_through_as_written(small):
     model = assemble(small(), vocab_size=20, n_classes=3, max_length=16).eval()
-    model.encoder.walk = None  # would fail
+    model.encoder.call = None  # would fail
     model(torch.arange(16), Packed.of_lengths(LENGTHS))
 
 
@@ -147,7 +147,7 @@ def test_the_way_of_a_cpu_can_be_compiled_too(small, backend):
     model = assemble(small(), vocab_size=20, n_classes=3, max_length=16)
     for lengths in (LENGTHS, [4, 4, 3], [7, 9]):
         layout = Packed.of_lengths(lengths)
-        model.encoder.walk = through
+        model.encoder.call = call_layer
         expected = gradients(model, layout)
-        model.encoder.walk = make_walk(mode="default", backend=backend)
+        model.encoder.call = make_call(mode="default", backend=backend)
         torch.testing.assert_close(gradients(model, layout), expected, atol=1e-4, rtol=1e-4)

@@ -1,9 +1,9 @@
-"""Layers of a decoder gone through in other ways than as written."""
+"""Layers of a decoder compiled and recomputed."""
 
 import torch
 
 from manyheads.layout import Packed
-from manyheads.nn.transformer import make_walk
+from manyheads.nn.transformer import make_call
 from manyheads.plugins.language.networks import assemble_seq2seq
 
 
@@ -17,5 +17,5 @@ def test_recomputed_decoders_too(small):
         return list(torch.autograd.grad(loss, list(model.parameters())))
 
     expected = answer()
-    model.encoder.walk = model.decoder.walk = make_walk(recompute=True)
+    model.encoder.call = model.decoder.call = make_call(recompute=True)
     torch.testing.assert_close(answer(), expected, rtol=0, atol=0)
