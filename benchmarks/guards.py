@@ -38,7 +38,7 @@ class Bare(LitModule):
     """The module without guards."""
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        losses_B = self.task.learn(self.network, batch)
+        losses_B = self.objective.training_loss(self.network, batch)
         self.train_loss.update(losses_B.detach())
         self.log("loss", losses_B.detach().mean(), batch_size=len(losses_B), prog_bar=True)
         return losses_B.sum() * batch.scale

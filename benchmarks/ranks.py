@@ -82,7 +82,8 @@ def train(folder: Path) -> list[float]:
     from manyheads.distributed.signals import Stop
     from manyheads.nn import assemble
     from manyheads.runs.resume import Start
-    from manyheads.training.checkpoint import Checkpoint, KeepBest
+    from manyheads.training.best import KeepBest
+    from manyheads.training.checkpoint import Checkpoint
     from manyheads.training.trainer import run_trainer
 
     torch.manual_seed(0)

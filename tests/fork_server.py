@@ -21,7 +21,9 @@ from matplotlib.figure import Figure
 
 sys.path.append(str(Path(__file__).parents[1]))  # a file that is run may import from tests
 
-import manyheads.training.sizing
+import manyheads.training.batch_size
+import manyheads.training.budget
+import manyheads.training.dry_run
 import manyheads.training.trainer
 import manyheads.training_run  # noqa: F401
 from manyheads.cli.compose import compose

@@ -76,7 +76,7 @@ def tune_ours(run: Any, tokenizer: Any, tokens: Any, turns: Any, *, average: boo
     from contestants.texts import n_classes
     from manyheads.config.facts import replace_settings
     from manyheads.data.rows import Rows, Splits
-    from manyheads.training.module import assemble_network
+    from manyheads.training.build import assemble_network
 
     if not average:
         run = replace_settings(run, {"optim.average": 0})

@@ -1,6 +1,7 @@
-"""What plugins of users import: the hooks, and what parts of their own build on. Each name is imported on first use.
+"""The names that users' plugins import: the hooks, and what their parts build on.
 
-These names, and those of `manyheads` itself, are kept from one version to the next; docs/extending.md shows them.
+They and those of `manyheads` itself are stable from one version to the next; docs/extending.md shows how to use them.
+Each is imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,7 @@
-"""What core itself adds to the registry: names of its code alone, which is imported on first use."""
+"""What core itself adds to the registry: its verbs, its task `classify`, its blocks, sources and objectives.
+
+All code is named as "module:name" and imported on first use. What plugins add is in plugins/.
+"""
 
 from typing import Any
 
@@ -94,11 +97,11 @@ VERBS = (
 
 
 def block(kind: str, name: str, make: str, **facts: Any) -> Part:
-    """A block of nn/, without options."""
+    """A part of the network, in nn/ or torch, without options."""
     return Part(kind, name, f"manyheads.nn.{make}" if not make.startswith("torch") else make, {}, facts)
 
 
-BLOCKS = (  # docs/extending.md says what the facts of each kind mean
+BLOCKS = (  # docs/extending.md has the facts of each kind
     block("encoder", "transformer", "assemble:transformer", has_heads=True),
     block("score", "scaled_dot", "attention:ScaledDot"),
     block("score", "dot", "attention:Dot"),
@@ -128,8 +131,8 @@ BLOCKS = (  # docs/extending.md says what the facts of each kind mean
     block("pooling", "attention", "classifier:AttentionPooling", flops=4),
 )
 
-# Of data.source: called with the settings of data, they give splits by name. The fact `task` is the task their rows are
-# for; without it, classify.
+# Choices of `data.source`: from the settings `data` to splits by name. The fact `task` names the task of the rows, where
+# that is not classify.
 SOURCES = (
     Part("source", "demo", "manyheads.data.demo:demo"),
     Part("source", "files", "manyheads.data.opening:nothing"),  # data.path names them
@@ -141,7 +144,7 @@ SOURCES = (
 RUN = Part(
     "weights", "run", "manyheads.training.weights:read_run", facts={"find": "manyheads.inference.origin:find_run"}
 )
-OBJECTIVES = (  # of optim.objective: called with logits and labels, they give the losses of rows
+OBJECTIVES = (  # choices of `optim.objective`: from logits and labels to the loss of each row
     Part("objective", "cross_entropy", "manyheads.training.objectives:label_losses"),
 )
 

@@ -1,6 +1,12 @@
-"""The hooks: what a plugin may add. Verbs, sections of settings, tasks, and parts by kind and name.
+"""The hooks: what a plugin may add.
 
-Plugins import these from `manyheads.plugin`. Standard library only.
+    Verb       a command, `manyheads NAME`, with settings of its own
+    Section    settings of a training or of other verbs, and what they do
+    Part       something that a setting chooses by name: a score, a pooling, a figure, a data source, ...
+    Task       another thing to learn than classes
+
+A `Plugin` lists them. Core adds its own parts in the same way (builtin.py), and so do the plugins of the package
+(plugins/). These import the hooks from `manyheads.plugin`, users' plugins from `manyheads.api`. Standard library only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,33 +14,34 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-Code = str | Callable[..., Any]  # "module:name", or the object itself
+Code = str | Callable[..., Any]  # "module:name", which is imported on first use, or the object itself
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-KINDS = (  # of parts that core, or a plugin of the package, asks for
+KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
     *("task", "objective", "source", "weights", "figure", "analysis", "answer_rule", "view", "module"),
 )
 
 
 class Verb(NamedTuple):
-    """`manyheads NAME key=value ...`.
+    """A command: `manyheads NAME key=value ...`.
 
     Attributes:
-        config: its settings, a section.
-        run: called with the checked settings.
-        groups: the groups of presets it reads, each with the one that is read unless another is typed.
+        config: the class of its settings, a section.
+        run: the function that does it; called with the checked settings.
+        help: a line for the list of verbs.
+        groups: the groups of presets it reads, each with its default preset or None.
         examples: command lines for its help.
         barred: presets of these groups that make no sense here, each with the reason.
         unread: settings of `config` that it never reads, each with the reason.
         prefix: by group, how the names of its own presets begin, which no other verb reads.
-        from_weights: by group, the preset that `init_from=` means here, where it is not the one of `train`.
-        task: it is of this task alone, and reads no setting that only others read.
-        why_task: why it does not, for the sentence that refuses one.
-        no_multirun: what it does, and so why `-m` does nothing here; empty where `-m` runs several.
-        takes_several: it tries several values of a setting of a run: those that are typed, or a range such as `1..4`,
-            are kept in its setting `search` by name. `takes_several(name, given)`: what is tried of one, a range's
-            ends, as values of the setting; raises UserError for what cannot be.
-        shared: `shared(config)`: how several jobs of one command share its work, a `Shared`; None: they cannot.
+        from_weights: by group, the preset that `init_from=` implies, where it is not that of `train`.
+        task: the only task of its models; settings that only other tasks read are refused.
+        why_task: the reason, for the sentence that refuses one.
+        no_multirun: what the verb does instead, if `-m` does nothing here; "": `-m` runs it several times.
+        takes_several: set if the verb tries several values of a setting, such as `optim.lr=1e-3,1e-4` or `1..4`, which
+            are collected in its setting `search`. `takes_several(name, given)` returns the values (or the ends of the
+            range) as values of the setting, and raises UserError if that is impossible.
+        shared: `shared(config)` returns how several jobs of one command share its work; None: they cannot.
     """
 
     name: str
@@ -55,13 +62,13 @@ class Verb(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """How jobs that were given the same command share its work.
+    """How several jobs with the same command share its work.
 
     Attributes:
-        target: what they find each other by: the folder or the file at `output`; None where that is not typed.
-        remedy: what to type then, such as "folder: add output=FOLDER".
-        is_folder: `target` is a folder; else a file, next to which the files of the jobs are.
-        words: further words of each job.
+        target: the folder or file at `output` through which they find each other; None if it was not typed.
+        remedy: what to type in that case, such as "folder: add output=FOLDER".
+        is_folder: whether `target` is a folder; else it is a file, and the jobs' files lie next to it.
+        words: more words for the command of each job.
         processes: how many processes each job starts at once.
     """
 
@@ -73,28 +80,31 @@ class Shared(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Settings `NAME.key`, or without a name plain settings, which verbs of core and of other plugins have, too, where
-    they are open to them.
+    """Settings `NAME.key` that are added to verbs of core and of other plugins, and hooks that act on them.
 
     Attributes:
-        config: the section. Where `name` is empty, its settings become settings of what it widens, such as
-            `logger.mlflow`, which `check` then checks.
-        help: what it is about.
-        into: what it widens: `run` a training, `search`, `table` and `curve` verbs that do several, `judge` and
-            `answer` those that judge rows or answer texts, `logger` the section of that name; see
-            `section(opening=...)`. The hooks below get all settings of the verb, whatever is widened.
-        facts: see `setting`, for instance `resume="free"` or `tasks=("pretrain",)`.
-        check: `check(config)`, once all settings of a verb are made; raises UserError for what does not go together.
-        unread: `unread(config, name)`: why nothing would read a setting that was typed, and what to do; or "".
-        launch: `launch(verb, config, words, config_dir)` before a verb runs; where it returns a text, such as the
-            command that submits a job, that is printed in place of running. `words` are those after the verb.
-        refuse: `refuse(config, where)` where a verb begins to run ("here") and for each job of "-m": raises UserError
-            for what cannot be done there, such as what `launch` would have launched.
-        files: names, or patterns of `fnmatch`, of what `launch` leaves in the folder of a run that has not begun.
+        name: the first part of the settings' names; "": they become settings of the section that they widen, such as
+            `logger.mlflow`.
+        config: the class of the settings.
+        help: what they are about, in a line.
+        into: the openings that they widen: `run` (a training), `search`, `table`, `curve` (verbs that train several
+            times), `judge` (verbs that judge rows), `answer` (verbs that answer texts), `logger` (the section of that
+            name); see `section(opening=...)`. The hooks below get all settings of the verb, whatever is widened.
+        facts: of all settings, as in `setting`: for instance `resume="free"` or `tasks=("pretrain",)`.
+        check: `check(config)` is called with the complete settings of a verb; raises UserError for a combination that
+            makes no sense.
+        unread: `unread(config, name)` returns why nothing would read a setting that was typed, and what to do; or "".
+        launch: `launch(verb, config, words, config_dir)` is called before a verb runs, with the `words` after it on the
+            command line. If it returns a text, such as the command that submits a job, that is printed and the verb
+            does not run.
+        refuse: `refuse(config, where)` is called where a verb begins to run ("here") and for each job of `-m` ("-m");
+            raises UserError for what is impossible there.
+        files: names or `fnmatch` patterns of files that `launch` leaves in the folder of a run that has not begun.
         barred: presets that make no sense in a verb without this section, each with the reason.
-        logger: `logger(run, folder)`: a context manager around a training and its judging, in the first process; gives
-            a list of Lightning's loggers, which get the figures of steps, then those of splits as `test/accuracy`.
-        links: folders in that of a run which such a logger keeps for itself, and which may hold links.
+        logger: `logger(run, folder)` returns a context manager that is open during training and evaluation, in the
+            first process. It yields a list of Lightning loggers; they get the figures of steps, then those of splits,
+            such as `test/accuracy`.
+        links: folders within a run folder that belong to such a logger and may hold symbolic links.
     """
 
     name: str
@@ -113,12 +123,14 @@ class Section(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What `name` means where a setting of this kind chooses it, such as `model.score=cosine`.
+    """Something that a setting chooses by name: `model.score=cosine` looks up kind "score", name "cosine".
 
     Attributes:
-        make: what makes it; docs/extending.md has the signature of each kind.
-        options: the names and defaults of `model.<kind>_options`; None: those of the signature of `make`.
-        facts: what core must know of it before it is made, by kind.
+        kind: one of `KINDS`.
+        name: the value of the setting.
+        make: the class or function that makes it; docs/extending.md has the signature for each kind.
+        options: names and defaults of `model.<kind>_options`; None: the keyword parameters of `make`.
+        facts: what core has to know before it is made; docs/extending.md lists the facts of each kind.
     """
 
     kind: str
@@ -129,34 +141,36 @@ class Part(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a model learns to answer with: the `make` of a part of kind `task`, which the setting `task` chooses.
+    """A kind of answer that a model learns: the `make` of a part of kind `task`, which the setting `task` chooses.
 
     Attributes:
-        answers: what it answers by, such as "classes".
-        model: what a model of it does, after "run=FOLDER", such as "is a classifier".
-        column: the setting `data.<column>` that names the column of the answers: label, target, or text, which is its
+        answers: the answers, such as "classes".
+        model: continues "run=FOLDER ..." in sentences, such as "is a classifier".
+        column: the setting `data.<column>` that names the column of answers: label, target, or text, if a text is its
             own answer.
         figures: validation figures for `checkpoint.metric`; `auto` is the first. Of a classifier those that are
             registered as such, like the next.
-        required: all that evaluate measures, which `require` may bound.
-        hub: the Hugging Face hub's name of the task, and its title.
-        assemble: `assemble(model, vocab_size=, max_length=, n_classes=, n_segments=)`: the network, of the settings
-            `model`. Its `words` are the table of its words.
-        objective: `objective(run, tokens, labels)`: a module with `learn(network, batch)` and `check(network, batch)`,
-            the losses of a batch; `train_metrics` and `validation_metrics`; `given(batch)`, what the network is called
-            with; and `plan(run, tokens, labels, n_words)`, lines of a dry run.
-        predictor: a class below `inference.predictor.Predictor`, which opens a model and answers by it.
-        evaluate: `evaluate(predictor, rows, setup)`: an `Evaluation`.
-        read: `read(run, with_test=)`: the splits; None: the rows with what is in `column`.
-        read_split: `read_split(data, split)`: the rows to judge a model on; None: those of `read`.
-        tokens: `tokens(splits, tokenizer, max_length, encoded)`: those of each split, by name, where `encoded(rows, n)`
-            are those of some rows, cut to n; None: all rows are cut to `max_length`.
-        check: `check(run)`: raises UserError where settings do not go together; None: they all do.
-        unread: settings of core that it does not read: refused where they are typed.
-        lacks: those that also no preset may set for it.
-        attends: its network attends, whatever its encoder is.
-        is_weights: `init_from` may name a model of it.
-        looks: most validations of a run with a budget, at even distances; 0: one each epoch.
+        required: the figures of evaluate that `require` may bound.
+        hub: the task's identifier on the Hugging Face hub, and its title.
+        assemble: `assemble(model, vocab_size=, max_length=, n_classes=, n_segments=)` builds the network from the
+            settings `model`; its attribute `words` is the word embedding.
+        objective: `objective(run, tokens, labels)` returns a module with
+            `training_loss(network, batch)` and `validation_loss(network, batch)`, the loss of each row;
+            `train_metrics` and `validation_metrics`, torchmetrics that these update;
+            `given(batch)`, the arguments of the network; and
+            `plan(run, tokens, labels, n_words)`, lines for a dry run.
+        predictor: a subclass of `inference.predictor.Predictor`, which opens a model and answers with it.
+        evaluate: `evaluate(predictor, rows, setup)` returns an `Evaluation`.
+        read: `read(run, with_test=)` returns the splits; None: rows with their values in `column`.
+        read_split: `read_split(data, split)` returns the rows to judge a model on; None: those of `read`.
+        tokens: `tokens(splits, tokenizer, max_length, encoded)` returns the tokens of each split by name, where
+            `encoded(rows, n)` encodes rows, cut to n tokens; None: all rows are cut to `max_length`.
+        check: `check(run)` raises UserError for settings that do not go together.
+        unread: settings of core that it does not read; refused where they are typed.
+        lacks: settings that it does not have at all; refused also in a preset.
+        attends: whether its network has attention, whatever its encoder is.
+        is_weights: whether `init_from` may name a model of this task.
+        max_validations: of a run with a budget, evenly spaced; 0: one an epoch.
     """
 
     answers: str
@@ -177,7 +191,7 @@ class Task(NamedTuple):
     lacks: tuple[str, ...] = ()
     attends: bool = False
     is_weights: bool = False
-    looks: int = 0
+    max_validations: int = 0
 
     @property
     def has_classes(self) -> bool:
@@ -185,10 +199,12 @@ class Task(NamedTuple):
 
 
 class Plugin(NamedTuple):
-    """All that one plugin adds.
+    """All that one plugin adds: the value `PLUGIN` of its module.
 
     Attributes:
-        presets: a folder of presets, composed as a further root after those of the package.
+        name: of the plugin, which no other may have.
+        version: recorded with a run.
+        presets: a folder of presets, searched after those of the package.
     """
 
     name: str
@@ -199,7 +215,7 @@ class Plugin(NamedTuple):
     presets: str | Path | None = None
 
 
-# What verbs of several plugins share: those that train, and those that judge a trained model on rows.
+# What the verbs of several plugins have in common: of those that train, and of those that judge a trained model.
 TRAINING: dict[str, str | None] = {
     "task": "classify",
     "data": "demo",
@@ -208,12 +224,12 @@ TRAINING: dict[str, str | None] = {
     "hardware": "auto",
     "logger": "csv",
     "experiment": None,
-}  # the groups of whatever trains
+}  # groups of presets, with their defaults
 FINISHED = {"run": "the data of a finished run, which only evaluate reads"}
-OF_TRAINING = {"fsdp": "a way to hold weights in training"}
-OF_RUN: dict[str, str | None] = {"data": "run", "hardware": "auto"}  # the groups of whatever judges
+OF_TRAINING = {"fsdp": "it shards weights in training"}
+OF_RUN: dict[str, str | None] = {"data": "run", "hardware": "auto"}  # groups of presets, with their defaults
 LONG = ("data.long", "data.stride", "data.windows")
-ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "no other process is waited for"}
+ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "there is no other process to wait for"}
 UNREAD_IN_JUDGING: dict[str, str] = (
     {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
     | dict.fromkeys(LONG, "texts are read as the model was trained to")

@@ -1,8 +1,14 @@
-"""The registry that core asks for what plugins add.
+"""The registry: where core looks up what plugins add.
 
-A plugin is a module with a `PLUGIN`. It names its code as "module:name", which is imported on first use: to list what
-there is imports nothing heavy. Those of the package are in `manyheads.plugins`; users give their own by `plugins=` or
-`register`, and never is one imported because data names it. Standard library only.
+A plugin is a module with a `PLUGIN` (hooks.py). There are three sorts:
+
+- core's own parts, in builtin.py;
+- the plugins of the package, listed in `manyheads.plugins`, which core never imports or names;
+- users' plugins, given by `plugins=` on the command line or by `register` in Python. Nothing else is ever imported: no
+  file of a run or a model decides what code runs.
+
+A plugin names its code as "module:name", which is imported on first use. So listing verbs and parts imports nothing
+heavy. Standard library only.
 """
 
 import importlib
@@ -34,9 +40,9 @@ VERSION = "0.1.0"  # of manyheads, core and the plugins that come with it
 
 
 class _Registry:
-    given: dict[str, Plugin]  # by users
-    found: dict[str, Plugin] | None = None  # those and the package's
-    parts: dict[tuple[str, str], Part] | None = None
+    given: dict[str, Plugin]  # users' plugins by name
+    found: dict[str, Plugin] | None = None  # all plugins by name; a cache
+    parts: dict[tuple[str, str], Part] | None = None  # all parts by kind and name; a cache
     changes: int = 0
 
 
@@ -45,10 +51,10 @@ _registry.given = {}
 
 
 def register(plugin: Plugin) -> None:
-    """Add a plugin to this process. A plugin of the same name that was registered before is replaced.
+    """Add a user's plugin to this process; one of the same name that was registered before is replaced.
 
     Raises:
-        UserError: another plugin has its name, or adds what it adds.
+        UserError: its name, or the name of one of its parts or verbs, is taken.
     """
     if plugins().get(plugin.name, plugin) is not plugin and plugin.name not in _registry.given:
         raise UserError(f"plugin {plugin.name} has the name of one that comes with manyheads: choose another")
@@ -70,7 +76,7 @@ def register(plugin: Plugin) -> None:
 
 
 def unregister(name: str) -> None:
-    """Remove a plugin that was registered."""
+    """Remove a plugin that `register` added."""
     _registry.given.pop(name, None)
     _forget()
 
@@ -81,17 +87,17 @@ def _forget() -> None:
 
 
 def changes() -> int:
-    """How often what is registered has changed: a cache of what depends on it has this in its key."""
+    """How often the registry has changed: part of the key of every cache that depends on it."""
     return _registry.changes
 
 
 def given() -> dict[str, Plugin]:
-    """Plugins that were registered, by name."""
+    """Users' plugins, by name."""
     return dict(_registry.given)
 
 
 def plugins() -> dict[str, Plugin]:
-    """All plugins: the core's own parts first, then those of the package, then those that were registered."""
+    """All plugins by name: core's own parts, then the plugins of the package, then users'."""
     if _registry.found is None:
         modules = ["manyheads.builtin", *PLUGINS.values()]
         own = [resolve(f"{module}:PLUGIN") for module in modules]
@@ -105,9 +111,13 @@ def verbs() -> dict[str, Verb]:
 
 
 def sections(opening: str | None = None) -> list[Section]:
-    """The sections of settings that widen an opening; None: all there are."""
-    every = [section for one in plugins().values() for section in one.sections]
-    return [section for section in every if opening is None or opening in section.into]
+    """The sections of settings that widen an opening, see `Section.into`; None: all sections."""
+    found = []
+    for one in plugins().values():
+        for section in one.sections:
+            if opening is None or opening in section.into:
+                found.append(section)
+    return found
 
 
 def _owners(kind: str, name: str) -> Iterator[tuple[str, Part]]:
@@ -128,14 +138,17 @@ def names(kind: str) -> list[str]:
 
 
 def asked(kind: str, *of: Any) -> list[str]:
-    """The names of the parts of a kind that are asked for: the fact `check` of each says so when it is called with
-    `of`, or raises UserError for what cannot be asked; a part without it always is."""
+    """The names of the parts of a kind that the settings `of` use.
+
+    The fact `check` of a part, called with `of`, says whether it is used, or raises UserError if that is impossible. A
+    part without this fact is always used.
+    """
     checks = {name: part.facts.get("check") for name, part in parts(kind).items()}
     return [name for name, check in checks.items() if check is None or resolve(check)(*of)]
 
 
 def find(kind: str, name: str) -> Part:
-    """The part of a kind that has this name.
+    """The part of this kind and name.
 
     Raises:
         UserError: there is none.
@@ -147,7 +160,7 @@ def find(kind: str, name: str) -> Part:
 
 
 def make(kind: str, name: str) -> Any:
-    """What makes the part of a kind that has this name."""
+    """The class or function that makes the part of this kind and name."""
     return resolve(find(kind, name).make)
 
 
@@ -166,7 +179,7 @@ def owner(kind: str, name: str) -> Plugin:
 
 
 def resolve(code: Any) -> Any:
-    """The object that "module:name" names, or the module that "module:" does; any other object as it is."""
+    """Import the object of "module:name", or the module of "module:"; another object is returned as it is."""
     if not isinstance(code, str):
         return code
     module, _, name = code.partition(":")

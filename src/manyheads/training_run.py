@@ -142,9 +142,9 @@ def train_here(context: RunContext) -> Summary | None:
     """The rest of `train`, which needs torch: tokens, network, fit, ship, evaluate, report."""
     from manyheads.data.token_cache import prepare_tokens
     from manyheads.evaluation.tables import show_summary
-    from manyheads.training.module import assemble_network
+    from manyheads.training.build import assemble_network
+    from manyheads.training.dry_run import plan_figures, show_plan
     from manyheads.training.own_parts import check_part
-    from manyheads.training.sizing import plan_figures, show_plan
     from manyheads.training.trainer import check_tokens, check_trainer
 
     splits = context.splits
@@ -175,7 +175,8 @@ def train_here(context: RunContext) -> Summary | None:
 
 def measure(context: RunContext) -> None:
     """Resolve the settings that are found by trying: the largest batch that fits, and the steps of a new budget."""
-    from manyheads.training.sizing import settle_batch, settle_budget
+    from manyheads.training.batch_size import settle_batch
+    from manyheads.training.budget import settle_budget
 
     asked, labels = context.run, context.splits.labels
     context.run = settle_batch(context.run, context.network, context.tokens, labels)
@@ -197,7 +198,7 @@ def fit_with_restarts(context: RunContext) -> dict[str, Any] | None:
     import torch
 
     from manyheads.distributed.collectives import destroy_groups
-    from manyheads.training.module import assemble_network
+    from manyheads.training.build import assemble_network
     from manyheads.training.trainer import fit
 
     several = this_process().n_ranks > 1

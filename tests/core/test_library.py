@@ -113,7 +113,7 @@ def test_what_cannot_be_under_an_own_trainer_is_said(settings, tmp_path):
     with pytest.raises(ValueError, match=r"make it by TextData\.from_run"):
         LitModule.from_run(run, TextData(data.tokens, run.batch, 0))
     for setting in ("budget=20ktok", "resume=auto"):
-        with pytest.raises(ValueError, match=f"{setting} is carried out by manyheads.train alone"):
+        with pytest.raises(ValueError, match=f"{setting} needs manyheads.train"):
             LitModule.from_run(run_of(settings, "output=x", setting), data)
 
 
@@ -146,8 +146,12 @@ def test_steps_without_a_finite_gradient_are_said_where_no_guard_answers_them(se
     run = run_of(settings)
     data = TextData.from_run(run)
     module = LitModule.from_run(run, data)
-    learn = module.task.learn
-    monkeypatch.setattr(module.task, "learn", lambda network, batch: learn(network, batch) / (batch.rows_B != 3))
+    really = module.objective.training_loss
+
+    def training_loss(network, batch):
+        return really(network, batch) / (batch.rows_B != 3)
+
+    monkeypatch.setattr(module.objective, "training_loss", training_loss)
     Trainer(max_epochs=2, **QUIET).fit(module, data)
     said = [f"epoch {epoch}: 1 steps changed nothing, as a loss or gradient in them was not finite" for epoch in (1, 2)]
     assert [one.getMessage() for one in caplog.records if one.name == "manyheads"] == said
@@ -159,7 +163,7 @@ def test_a_network_of_ones_own_learns_from_batches_of_ones_own(settings):
     run = run_of(settings)
     data = TextData.from_run(run)
     whole = LitModule.from_run(run, data)
-    module = LitModule(whole.network, whole.task, optim=OptimConfig(lr=1e-2))
+    module = LitModule(whole.network, whole.objective, optim=OptimConfig(lr=1e-2))
     trainer = Trainer(max_epochs=2, **QUIET)
     trainer.fit(module, data.train_dataloader(), data.val_dataloader())
     schedule = trainer.lr_scheduler_configs[0].scheduler

@@ -29,7 +29,7 @@ from manyheads.training import checkpoint as saving
 from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
-from manyheads.training.state import read_nest
+from manyheads.training.state import load_pytree
 
 TINY = [
     "debug=fast", "hardware=cpu", "model.dropout=0.1", "model.dropout_tokens=0.1", "batch.rows=4", "optim.average=20",
@@ -85,7 +85,7 @@ def content(folder: Path) -> dict:
     last = newest_checkpoint(folder / "checkpoints")
     assert last is not None
     state = {
-        one.stem: read_nest(one) for one in sorted(last.glob("*.safetensors")) if one.stem[:5] in ("state", "rank-")
+        one.stem: load_pytree(one) for one in sorted(last.glob("*.safetensors")) if one.stem[:5] in ("state", "rank-")
     }
     for rank in (its for name, its in state.items() if name != "state"):
         for counted in rank["callbacks"].values():
@@ -210,8 +210,8 @@ def test_a_finished_run_is_not_that_of_another_tokenizer(train, model_folder, tm
 
 @pytest.mark.parametrize(("few", "fitted"), [(16, ["head"]), (15, [])])  # 32 rows of two classes
 def test_the_head_is_fitted_once_where_rows_are_few(few, fitted, train, monkeypatch):
-    met, fit_head = [], session.begin_head
-    monkeypatch.setattr(session, "begin_head", lambda *given: met.append("head") or fit_head(*given))
+    met, fit_head = [], session.fit_head
+    monkeypatch.setattr(session, "fit_head", lambda *given: met.append("head") or fit_head(*given))
     train("run", f"optim.few={few}", "trainer.max_epochs=1", stops=("step:3",))
     assert met == fitted
 
@@ -244,7 +244,7 @@ def test_a_run_that_is_ended_where_it_stands_keeps_the_mean_of_its_weights(train
     folder = train("run", *words, stops=(f"step:{n_steps + 1}",), finish=False)
     last = newest_checkpoint(folder / "checkpoints")
     assert last is not None
-    means = read_nest(last / "state.safetensors")["callbacks"]["Average"]["mean"]  # as of step 60
+    means = load_pytree(last / "state.safetensors")["callbacks"]["EMACallback"]["mean"]  # as of step 60
     ends = load_file(last / "weights.safetensors")
     train("run", *words, "trainer.max_epochs=2")
     assert json.loads((folder / "summary.json").read_text())["steps"] == n_steps

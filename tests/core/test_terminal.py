@@ -42,7 +42,7 @@ def test_markup_is_text(text, capsys):
 
 
 def test_labels_of_a_dry_run_are_text(capsys):
-    from manyheads.training.sizing import show_plan
+    from manyheads.training.dry_run import show_plan
 
     show_plan({"classes": "3: [/b], [red]x, \x1b[2J:smile:"})
     assert "3: [/b], [red]x, \\x1b[2J:smile:" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """Settings that are resolved before the first step: `auto`, and limits of training that the data or a budget decides.
 
 What they came to is written into config.yaml, and a resumed run takes it from there. What has to be measured, the
-largest batch and the time of a step, is found in training/sizing.py. Standard library only.
+largest batch and the time of a step, is found in training/batch_size.py and training/budget.py. Standard library only.
 """
 
 from collections.abc import Iterator

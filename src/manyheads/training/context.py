@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from manyheads.data.rows import Splits
     from manyheads.data.tokens import Tokens
-    from manyheads.training.module import Network
+    from manyheads.training.build import Network
 
 
 @dataclass(slots=True, kw_only=True)

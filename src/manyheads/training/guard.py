@@ -1,9 +1,9 @@
-"""Steps whose loss or gradient is not finite, and memory that runs out: noticed, said, and answered as the run says.
+"""Reacts to non-finite losses and gradients and to memory that runs out, as the settings `guard` say.
 
-The norm of the gradient, which clipping needs in any case, is the same on every rank once gradients are added up, and a
-loss that is not finite makes the norm so (module.py). So all ranks agree without asking each other. The
-optimiser is told on the device to change nothing, and nothing is read back within a step: loss and norm wait there for
-the step in which figures are logged, or for a validation. On a CPU they are read at once.
+The norm of the gradient, which clipping needs in any case, is the same on every rank after gradients are summed, and a
+non-finite loss makes it non-finite (module.py). So all ranks agree without communication. The optimiser skips such a
+step by a flag on the device, and nothing is read back within a step: loss and norm stay on the device until figures are
+logged or a validation comes. On a CPU they are read at once.
 """
 
 import json
@@ -29,12 +29,12 @@ from manyheads.training.optim import rate_factor
 
 FILE = "nonfinite.json"
 NO_MEMORY = re.compile(r"out of memory|STATUS_ALLOC_FAILED|_ALLOCATION_FAILED|can't allocate memory")
-SCALINGS = 40  # steps in a row after which the factor of fp16's losses, halved in each, explains no overflow any more
+SCALINGS = 40  # overflows in a row after which fp16's loss scale, halved each time, cannot be the reason
 log = logging.getLogger("manyheads")
 
 
 class DivergedError(UserError):
-    """Training cannot go on; the weights of `module` are those before the step that went wrong."""
+    """Training has diverged; the weights of `module` are those before the step that failed."""
 
     def __init__(self, sentence: str, module: LitModule) -> None:
         super().__init__(sentence)
@@ -43,8 +43,15 @@ class DivergedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Optimiser step `number`, from 1, made of the micro-batches `slot` of `epoch`, from 0; its mean loss on this rank,
-    and the norm of its gradient before clipping."""
+    """An optimiser step.
+
+    Attributes:
+        number: from 1, in the whole run.
+        epoch: from 0.
+        slot: its place in the epoch, from 0.
+        loss: mean over this rank's rows.
+        norm: of the gradient, before clipping.
+    """
 
     number: int
     epoch: int
@@ -54,11 +61,12 @@ class Step:
 
 
 class Guard(Callback):
-    """Sees to it that a step that went wrong is left out, told of, and not followed by too many others.
+    """Records steps that were skipped because of a non-finite gradient, and ends or restarts training if need be.
 
     Args:
-        folder: of the run, for the rows of such steps; None: they are not written down.
-        again: what the run does otherwise since it began again.
+        run: for the settings `guard` and `logger.every`.
+        folder: of the run, where such steps are recorded; None: they are not.
+        again: the state with which the run was restarted.
     """
 
     def __init__(self, run: RunConfig, folder: Path | None = None, again: RestartState = RestartState()) -> None:  # noqa: B008 - frozen
@@ -77,12 +85,12 @@ class Guard(Callback):
 
     @property
     def left_out(self) -> list[int]:
-        """The steps, from 1, that changed nothing."""
+        """The steps, from 1, that were skipped."""
         return sorted({*self.again.left_out, *self.skipped})
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LitModule)
-        pl_module.left_out, pl_module.is_guarded = frozenset(self.again.left_out), True
+        pl_module.skip_steps, pl_module.is_guarded = frozenset(self.again.left_out), True
         if self.folder and trainer.is_global_zero and self.again == RestartState():
             (self.folder / NEXT).unlink(missing_ok=True)  # of a run with other settings
         if trainer.strategy.root_device.type == "cpu":
@@ -97,26 +105,26 @@ class Guard(Callback):
         assert isinstance(pl_module, LitModule)
         self._losses.append(outputs["loss"])
         if trainer.global_step == self._last:
-            return  # gradients are still being summed
+            return  # gradients are still being accumulated
         self._last = trainer.global_step
         n_batches = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         self._kept.append((self._last, trainer.current_epoch, n_batches // trainer.accumulate_grad_batches - 1))
         self._figures.append(torch.stack([torch.stack(self._losses).sum(), pl_module.norm]))
         self._losses = []
         if self._last % self.every == 0:
-            self._look(trainer, pl_module)
+            self._check_steps(trainer, pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer, pl_module)
+        self._check_steps(trainer, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """The last step may have spoilt the weights: that is seen here alone. The figure is of all ranks."""
+        """Only a validation shows that the last step has made the weights non-finite. Its loss is of all ranks."""
         loss = float(trainer.callback_metrics["validation_loss"])
         if not math.isfinite(loss):
             self._end(trainer, pl_module, f"after step {trainer.global_step}: the validation loss is {loss:g}")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer, pl_module)
+        self._check_steps(trainer, pl_module)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         assert isinstance(pl_module, LitModule)
@@ -127,7 +135,7 @@ class Guard(Callback):
                 self._out_of_memory += f" in process {trainer.global_rank}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Every rank holds the same, but for the loss; what waits on a device is read for it, and answered later."""
+        """The same on every rank except for the loss. What is still on the device is read now and handled later."""
         self._fetch()
         return {"skipped": list(self.skipped), "in_a_row": self._in_a_row, "read": [asdict(one) for one in self._read]}
 
@@ -135,10 +143,15 @@ class Guard(Callback):
         self.skipped, self._in_a_row = list(state_dict["skipped"]), state_dict["in_a_row"]
         self._read = [Step(**one) for one in state_dict["read"]]
 
-    def answered(self) -> RestartRequested | None:
-        """What to raise where torch has failed: after memory ran out here smaller batches, if there are any, are
-        written down for the next start; where it did elsewhere, and this rank but lost the other, that is there
-        already. None: it was neither."""
+    def recovery(self) -> RestartRequested | None:
+        """The restart to raise after torch has failed, or None if memory is not the reason.
+
+        If memory ran out in this process, smaller batches are recorded for the restart. If it ran out in another one,
+        this process only lost the connection, and they are recorded already.
+
+        Raises:
+            UserError: batches cannot be halved.
+        """
         if not self._out_of_memory:
             written = read_restart_state(self.folder) if self.folder else self.again
             return RestartRequested(written) if written != self.again else None
@@ -153,28 +166,28 @@ class Guard(Callback):
         return RestartRequested(again)
 
     def _fetch(self) -> None:
-        """Read what waits on the device, which waits for it in turn."""
+        """Read loss and norm of the last steps from the device, which makes the host wait for it."""
         if self._kept:
             figures = torch.stack(self._figures).tolist()
             self._read += [Step(*place, *one) for place, one in zip(self._kept, figures, strict=True)]
             self._kept, self._figures = [], []
 
-    def _look(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Answer the steps since the last look that went wrong."""
+    def _check_steps(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Handle the failed steps since the last call."""
         self._fetch()
         steps, self._read = self._read, []
         bad = [step for step in steps if not math.isfinite(step.norm) and step.number not in self.again.left_out]
-        if trainer.scaler is not None:  # which leaves out by itself steps whose gradients are too large for fp16
+        if trainer.scaler is not None:  # it skips steps whose gradients overflow in fp16, and lowers its scale
             bad = []
             for step in steps:
                 self._in_a_row = 0 if math.isfinite(step.norm) else self._in_a_row + 1
                 if self._in_a_row >= SCALINGS:
                     bad.append(step)
         if bad:
-            self._answer(trainer, module, bad)
+            self._handle(trainer, module, bad)
 
-    def _answer(self, trainer: pl.Trainer, module: pl.LightningModule, bad: list[Step]) -> None:
-        """All ranks come here together, with the same steps."""
+    def _handle(self, trainer: pl.Trainer, module: pl.LightningModule, bad: list[Step]) -> None:
+        """Record failed steps; then skip them, restart, or end training. All ranks come here with the same steps."""
         assert isinstance(module, LitModule)
         everyones = torch.as_tensor([step.loss for step in bad], device=module.device)
         losses = module.all_gather(everyones).reshape(-1, len(bad)).T.tolist()  # type: ignore[union-attr]
@@ -189,7 +202,7 @@ class Guard(Callback):
         what = f"the loss is {loss:g} and the norm of the gradient {first.norm:g}, at a learning rate of {rate:.3g}"
         numbers, mode = [step.number for step in bad], self.config.nonfinite.name
         left_out = sorted({*self.left_out, *numbers})
-        trainer.strategy.barrier()  # what is written is there before a process ends
+        trainer.strategy.barrier()  # the file is complete before a process ends
         if mode == "raise" or trainer.scaler is not None or len(left_out) > self.config.at_most:
             self._end(trainer, module, f"at step {first.number}: {what}", n_before=len(left_out) - len(bad))
         said = f"step {first.number} is left out: {what}"
@@ -214,8 +227,8 @@ class Guard(Callback):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Also where not the allocator of GPU memory but CUDA itself, cuBLAS, cuDNN or that of the CPU found none, which
-    torch says in a `RuntimeError`."""
+    """Whether torch ran out of memory: in its GPU allocator, or, as a `RuntimeError`, in CUDA, cuBLAS, cuDNN or the
+    allocator of the CPU."""
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
     )
@@ -227,8 +240,8 @@ def rate_of(step: Step, module: LitModule) -> float:
 
 
 def described(step: Step, losses: list[float], trainer: pl.Trainer, module: LitModule) -> dict[str, Any]:
-    """What nonfinite.json holds of a step; figures as text, since JSON knows no nan. Rows are numbers in the training
-    split, from 0, those of each rank."""
+    """The record of a step in nonfinite.json. Figures are strings, as JSON has no NaN; rows are indices into the
+    training split, for each rank."""
     data: Any = trainer.datamodule  # type: ignore[attr-defined]
     n_ranks, slots = trainer.world_size, trainer.accumulate_grad_batches
     of_step = slice(step.slot * slots, (step.slot + 1) * slots)

@@ -1,6 +1,6 @@
-"""Figures while a run trains: throughput, metrics.csv, lines or a bar on the screen.
+"""Figures of a run under way: throughput, metrics.csv, lines or a progress bar on the screen.
 
-Throughput is real tokens, padding and seconds of the loop, counted on the host, so no GPU is waited for in a step.
+Throughput is counted on the host, so that no step waits for a GPU.
 """
 
 import csv
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
     from manyheads.training.module import LitModule  # which imports what this file is imported by
 
 log = logging.getLogger("manyheads")
-BAR_EVERY = 20  # steps between two looks of the bar at the loss, each of which waits for a GPU
+BAR_EVERY = 20  # steps between two updates of the bar, which reads the loss and so waits for a GPU
 
 
 class Meter(Callback):
-    """Counts what this process trains on; when training has ended, what all processes did.
+    """Counts tokens, rows and seconds of training: of this process, and at the end of all of them.
 
-    `seconds` runs from the first step to the end of the last, loader, loss, clip, optimiser and logging included,
-    validation and checkpoints excluded. In the end tokens, cells and rows are added up over the processes, and
-    `seconds` is that of the slowest.
+    `seconds` includes the loader, loss, clipping, optimiser and logging, and excludes validation and checkpoints. At
+    the end tokens, cells and rows are summed over the processes, and `seconds` is that of the slowest.
     """
 
     def __init__(self) -> None:
@@ -74,7 +73,7 @@ class Meter(Callback):
         self.seconds = float(trainer.strategy.reduce(seconds, reduce_op="max"))
 
     def leave_out(self, seconds: float) -> None:
-        """What has just passed was not training."""
+        """Exclude these seconds."""
         if self._since is not None:
             self._since += seconds
 
@@ -87,7 +86,7 @@ class Meter(Callback):
 
     @staticmethod
     def summed(states: list[dict[str, Any]]) -> dict[str, Any]:
-        """The state of one process that has done what several did; its seconds are those of the slowest."""
+        """The sum of the states of several processes; its steps and seconds are those of the slowest."""
         slowest = {name: max(one[name] for one in states) for name in ("steps", "seconds")}
         return {name: sum(one[name] for one in states) for name in states[0]} | slowest
 
@@ -102,15 +101,15 @@ class Meter(Callback):
 
     @property
     def padding_share(self) -> float:
-        """Share of the cells of the attention grids that hold no token."""
+        """The share of cells in a padded grid `(B, L)` that hold no token."""
         return 1 - self.tokens / self.cells if self.cells else 0.0
 
 
 class MetricsFile(Logger):
-    """metrics.csv: one row a logged step, one column a figure, written whole or not at all.
+    """metrics.csv: a row for each logged step, a column for each figure; replaced atomically.
 
-    Lightning asks to save after every logged step; the file is written when an epoch's figures have come, and at the
-    end. So a run of many steps does not write all of them again and again.
+    Lightning calls `save` after every logged step. The file is only written with the figures of an epoch and at the
+    end: so a long run does not rewrite it at every step.
     """
 
     def __init__(self, path: Path) -> None:
@@ -127,10 +126,10 @@ class MetricsFile(Logger):
         self._epoch_came |= any(name.startswith(("train_", "validation_")) for name in metrics)
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """config.yaml has them."""
+        """Nothing: config.yaml has them."""
 
     def of_training(self, epoch: int) -> dict[str, float]:
-        """The figures of the training rows in an epoch, from 1; none where it was not gone through to its end."""
+        """The training figures of an epoch, counted from 1; empty if it was not completed."""
         rows = [row for row in self.rows.values() if row.get("epoch") == epoch - 1 and "train_loss" in row]
         return {name[6:]: figure for row in rows[-1:] for name, figure in row.items() if name.startswith("train_")}
 
@@ -160,8 +159,8 @@ def shows_bar() -> bool:
 
 
 class Bar(Callback):
-    """On a terminal: the steps of the whole run, their rate, the time left, the loss and the validation figure. The
-    lines of the log appear above it."""
+    """A progress bar on a terminal: steps, their rate, the time left, the loss and the validation figure. The lines of
+    the log appear above it."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
@@ -206,14 +205,14 @@ class Bar(Callback):
 
 
 class EpochLines(Callback):
-    """One line an epoch, on the screen and in run.log, from the first process alone: of the network."""
+    """One line an epoch, on the screen and in run.log, from the first process."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         module = cast("LitModule", pl_module)
-        figures = {"loss": module.train_loss.compute()}  # of all ranks; the module logs it only after its callbacks
+        figures = {"loss": module.train_loss.compute()}  # over all ranks; the module logs it after the callbacks
         if not trainer.is_global_zero:
             return
         for key in ("loss", "accuracy", "micro_f1", "macro_f1", "token_accuracy", "exact_match", "masked_accuracy"):

@@ -1,11 +1,9 @@
-"""What each task learns from a batch: the loss of a row, and the figures of a split.
+"""The objective of classification: the loss of a row, and the figures of a split.
 
-Classes, any number of labels, target texts, hidden words. Figures are added up where the batches are and computed once
-an epoch: nothing is read back in a step, so a GPU is never waited for. torchmetrics' own classes do: they look for
-values out of range and for NaN, and copy a weight to the device.
+Figures are accumulated on the device and computed once an epoch: so no step waits for a GPU. The classes of
+torchmetrics would make it wait: they check for values out of range and NaN, and copy a weight to the device.
 
-B documents . N tokens (of targets, where texts are answered by texts) . P hidden tokens . C classes or labels
-V vocabulary
+B documents . C classes or labels . T thresholds
 """
 
 from collections.abc import Callable
@@ -31,9 +29,9 @@ from manyheads.nn.assemble import mean_flops
 
 
 class Mean(Metric):
-    """The mean of values, weighted if weights are given; of a training that diverged it is not a number.
+    """The mean of values, optionally weighted; NaN if training diverged.
 
-    In double precision: single precision would no longer count one value beside 2^24.
+    In double precision: in single precision adding one to 2^24 changes nothing.
     """
 
     full_state_update = False
@@ -54,7 +52,7 @@ class Mean(Metric):
 
 
 class ClassFigures(Metric):
-    """Accuracy over rows; F1, precision and recall averaged over the classes that occur in labels or answers."""
+    """Accuracy; F1, precision and recall averaged over the classes that occur in labels or predictions."""
 
     full_state_update = False
     rows_C: Tensor
@@ -88,8 +86,8 @@ class ClassFigures(Metric):
 
 
 class LabelFigures(Metric):
-    """Micro and macro F1 of rows with any number of labels, each given from the threshold on that is best on these
-    very rows. So it says how well logits tell rows apart, not where thresholds were left."""
+    """Micro and macro F1 of rows with any number of labels, with the thresholds that are best on these rows: so the
+    figure measures how well the logits separate rows, not the choice of thresholds."""
 
     full_state_update = False
     own_CT: Tensor
@@ -135,24 +133,24 @@ class RegisteredFigure(Metric):
         return {self.name: torch.tensor(float(getattr(figure, "value", figure)))}  # a number, or an `Interval`
 
 
-def make_shares(*names: str) -> MetricCollection:
-    """Shares of what is right, each told by itself of its rows or tokens."""
+def mean_metrics(*names: str) -> MetricCollection:
+    """A collection of means that are updated separately, such as shares of correct tokens and rows."""
     return MetricCollection({name: Mean() for name in names}, compute_groups=False)
 
 
 class Classify(nn.Module):
-    """Cross-entropy of a text's class. Of rows with any number of labels binary cross-entropy of each, added up over
-    labels: the negative log-likelihood of a row's labels, if each were given on its own (binary relevance: Tsoumakas
-    and Katakis, 2007, "Multi-Label Classification", section 2.2).
+    """Cross-entropy of a row's class; for rows with any number of labels the sum of each label's binary cross-entropy
+    (binary relevance: Tsoumakas and Katakis, 2007, "Multi-Label Classification", section 2.2).
 
     Args:
-        class_weights_C: how much a row of each class, or what a row has of each label, counts in the training loss.
-        focal_gamma: the loss of a row, or of a label of it, is multiplied by (1 - p) to this power, where p is the
-            probability that the network gives to what is true.
-        label_smoothing: mass that a class, or a label's own probability, gives away, shared among all of them.
-        multi: a row has any number of labels.
-        loss: of logits `(B, C)` and class ids `(B,)` or marks `(B, C)`: as many losses as there are of these.
-        figure: the name of a plugin's figure, which validation measures, too.
+        class_weights_C: factor of the training loss of each class or label.
+        label_smoothing: probability mass that is shared among all classes, or taken from a label's own probability.
+        focal_gamma: the training loss is multiplied by (1 - p)^focal_gamma, where p is the predicted probability of the
+            true class, or of having or not having the label.
+        multi: whether a row has any number of labels.
+        loss: `loss(logits_BC, labels)` returns a loss for each element of the labels, which are class ids `(B,)` or 0
+            and 1 `(B, C)`; default: (binary) cross-entropy.
+        figure: the name of a plugin's figure that validation measures as well.
     """
 
     class_weights_C: Tensor
@@ -177,8 +175,8 @@ class Classify(nn.Module):
             every = [self.validation_metrics, RegisteredFigure(figure)]
             self.validation_metrics = MetricCollection(every, compute_groups=False)
 
-    def learn(self, classifier: Classifier, batch: Batch) -> Tensor:
-        """The loss of each row `(B,)`, weighted and smoothed; its answer counts in the training figures."""
+    def training_loss(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The weighted and smoothed loss of each row `(B,)`; updates `train_metrics`."""
         logits_BC, labels = class_logits(classifier, batch), batch.labels_B
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), labels)
@@ -193,19 +191,19 @@ class Classify(nn.Module):
         losses = losses * row_weights(labels, self.class_weights_C)
         return losses.sum(1) if self.multi else losses
 
-    def check(self, classifier: Classifier, batch: Batch) -> Tensor:
-        """The plain loss of each row `(B,)`; its answer counts in the validation figures."""
+    def validation_loss(self, classifier: Classifier, batch: Batch) -> Tensor:
+        """The plain loss of each row `(B,)`; updates `validation_metrics`."""
         logits_BC = class_logits(classifier, batch)
         self.validation_metrics.update(logits_BC, batch.labels_B)
         losses = label_losses(logits_BC, batch.labels_B)
         return losses.sum(1) if self.multi else losses
 
     def given(self, batch: Batch) -> tuple[Any, ...]:
-        """What the network is called with."""
+        """The arguments of the network."""
         return batch.ids_N, batch.layout, batch.segments_N
 
     def plan(self, run: RunConfig, tokens: Tokens, labels: list[str], n_words: int) -> dict[str, str]:
-        """The classes, and what a token costs on average."""
+        """Lines of a dry run: the classes, and the average cost of a token."""
         forward = mean_flops(run.model, tokens.sizes(), pooled=True)
         return {
             "labels, any number a text" if self.multi else "classes": (
@@ -234,7 +232,7 @@ def class_logits(classifier: Classifier, batch: Batch) -> Tensor:
 
 
 def label_losses(logits_BC: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of class ids `(B,)`, or binary cross-entropy of each label by marks `(B, C)`."""
+    """Cross-entropy for class ids `(B,)`, or binary cross-entropy of each label for labels 0 and 1 `(B, C)`."""
     if labels.ndim == 1:  # without torch's `weight`, which also multiplies the mass that smoothing gives to others
         return F.cross_entropy(logits_BC, labels, label_smoothing=smoothing, reduction="none")
     spread = smoothing / max(2, logits_BC.shape[1])  # of one label: to having and not having it
@@ -242,10 +240,10 @@ def label_losses(logits_BC: Tensor, labels: Tensor, smoothing: float = 0.0) -> T
 
 
 def log_missed(logits_BC: Tensor, labels: Tensor) -> Tensor:
-    """ln(1 - p), where p is the probability of a row's class `(B,)`, or of having or lacking each label `(B, C)`.
+    """ln(1 - p), where p is the predicted probability of the true class `(B,)`, or of each label as it is `(B, C)`.
 
-    The factor (1 - p)^gamma of Lin et al. (2017), "Focal Loss for Dense Object Detection", section 3.2. Its derivative
-    would be infinite at p = 1 if it were taken from p itself.
+    For the factor (1 - p)^gamma of Lin et al. (2017), "Focal Loss for Dense Object Detection", section 3.2. Computed
+    from p itself, its derivative would be infinite at p = 1.
     """
     if labels.ndim == 1:
         others_BC = logits_BC.scatter(1, labels[:, None], -torch.inf)
@@ -254,11 +252,12 @@ def log_missed(logits_BC: Tensor, labels: Tensor) -> Tensor:
 
 
 def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
-    """One factor a class, scaled so that the mean over the training rows is one; 1 for a class without such a row.
+    """A factor for each class, `(C,)`, scaled so that the mean over the training rows is 1; 1 for a class without rows.
 
     Args:
         choice: `none`, `balanced` (rows / rows of the class), or factors by class name (others: 1).
-        labels: class ids of the training rows, or `(n, C)` a 1 for each of their labels: the mean is over these.
+        labels: class ids of the training rows `(n,)`, or labels 0 and 1 `(n, C)`.
+        names: of the classes.
     """
     rows_C = torch.bincount(labels, minlength=len(names)).double() if labels.ndim == 1 else labels.double().sum(0)
     if choice == "none":

@@ -1,8 +1,8 @@
-"""Optimiser, schedule, parameter groups and the mean of weights: what decays, and at which rate.
+"""Optimiser, schedule, parameter groups and the moving average of weights.
 
 AdamW: Loshchilov and Hutter (2019). Layer-wise rates: Howard and Ruder (2018), "Universal Language Model Fine-tuning",
-section 3.2, there called discriminative. The mean of the weights
-along the end of training is better than where the last step happens to land.
+section 3.2, there called discriminative. The average of the weights over the last steps generalises better than the
+weights of the last step.
 """
 
 import math
@@ -15,18 +15,18 @@ from torch import Tensor, nn
 
 from manyheads.config import OptimConfig, Schedule
 from manyheads.nn.embeddings import Embeddings
-from manyheads.training.strategies import part, parted, whole
+from manyheads.training.strategies import part, shard_like, whole
 
-EVERY = 10  # steps between two looks, unless the mean is asked for: neighbouring weights are nearly the same
+EVERY = 10  # steps between two updates of the average: neighbouring weights are nearly the same
 
 
 def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, Any]]:
-    """The parameters that learn, by their rate; of each rate first the matrices of layers, which decay, then the
-    vectors (biases, norms) and embeddings, which do not."""
+    """The groups of trainable parameters: for each learning rate the matrices, which have weight decay, then vectors
+    (biases, norms) and embeddings, which have none."""
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
     n_layers = _n_layers(network)
     slow: dict[int, float] = {}
-    if optim.scale_embedding_lr:  # so that vectors of words change as fast as the layers
+    if optim.scale_embedding_lr:  # word vectors are multiplied by this scale when read, and so are their changes
         slow = {id(one.words.weight): one.scale for one in network.modules() if isinstance(one, Embeddings)}
     found: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
@@ -49,7 +49,7 @@ def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, A
 
 
 def freeze(network: nn.Module, optim: OptimConfig) -> None:
-    """Let what stays as it is have no gradients: that saves most of the way back."""
+    """Freeze the embeddings and the first `optim.freeze` layers; skips most of backward."""
     n_layers = _n_layers(network)
     for name, parameter in network.named_parameters():
         if depth(name, n_layers) <= optim.freeze and optim.freeze:
@@ -57,8 +57,8 @@ def freeze(network: nn.Module, optim: OptimConfig) -> None:
 
 
 def depth(name: str, n_layers: int) -> int:
-    """0 for the embeddings, i for layer i from 1, which what stands between the last layer and the pooling shares with
-    it, and one more for the pooling and the head."""
+    """The depth of a parameter: 0 for embeddings, i for layer i from 1, n_layers for the final norm, and one more for
+    pooling and head."""
     room, _, rest = name.partition(".")
     if room == "embeddings":
         return 0
@@ -69,13 +69,18 @@ def depth(name: str, n_layers: int) -> int:
 
 
 def _n_layers(network: nn.Module) -> int:
-    """Of the encoder."""
+    """The number of layers of the encoder."""
     return len({name.split(".")[2] for name, _ in network.named_parameters() if name.startswith("encoder.layers.")})
 
 
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
-    """Clip by torch itself: Lightning refuses a fused optimiser under autocast, although bf16 scales nothing. Returns
-    the norm of all gradients together before; where a number of them is not finite, nor is this."""
+    """Clip the gradients in place; returns their total norm before, which is non-finite if any element is.
+
+    Lightning's own clipping refuses a fused optimiser with autocast, although bf16 needs no loss scaling.
+
+    Args:
+        most: the largest norm, or with `algorithm` "value" the largest element; None: they are not clipped.
+    """
     gradients = [one.grad for one in model.parameters() if one.grad is not None]
     norm, tensors = whole(nn.utils.get_total_norm(gradients)), [part(one) for one in gradients]
     if most and algorithm == "value":
@@ -123,13 +128,14 @@ def rate_factor(step: int, n_steps: int, optim: OptimConfig) -> float:
             return 1.0
 
 
-class Average(Callback):
-    """Validates and keeps an exponential mean of the weights over about the last `steps` optimiser steps.
+class EMACallback(Callback):
+    """Keeps an exponential moving average of the weights over about the last `steps` optimiser steps, and validates and
+    saves it in their place.
 
     Polyak and Juditsky (1992), "Acceleration of Stochastic Approximation by Averaging"; Izmailov et al. (2018),
-    "Averaging Weights Leads to Wider Optima". Over a fifth of the way so far at the most, so that a short run
-    forgets how it began; training itself goes on from its own weights. Stands behind `KeepBest`, which writes
-    what was validated.
+    "Averaging Weights Leads to Wider Optima". It reaches back over at most a fifth of the steps so far, so that a short
+    run forgets its beginning. Training itself continues from its own weights. It comes after `KeepBest`, which writes
+    the weights that were validated before they are exchanged back.
     """
 
     def __init__(self, steps: int) -> None:
@@ -146,7 +152,7 @@ class Average(Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._mean:
             weights = zip(self._mean, _weights(pl_module), strict=True)
-            self._mean = [parted(mean.to(pl_module.device), weight) for mean, weight in weights]
+            self._mean = [shard_like(mean.to(pl_module.device), weight) for mean, weight in weights]
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -156,7 +162,7 @@ class Average(Callback):
 
     @torch.no_grad()
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Bring the mean up to the last step."""
+        """Include the weights of the last step in the average. No-op before the first update."""
         step, missed = trainer.global_step, trainer.global_step - self._seen
         if not missed:
             return
@@ -176,11 +182,11 @@ class Average(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._look(trainer, pl_module)
-        for weight, mean in zip(_weights(pl_module), self._mean, strict=False):  # none, where there was no step
+        for weight, mean in zip(_weights(pl_module), self._mean, strict=False):  # empty if there was no step
             weight.copy_(mean)
 
     def _exchange(self, module: pl.LightningModule) -> None:
-        """Weights and mean change places, one tensor at a time: a second copy of all would take as much memory."""
+        """Exchange weights and average, one tensor at a time: a copy of all would take as much memory again."""
         for weight, mean in zip(_weights(module), self._mean, strict=False):
             own = weight.clone()
             weight.copy_(mean)

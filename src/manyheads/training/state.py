@@ -1,9 +1,9 @@
-"""What a training consists of between two optimiser steps: gathered as plain values and tensors, and put back.
+"""The state of a training between two optimiser steps: gathered, saved, loaded and restored.
 
-All of it is read through `state_dict()`, so whatever an optimiser or a callback holds travels with it. Plain values and
-tensors, nested in each other, are one safetensors file: the nest is JSON in the file's header, where a tensor stands as
-its number. Nothing that is read back can be code, as it could in what torch.distributed.checkpoint writes: its
-`.metadata` is a pickle, and values that are no tensors are read by `torch.load(weights_only=False)`.
+It is gathered through `state_dict()`, so all that an optimiser or a callback holds is part of it. A pytree of plain
+values and tensors is one safetensors file: the pytree as JSON in its header; tensors by index. Nothing in such a file
+can be code. In a checkpoint of torch.distributed it can: `.metadata` is a pickle, and values that are not tensors are
+read by `torch.load(weights_only=False)`.
 """
 
 import hashlib
@@ -36,19 +36,19 @@ TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-HASHED_AT_ONCE = 2**24  # numbers of tokens
+HASHED_AT_ONCE = 2**24  # elements of a tensor
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def write_nest(nest: Any, file: IO[bytes]) -> None:
-    """Write dicts, lists, tuples, numbers, texts, None and tensors."""
+def save_pytree(nest: Any, file: IO[bytes]) -> None:
+    """Write a pytree of dicts, lists, tuples, numbers, strings, None and tensors as a safetensors file."""
     tensors: list[Tensor] = []
     metadata = {"nest": json.dumps(_apart(nest, tensors))}
     write_tensors({str(number): tensor for number, tensor in enumerate(tensors)}, file, metadata)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], file: IO[bytes], metadata: Mapping[str, str] | None = None) -> None:
-    """Write one tensor after the other, without a copy, as a safetensors file."""
+    """Write tensors as a safetensors file, one after another, without a copy of all of them."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
     aligned = sorted(tensors.items(), key=lambda one: -one[1].element_size())
@@ -63,8 +63,8 @@ def write_tensors(tensors: Mapping[str, Tensor], file: IO[bytes], metadata: Mapp
             file.write(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
 
 
-def read_nest(path: Path) -> Any:
-    """What `write_nest` wrote, equal to the bit, in the same types. The file may be anybody's: a UserError names
+def load_pytree(path: Path) -> Any:
+    """What `save_pytree` wrote, equal to the bit, in the same types. The file may be anybody's: a UserError names
     it."""
     try:
         with safetensors.safe_open(path, "pt") as file:
@@ -77,13 +77,13 @@ def read_nest(path: Path) -> Any:
         raise UserError(f"{path} is not a state that manyheads saved ({kind}: {first_line(problem)})") from problem
 
 
-def check_nest(nest: Any) -> None:
-    """Refuse what `write_nest` could not write."""
+def check_pytree(nest: Any) -> None:
+    """Raise UserError for what `save_pytree` cannot write."""
     _apart(nest, [])
 
 
 def _apart(nest: Any, tensors: list[Tensor]) -> Any:
-    """As JSON; tensors are added to `tensors`."""
+    """The pytree as JSON; its tensors are appended to `tensors` and replaced by their index."""
     if isinstance(nest, Tensor) and nest.dtype in TYPES:
         tensors.append(nest)
         return {"tensor": str(len(tensors) - 1)}
@@ -119,9 +119,11 @@ def _together(plain: Any, tensors: dict[str, Tensor]) -> Any:
     return values if kind == "list" else tuple(values)
 
 
-def of_all(trainer: pl.Trainer, *, copied: bool = False) -> dict[str, Any]:
-    """What is the same in every process: optimiser, schedule, precision, and what the callbacks hold, all of it whole,
-    and `copied` as by `strategies.whole`. All ranks call it."""
+def global_state(trainer: pl.Trainer, *, copied: bool = False) -> dict[str, Any]:
+    """The state that is the same in every process: optimisers, schedules, precision and callbacks. All ranks call it.
+
+    Sharded tensors are gathered; `copied` as in `strategies.whole`.
+    """
     everyones = {
         "optimizers": [one.state_dict() for one in trainer.optimizers],
         "schedules": [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs],
@@ -135,8 +137,8 @@ def of_all(trainer: pl.Trainer, *, copied: bool = False) -> dict[str, Any]:
     return shards.whole(everyones, copied=copied)
 
 
-def of_one(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
-    """What each process has of its own: random numbers, figures of the epoch under way, what was counted."""
+def rank_state(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
+    """The state of this process alone: random numbers, the metrics of the current epoch, and the throughput meter."""
     device, random = module.device, {"cpu": torch.get_rng_state()}  # nothing else is drawn from while a network trains
     if device.type == "cuda":
         random["cuda"] = torch.cuda.get_rng_state(device)
@@ -147,9 +149,9 @@ def of_one(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
     }
 
 
-def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str, Any], own: dict[str, Any]) -> None:
-    """Undo `of_all` and `of_one`, but for the random numbers; the weights are put back before. A Trainer that does not
-    train has no optimisers."""
+def restore(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str, Any], own: dict[str, Any]) -> None:
+    """Restore what `global_state` and `rank_state` returned, except for the random numbers. The weights are restored
+    before. A Trainer that does not train has no optimisers."""
     for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=bool(trainer.optimizers)):
         shards.put_optimizer(optimizer, its)
         check_moments(optimizer)
@@ -176,7 +178,7 @@ def put_back(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[st
 
 
 def check_moments(optimizer: Any) -> None:
-    """Refuse what is not of the shape that AdamW keeps of a weight, or is of an older optimiser."""
+    """Raise UserError unless the optimiser's state has AdamW's two moments of each weight, in its shape."""
     for group in optimizer.param_groups:
         [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
     for weight, kept in optimizer.state.items():
@@ -193,9 +195,9 @@ def _types(values: dict[str, Any]) -> dict[str, type]:
 
 
 def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
-    """What rank `rank` goes on from, where the number of ranks is not that of `ranks`: `of_one` of each.
+    """The state of rank `rank` when the number of ranks has changed; `ranks` are the former ones' `rank_state`.
 
-    Rank 0 takes over what all of them had counted. Random numbers there are for as many ranks as before.
+    Rank 0 takes over the counts of all. Random numbers exist for as many ranks as before.
     """
     first = ranks[0]
     figures = {
@@ -212,14 +214,14 @@ def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:
-    """Let `rank` draw random numbers that no other draws: Lightning seeds all ranks alike."""
+    """Seed torch differently on each rank: Lightning seeds all ranks alike, and dropout would be the same on all."""
     digest = hashlib.sha256(f"{seed}, rank {rank}, step {step}".encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8]))
 
 
 def place_of(trainer: pl.Trainer) -> dict[str, int]:
-    """Epochs done, batches of the next one done, steps and batches of the whole run, and batches of a step: all of
-    them as one rank counts."""
+    """Where training is: epochs done, batches of the current epoch done, steps and batches of the whole run, and
+    batches of a step, as one rank counts them."""
     batches = trainer.fit_loop.epoch_loop.batch_progress
     return {
         "per_step": trainer.accumulate_grad_batches,
@@ -231,7 +233,7 @@ def place_of(trainer: pl.Trainer) -> dict[str, int]:
 
 
 def put_place(trainer: pl.Trainer, place: dict[str, int]) -> None:
-    """Set the counters of Lightning's loops, but for the batches of the epoch, which start from 0 in any case."""
+    """Set the counters of Lightning's loops, except for the batch within the epoch, which Lightning resets to 0."""
     epochs, steps = trainer.fit_loop.epoch_progress, trainer.fit_loop.epoch_loop
     counts = (epochs.total, place["epoch"]), (epochs.current, place["epoch"])
     for one, count in (*counts, (steps.batch_progress.total, place["batches"])):
@@ -242,14 +244,14 @@ def put_place(trainer: pl.Trainer, place: dict[str, int]) -> None:
 
 
 def put_batch(trainer: pl.Trainer, n_batches: int) -> None:
-    """Count the batches of the epoch that were done before, in the first `on_train_batch_start`."""
+    """Set the number of batches of the epoch that are done; called in the first `on_train_batch_start`."""
     batches = trainer.fit_loop.epoch_loop.batch_progress.current
     batches.load_state_dict(dict.fromkeys(("started", "processed", "completed"), n_batches))
     batches.ready = n_batches + 1
 
 
 def hash_tokens(tokens: dict[str, Tokens]) -> str:
-    """Of everything that is trained and validated on."""
+    """A SHA-256 digest of all tokens that are trained and validated on."""
     digest = hashlib.sha256()
     for one in (one for name in ("train", "validation") for one in (tokens[name], tokens[name].targets) if one):
         for tensor in (one.ids_N, one.offsets, one.segments_N, one.labels, *(one.windows or ())):

@@ -1,15 +1,13 @@
-"""Several processes in Lightning's words: their environment, and weights of which each holds a part.
+"""Lightning's strategies for several processes: DDP, and FSDP, where each process holds a shard of the weights.
 
-The environment starts no process and guesses nothing. Under FSDP each process holds, updates and remembers a part of
-the weights alone: Zhao et al. (2023), "PyTorch FSDP"; Rajbhandari et al. (2020), "ZeRO", stage 3. Each layer is
-gathered just before it is gone through, forth and back, and let go afterwards; the rest of the network stays whole from
-the start of a step to its gradients. These are added up and dealt out at once, so a rank never holds more of them than
-those of one layer beside its own part.
+With FSDP (Zhao et al., 2023, "PyTorch FSDP"; Rajbhandari et al., 2020, "ZeRO", stage 3) each process keeps and updates
+only its shard of each weight. A layer is gathered just before its forward and its backward pass and released after it;
+the rest of the network stays gathered for a whole step. Gradients are summed and scattered layer by layer, so a process
+never holds more than those of one layer and of its own shard.
 
-Parts become whole again and are parted anew here. A plain tensor passes through all of it unchanged, so whoever saves,
-clips or averages need not ask how a run is spread. torch.distributed.checkpoint.state_dict knows models and optimisers
-alone, not the mean of weights that a callback holds, and steps a fresh optimiser once to load its state: it would save
-12 lines of these.
+`whole` and `shard_like` convert between full and sharded tensors and return plain tensors unchanged: code that saves,
+clips or averages works with every strategy. torch.distributed.checkpoint.state_dict only knows models and optimisers,
+not the average that a callback holds, and it steps a fresh optimiser once to load its state.
 """
 
 import copy
@@ -35,17 +33,20 @@ from manyheads.distributed.heartbeat import beat
 from manyheads.distributed.ranks import Ranks, rendezvous, this_process
 from manyheads.nn.transformer import Decoder, Encoder
 
-LOOK = 0.05  # seconds between two looks into the store
+POLL = 0.05  # seconds between two reads of the store
 
 
 def part(tensor: Tensor) -> Tensor:
-    """What this rank holds of `tensor`, which may be nothing; what is done to it is done to the tensor."""
+    """This rank's shard of `tensor`, which may be empty; a view, so changing it changes the tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(nest: Any, *, copied: bool = False) -> Any:
-    """Dicts, lists and tuples with whole tensors in place of parts, on every rank; `copied`, in memory of their own on
-    the CPU. All ranks call it at once."""
+    """A pytree with sharded tensors gathered to full ones, on every rank. All ranks call it together.
+
+    Args:
+        copied: return copies on the CPU that share no memory.
+    """
     if isinstance(nest, Tensor):
         tensor = nest.full_tensor() if isinstance(nest, DTensor) else nest
         return tensor.detach().to("cpu", copy=True) if copied else tensor
@@ -56,32 +57,32 @@ def whole(nest: Any, *, copied: bool = False) -> Any:
     return nest
 
 
-def parted(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, which each rank has, held as `like` is: where that is in parts, and of the same shape, in parts.
-    No rank waits for another."""
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """A full tensor, which each rank has, sharded as `like` is; unchanged if `like` is not sharded or of another shape.
+    Without communication."""
     if not isinstance(like, DTensor) or tensor.shape != like.shape:
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def put_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Load whole weights into a module that may hold its own in parts."""
+    """Load full weights into a module that may be sharded."""
     own = module.state_dict()
-    module.load_state_dict({name: parted(value, own.get(name, value)) for name, value in weights.items()})
+    module.load_state_dict({name: shard_like(value, own.get(name, value)) for name, value in weights.items()})
 
 
 def put_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load the whole state of an optimiser whose parameters may be in parts."""
+    """Load the full state of an optimiser whose parameters may be sharded."""
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     moments = {
-        number: {name: parted(value, parameters[number]) for name, value in its.items()}
+        number: {name: shard_like(value, parameters[number]) for name, value in its.items()}
         for number, its in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": moments})
 
 
-class Started(ClusterEnvironment):
-    """The processes that `launch.py`, torchrun or srun has started, or one alone."""
+class ExternalCluster(ClusterEnvironment):
+    """The processes that launch.py, torchrun or srun has started, or a single one. It starts none itself."""
 
     def __init__(self) -> None:
         self.ranks = this_process()
@@ -106,13 +107,13 @@ class Started(ClusterEnvironment):
         return self.ranks.n_ranks
 
     def set_world_size(self, size: int) -> None:
-        """It is what was started."""
+        """Fixed by whoever started the processes."""
 
     def global_rank(self) -> int:
         return self.ranks.rank
 
     def set_global_rank(self, rank: int) -> None:
-        """It is what was started."""
+        """Fixed by whoever started the processes."""
 
     def local_rank(self) -> int:
         return self.ranks.local_rank
@@ -121,8 +122,8 @@ class Started(ClusterEnvironment):
         return self.ranks.node
 
 
-class Marks(Callback):
-    """Says what the process is at: every optimiser step's beginning and end, and every batch of a validation."""
+class HeartbeatCallback(Callback):
+    """Heartbeat at step boundaries and at every batch of a validation, see distributed/heartbeat.py."""
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -141,11 +142,11 @@ class Marks(Callback):
         beat(trainer.global_step, "training")
 
 
-class Joined(DDPStrategy):
-    """DDP, whose processes find each other also where torchrun has started them again.
+class RendezvousDDP(DDPStrategy):
+    """DDP whose processes also find each other after torchrun has restarted them.
 
-    torchrun keeps one store for all its starts, in which the addresses of processes that are gone still stand; torch
-    reads them as those of today. So the first process calls the others to a part of the store that is theirs alone.
+    torchrun keeps one store for all restarts, which still holds the addresses of dead processes, and torch would use
+    them. So the processes of this start agree on a part of the store that is theirs alone.
     """
 
     def setup_distributed(self) -> None:
@@ -153,15 +154,21 @@ class Joined(DDPStrategy):
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not dist.is_initialized():
             timeout = self._timeout
             assert timeout is not None, "trainer.py gives one"
-            store = gathered(TCPStore(*rendezvous(), is_master=False, timeout=timeout), ranks, timeout)
+            store = current_store(TCPStore(*rendezvous(), is_master=False, timeout=timeout), ranks, timeout)
             where = {"store": store, "rank": ranks.rank, "world_size": ranks.n_ranks}
             dist.init_process_group(self.process_group_backend, timeout=timeout, **where)
         super().setup_distributed()
 
 
-def gathered(store: Store, ranks: Ranks, timeout: timedelta) -> Store:
-    """A part of `store` for those processes that are there now: each has answered the call of the first by a number of
-    its own, and sees that number among those that the first goes on with; a `RuntimeError`, where it calls nobody."""
+def current_store(store: Store, ranks: Ranks, timeout: timedelta) -> Store:
+    """A part of `store` for the processes of this start.
+
+    Rank 0 publishes a random key and waits until each other rank has answered under it with a random number of its own.
+    Then it publishes these numbers; a rank that finds its own among them knows that the key is of this start.
+
+    Raises:
+        RuntimeError: rank 0 has not published within `timeout`.
+    """
     own, until = secrets.token_hex(8), time.monotonic() + timeout.total_seconds()
     if ranks.is_first:
         keys = [f"manyheads/{own}/{rank}" for rank in range(1, ranks.n_ranks)]
@@ -170,20 +177,20 @@ def gathered(store: Store, ranks: Ranks, timeout: timedelta) -> Store:
         store.set(f"manyheads/{own}/go", ",".join(store.get(key).decode() for key in keys))
         return PrefixStore(f"manyheads/{own}", store)
     while time.monotonic() < until:
-        call = store.get("manyheads/call").decode()  # perhaps of one that is gone: then it is looked at again
+        call = store.get("manyheads/call").decode()  # perhaps of a dead process: then it is read again
         store.set(f"manyheads/{call}/{ranks.rank}", own)
         go = f"manyheads/{call}/go"
         if store.check([go]) and own in store.get(go).decode().split(","):
             return PrefixStore(f"manyheads/{call}", store)
-        time.sleep(LOOK)
+        time.sleep(POLL)
     raise RuntimeError(f"TCPStore: rank 0 has not called within {timeout.total_seconds():g} s")
 
 
-class Sharded(Joined):
-    """Processes and groups as of DDP; but the network that is trained holds its weights in parts.
+class FullyShardedStrategy(RendezvousDDP):
+    """FSDP with the processes and groups of DDP.
 
-    It is a copy of the module's own, which has no weights meanwhile and gets them back, whole and on the CPU of every
-    rank, when training has come to its end.
+    What is trained is a sharded copy of the module's network. The network itself has no weights meanwhile; it gets them
+    back after training, full and on the CPU of every rank.
     """
 
     def model_to_device(self) -> None:
@@ -195,14 +202,14 @@ class Sharded(Joined):
             dist.broadcast(of_first, 0)
             tensor.copy_(of_first)
         mesh = init_device_mesh(self.root_device.type, (self.world_size,))
-        module.network = in_parts(self._plain, mesh)
+        module.network = shard(self._plain, mesh)
         super().model_to_device()
 
     def configure_ddp(self) -> None:
-        """Nothing is wrapped around the module. Its validations are of the whole network."""
+        """Do not wrap the module, and gather the network for validations."""
         module = self.lightning_module
         assert module is not None
-        module.trainer.callbacks.append(Gathered())  # type: ignore[attr-defined]
+        module.trainer.callbacks.append(UnshardForValidation())  # type: ignore[attr-defined]
 
     def on_train_end(self) -> None:
         module: Any = self.lightning_module
@@ -216,26 +223,28 @@ class Sharded(Joined):
         super().teardown()
 
 
-class Gathered(Callback):
-    """The whole network on every rank for the time of a validation, in which ranks do not wait for each other: they may
-    have differently many batches, and write differently long answers. Stands behind the callbacks that change weights.
+class UnshardForValidation(Callback):
+    """Gathers the network on every rank for the time of a validation.
+
+    There ranks cannot wait for each other at each layer: they may have different numbers of batches, and write answers
+    of different lengths. It comes after the callbacks that change weights.
     """
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        for one in sharing(pl_module):
+        for one in fsdp_modules(pl_module):
             one.set_reshard_after_forward(False, recurse=False)
             one.unshard()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        for one in sharing(pl_module):
+        for one in fsdp_modules(pl_module):
             one.reshard()
             one.set_reshard_after_forward(one is not pl_module.network, recurse=False)
 
 
-def in_parts(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """A copy of `network` that takes its weights, to hold of each the part of this rank; `network` has none any more.
+def shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Move the weights of `network` to a copy of it, sharded over `mesh`; `network` is left with meta tensors.
 
-    The layers and what is around them are gathered one by one.
+    Each layer is gathered by itself, and the rest of the network together.
     """
     taken = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()})
     for module in network.modules():
@@ -248,6 +257,6 @@ def in_parts(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return taken
 
 
-def sharing(module: nn.Module) -> list[FSDPModule]:
-    """The modules that are gathered, each in one go."""
+def fsdp_modules(module: nn.Module) -> list[FSDPModule]:
+    """The modules that are gathered as a unit."""
     return [one for one in module.modules() if isinstance(one, FSDPModule)]

@@ -1,5 +1,7 @@
-"""RunConfig to Lightning's Trainer: devices, precision, what is compiled, and what becomes of freed memory; then one
-training run in memory: network, batches, module and Trainer put together, and what comes of them."""
+"""RunConfig to Lightning's Trainer: devices, precision, compilation, malloc tuning, callbacks; and one training run.
+
+`fit` trains the network of a run and returns its figures; `run_trainer` puts module, data and Trainer together.
+"""
 
 import ctypes
 import logging
@@ -42,39 +44,42 @@ from manyheads.inference.precision import (
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_call
 from manyheads.runs.resume import Start
-from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience, Unchanged
+from manyheads.training.best import KeepBest, Patience
+from manyheads.training.build import Network, fit_head, has_few_rows, make_objective
+from manyheads.training.checkpoint import Checkpoint
 from manyheads.training.context import RunContext
 from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
-from manyheads.training.module import LitModule, Network, are_few, begin_head, make_objective
-from manyheads.training.optim import Average
+from manyheads.training.module import LitModule
+from manyheads.training.network_guard import NetworkGuard
+from manyheads.training.optim import EMACallback
 from manyheads.training.state import hash_tokens
-from manyheads.training.strategies import Joined, Marks, Sharded, Started
+from manyheads.training.strategies import ExternalCluster, FullyShardedStrategy, HeartbeatCallback, RendezvousDDP
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
 log = logging.getLogger("manyheads")
 COMPILE_FROM = 1000
-"""Optimiser steps from which compiling pays on a GPU. Published for a model of a thousand million parameters: 22 s of a
-cold start, won back after about 600 steps. On a CPU nothing was won where it was measured."""
+"""Optimiser steps from which compiling pays on a GPU. Published for a model of 1,000 million parameters: a cold start
+of 22 s, regained after about 600 steps. On a CPU it gained nothing where it was measured."""
 GRAPHS_BELOW = 8192
-"""Mean tokens of a batch below which a GPU waits for its launches, so that CUDA graphs pay: published, 1.5 times the
-steps of compiling alone where launches are all, nothing where products are."""
-LIGHTNING_NOISE = (  # warnings about what Lightning does itself, or what we mean to do
+"""Mean tokens of a batch below which kernel launches limit a GPU, so that CUDA graphs pay. Published: 1.5 times the
+steps of compiling alone where launches dominate, nothing where matrix products do."""
+LIGHTNING_NOISE = (  # warnings about what Lightning itself does, or what is intended here
     ".*does not have many workers",
-    ".*`broadcast_buffers` is deprecated",  # what stands in for it is not in torch 2.11
+    ".*`broadcast_buffers` is deprecated",  # its replacement is not in torch 2.11
     ".*`srun` command is available on your system but is not used",
     ".*smaller than the logging interval",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-    r".*recommended to use `self\.log\('(train|validation)_",  # torchmetrics has added up the ranks before
+    r".*recommended to use `self\.log\('(train|validation)_",  # torchmetrics has already reduced over the ranks
 )
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc not to give memory back to Linux, which clears each page of it before it lends it again.
+    """Tell glibc's malloc not to return freed memory to Linux, which has to clear every page that it hands out again.
 
-    By its defaults every tensor above 32 MB, and many smaller ones, are such pages anew in every step. Kept, a
-    training step on the CPU takes 2 to 4 % less time. Other systems and libraries of C are left as they are.
+    By default every tensor above 32 MB, and many smaller ones, get fresh pages in every step. Without that a training
+    step on the CPU takes 2 to 4 % less time. Nothing is done on other systems and C libraries.
     """
     if sys.platform != "linux":
         return
@@ -85,34 +90,40 @@ def keep_freed_memory() -> None:
 
 
 def count_devices(hardware: HardwareConfig, *, on_gpu: bool) -> int:
-    """Devices of each node; 0 in the config is all GPUs, or one CPU process."""
+    """The number of devices of each node; `hardware.devices=0` is all GPUs, or one process on a CPU."""
     if hardware.devices == 0:
         return torch.cuda.device_count() if on_gpu else 1
     return hardware.devices
 
 
 def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
-    """The Trainer's flags of accelerator, devices, nodes, strategy and precision: of the processes that there are."""
+    """The Trainer's flags for accelerator, devices, nodes, strategy and precision, for the processes that run."""
     device = choose_device(hardware)
     on_gpu = device.type == "cuda"
     precision = choose_precision(hardware.precision, device)
     set_threads(hardware)
-    ranks, spread = this_process(), Sharded if hardware.strategy is Strategy.fsdp else Joined
+    ranks, spread = this_process(), FullyShardedStrategy if hardware.strategy is Strategy.fsdp else RendezvousDDP
     backend, timeout = "nccl" if on_gpu else "gloo", timedelta(seconds=hardware.timeout)
-    joined = spread(process_group_backend=backend, timeout=timeout, broadcast_buffers=False)  # which no step changes
+    joined = spread(
+        process_group_backend=backend, timeout=timeout, broadcast_buffers=False
+    )  # no buffer changes in training
     return {
         "accelerator": "gpu" if on_gpu else "cpu",
         "devices": ranks.n_local,
         "num_nodes": max(1, ranks.n_ranks // ranks.n_local),
-        "plugins": [Started()],
+        "plugins": [ExternalCluster()],
         "strategy": joined if ranks.n_ranks > 1 else "auto",
         "precision": LIGHTNING_PRECISION[precision],
     }
 
 
 def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Trainer, n_steps: int) -> None:
-    """Let training go through `network` in the fastest way that `run` allows; `n_steps` are the optimiser's."""
-    plain = run.task == "classify" and run.model.pair is PairKind.joint  # the others do not know a tail
+    """Compile the layers of `network` if `run` allows it and it pays.
+
+    Args:
+        n_steps: optimiser steps of the run.
+    """
+    plain = run.task == "classify" and run.model.pair is PairKind.joint  # other networks cannot read a tail
     mode = compile_mode(
         run.hardware,
         on_gpu=trainer.strategy.root_device.type == "cuda",
@@ -135,15 +146,16 @@ def set_layer_calls(network: nn.Module, hardware: HardwareConfig, mode: str = ""
 
 
 def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_tokens: float, alone: bool) -> str:
-    """`default` or `reduce-overhead` (CUDA graphs), or nothing where layers are not compiled.
+    """The mode of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; "" to compile nothing.
 
-    A CUDA graph writes to the same memory each time. So it is left out where gradients live longer than a step or are
-    given to others: with accumulated batches, several devices and recomputed layers. Where layers are gathered one by
-    one nothing is compiled: a program would not see it.
+    A CUDA graph writes to the same memory each time. So there are none where gradients outlive a step or are sent to
+    other devices: with accumulated batches, several devices, or recomputed layers. With FSDP nothing is compiled: the
+    compiled code would not gather the layers.
 
     Args:
+        n_steps: optimiser steps of the run.
         mean_tokens: of a batch.
-        alone: a step is one batch on one device.
+        alone: whether a step is one batch on one device.
     """
     if hardware.strategy is Strategy.fsdp or hardware.compile is Compile.never:
         return ""
@@ -156,16 +168,17 @@ def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_t
 
 
 def check_trainer(run: RunConfig) -> None:
-    """Build the Trainer once for nothing: whatever the machine or Lightning refuses is said before a file is
+    """Build the Trainer and drop it, so that what the machine or Lightning refuses is reported before a file is
     written."""
     build_trainer(run, None, [], [])
 
 
 def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
-    """The Trainer of a run that lives in `folder`; `run.trainer` adds to these flags.
+    """The Trainer of a run in `folder`; `run.trainer` adds to and overrides the flags here.
 
-    A UserError says of what is asked for that devices or a precision are not there, Lightning refuses it, there are
-    two intervals of validation, or a time limit is no time.
+    Raises:
+        UserError: devices or precision do not exist on this machine, Lightning refuses a flag, two intervals of
+            validation are set, or `trainer.max_time` is not a time.
     """
     for part in ("pytorch", "fabric"):
         logging.getLogger(f"lightning.{part}").setLevel(logging.WARNING)
@@ -181,7 +194,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
             )
         flags["check_val_every_n_epoch"] = None  # so that the interval may be longer than an epoch
     parse_max_time(flags.pop("max_time", None))  # `Stop` keeps it: Lightning would end as if the run were done
-    shows, watched = shows_bar(), [Marks()] if this_process().n_ranks > 1 else []
+    shows, watched = shows_bar(), [HeartbeatCallback()] if this_process().n_ranks > 1 else []
     after: list[Callback] = [EpochLines(), *([Bar(run.checkpoint.metric)] if shows else [])]
     if run.checkpoint.patience:
         after.insert(0, Patience(run.checkpoint.metric, run.checkpoint.patience))
@@ -206,15 +219,19 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
 
 
 def count_in_steps(trainer: pl.Trainer, accumulate: int, per_step: int) -> None:
-    """Let a step be `per_step` batches of each process, and an interval of validation, which counts batches of which a
-    step has `accumulate`, be the same steps on however many processes: those that these batches make, or begin."""
+    """Make a step and the interval of validation the same on any number of processes.
+
+    Args:
+        accumulate: batches of a step in the settings, by which `val_check_interval` counts.
+        per_step: batches of a step of each process.
+    """
     trainer.accumulate_grad_batches = per_step
     if isinstance(trainer.val_check_interval, int):
         trainer.val_check_interval = -(-trainer.val_check_interval // accumulate) * per_step
 
 
 class BetweenSteps(Callback):
-    """Lets a part of an epoch between two validations end with a step, the same on however many processes."""
+    """Makes the interval between two validations within an epoch a whole number of steps."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         each, batches = trainer.accumulate_grad_batches, trainer.val_check_batch
@@ -223,8 +240,8 @@ class BetweenSteps(Callback):
 
 
 def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
-    """Refuse texts, an order or labels other than those the run began with: rows already trained on are known by their
-    numbers."""
+    """Raise UserError unless texts, their order and labels are those the run began with: the rows that were trained on
+    are known by their numbers."""
     if start.checkpoint is not None and start.progress["data"] != hash_tokens(tokens):
         raise UserError(
             f"the rows are not those that {start.checkpoint} was trained on: give the same data, "
@@ -246,8 +263,8 @@ def fit(context: RunContext) -> dict[str, Any] | None:
     run, network, tokens, labels = context.run, context.network, context.tokens, context.splits.labels
     folder, start = context.folder, context.start
     anew = start.checkpoint is None and this_process().is_first  # whose weights the others get
-    if anew and run.task == "classify" and are_few(run, tokens["train"], labels):
-        begin_head(run, network, tokens["train"])
+    if anew and run.task == "classify" and has_few_rows(run, tokens["train"], labels):
+        fit_head(run, network, tokens["train"])
     guard = Guard(run, folder, start.restart)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(parse_max_time(run.trainer.get("max_time")))
@@ -258,7 +275,7 @@ def fit(context: RunContext) -> dict[str, Any] | None:
     try:
         module = run_trainer(run, network, tokens, labels, ours, folder, loggers, checkpoint, context.callbacks)
     except RuntimeError as error:
-        if again := guard.answered():
+        if again := guard.recovery():
             raise again from error
         raise
     trainer = module.trainer
@@ -295,14 +312,17 @@ def run_trainer(
 ) -> LitModule:
     """Train `network` in place to the end of its steps, or until a callback ends it.
 
-    The callbacks `more` stand last: what they do before a batch comes after a checkpoint that is saved there, so that a
-    run that is resumed does it once.
+    Args:
+        callbacks: called first.
+        checkpoint: called after them; it saves their state.
+        more: users' callbacks, called last: what they do before a batch comes after the checkpoint that is saved there,
+            so a resumed run does it only once.
     """
     keep_freed_memory()
-    averaging = [Average(run.optim.average)] if run.optim.average else []
+    averaging = [EMACallback(run.optim.average)] if run.optim.average else []
     saving = [checkpoint] if checkpoint else []
     module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
-    unchanged = [Unchanged(module, more)] if more else []
+    unchanged = [NetworkGuard(module, more)] if more else []
     trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving, *more, *unchanged], list(loggers))
     split = checkpoint.start.restart.split if checkpoint else 1
     data = TextData(tokens, run.batch, run.seed, split=split)

@@ -1,4 +1,7 @@
-"""Trained weights put into a network, whose head, and what else they lack, begin anew. Nothing in them can run code."""
+"""Loading trained weights into a network; its head, and what else they lack, starts from new weights.
+
+They are safetensors: nothing in them can run code.
+"""
 
 import math
 from pathlib import Path
@@ -22,10 +25,10 @@ Sizes = dict[str, list[int]]
 
 
 def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
-    """Of a model of our own what `wanted` names: embeddings, encoder, and the pooling where it is of the same kind.
+    """Read the tensors that `wanted` names from a model of manyheads: embeddings, encoder, a pooling of the same kind.
 
-    A longer table of positions gives its first rows. What is added to the words may be missing; what is added to each
-    word of a single text since it occurs in no other becomes part of the words. The head, and layers across two texts,
+    A longer table of positions gives its first rows. Segments and matches may be missing. If only the weights have
+    matches, the vector of "no match" is added to the words, since a single text has no other. The head and cross layers
     are not read.
 
     Raises:
@@ -50,7 +53,7 @@ def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
 
 
 def _taken(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
-    """The names that are taken.
+    """The names of the tensors to read.
 
     Raises:
         UserError: names the tensors that do not fit.
@@ -73,11 +76,10 @@ def _taken(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
 
 
 @torch.no_grad()
-def begin_with(network: nn.Module, origin: Origin | None) -> None:
-    """Replace the embeddings, the encoder and, where it is the same, the pooling of `network`.
+def load_pretrained(network: nn.Module, origin: Origin | None) -> None:
+    """Replace the embeddings, the encoder and, if it is of the same kind, the pooling of `network`.
 
-    What is added to the words and the weights lack, such as vectors of segments, is zero: so a text begins as what it
-    was to them, a pair as the two texts it is made of.
+    Vectors of segments and matches that the weights lack are zero: so a text is encoded as it was before.
 
     Raises:
         UserError: the weights are not of the network's shape.

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from manyheads.runs.checkpoints import MANIFEST, is_valid, newest_checkpoint
-from manyheads.training.state import read_nest, write_nest
+from manyheads.training.state import load_pytree, save_pytree
 
 FILES = ("weights.safetensors", "state.safetensors", "rank-0.safetensors", "rows.json", "progress.json")
 HEADERS = {  # of a safetensors file
@@ -138,10 +138,10 @@ def test_json_that_is_something_else(name, content, victim, stopped, canary):
 
 def swap(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
     def changed(checkpoint: Path) -> None:
-        nest = read_nest(checkpoint / name)
+        nest = load_pytree(checkpoint / name)
         nest = change(nest)
         with (checkpoint / name).open("wb") as file:
-            write_nest(nest, file)
+            save_pytree(nest, file)
 
     return changed
 

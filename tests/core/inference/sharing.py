@@ -173,7 +173,7 @@ def validations(rank: int, n_ranks: int) -> list[dict[str, float]]:
         with torch.no_grad():
             for index, batch in enumerate(data.val_dataloader()):
                 module.validation_step(batch, index)
-        rows = module.task.validation_metrics.rows_C.sum().item()
+        rows = module.objective.validation_metrics.rows_C.sum().item()
         module.on_validation_epoch_end()
         found.append({name: one.item() for name, one in logged.items()} | {"rows of this process": rows})
     return found

@@ -18,7 +18,7 @@ SCALE = 0.3
 def at_once(request, monkeypatch) -> None:
     """Documents are attended to together, or in parts."""
     if request.param == "one by one":
-        monkeypatch.setattr(plain, "AT_ONCE", 1)
+        monkeypatch.setattr(plain, "CHUNK_BYTES", 1)
 
 
 def heads(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

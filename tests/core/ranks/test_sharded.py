@@ -35,9 +35,10 @@ from manyheads.distributed.signals import Stopped
 from manyheads.runs.checkpoints import newest_checkpoint
 from manyheads.runs.files import read_json_or_none
 from manyheads.runs.resume import Start
+from manyheads.training.build import Network
 from manyheads.training.context import RunContext
-from manyheads.training.module import LitModule, Network
-from manyheads.training.state import read_nest
+from manyheads.training.module import LitModule
+from manyheads.training.state import load_pytree
 from manyheads.training.strategies import part
 from manyheads.training.trainer import compile_mode, fit, trainer_hardware
 
@@ -155,7 +156,7 @@ def assert_same_run(one: Path, other: Path, tolerance: float = 1e-6) -> None:
     assert sorted(file.name for file in mine.iterdir()) == sorted(file.name for file in its.iterdir())
     weights, state = "weights.safetensors", "state.safetensors"
     torch.testing.assert_close(load_file(mine / weights), load_file(its / weights), rtol=0, atol=tolerance)
-    assert_close(read_nest(mine / state), read_nest(its / state), tolerance)
+    assert_close(load_pytree(mine / state), load_pytree(its / state), tolerance)
 
 
 def assert_close(one: Any, other: Any, tolerance: float) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from manyheads.runs.checkpoints import newest_checkpoint
-from manyheads.training.state import read_nest, write_nest
+from manyheads.training.state import load_pytree, save_pytree
 from tests.core.ranks.conftest import starting
 
 N_ROWS, EPOCHS = 26, 2  # of 40: what is left for training
@@ -58,11 +58,11 @@ def ended(folder: Path) -> dict[str, object]:
     for file in sorted(last.glob("*.safetensors")):
         found[file.name] = file.read_bytes()
         if file.name.startswith(("rank-", "state")):
-            nest = read_nest(file)
+            nest = load_pytree(file)
             for its in nest["callbacks"].values():
                 its.pop("seconds", None)
             found[file.name] = whole = io.BytesIO()
-            write_nest(nest, whole)
+            save_pytree(nest, whole)
             found[file.name] = whole.getvalue()
     summary = json.loads((folder / "summary.json").read_text())
     times = ("seconds", "wall_seconds", "real_tokens_per_s", "output")

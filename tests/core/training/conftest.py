@@ -9,10 +9,10 @@ def small_run(tmp_path, monkeypatch):
     from manyheads.cli.compose import compose
     from manyheads.data.sources import read_rows
     from manyheads.data.token_cache import prepare_tokens
-    from manyheads.training.module import assemble_network
+    from manyheads.training.build import assemble_network
 
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path))
-    monkeypatch.setattr("manyheads.training.sizing.LEAST_TIMED", 0.3)
+    monkeypatch.setattr("manyheads.training.budget.LEAST_TIMED", 0.3)
 
     def made(verb, *words):
         run = compose(verb, ["debug=fast", "hardware=cpu", "hardware.precision=fp32", *words])

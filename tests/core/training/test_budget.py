@@ -13,27 +13,27 @@ from manyheads.config.training import Compile
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.runs.resolve import resolution_notes, with_limits
-from manyheads.training.sizing import even, of_time
+from manyheads.training.budget import evenly_spaced, limits_of_time
 
 LOOKS = 20
 
 
 @pytest.mark.parametrize("n_steps", [1, 7, 20, 21, 399, 2000, 12_345])
 def test_validations_of_a_pretraining_are_even_and_the_last_is_at_the_end(n_steps):
-    limits = even(n_steps, LOOKS)
+    limits = evenly_spaced(n_steps, LOOKS)
     assert limits["max_steps"] % limits["val_check_interval"] == 0
     assert 0 <= limits["max_steps"] - n_steps < limits["val_check_interval"]
     assert limits["max_steps"] // limits["val_check_interval"] <= LOOKS
-    assert even(n_steps, 0) == {"max_steps": n_steps}
+    assert evenly_spaced(n_steps, 0) == {"max_steps": n_steps}
 
 
 @pytest.mark.parametrize(("n_steps", "look"), [(6000, 20.0), (120, 20.0), (3.3, 0.01), (0.2, 12.0)])
 def test_steps_and_looks_fill_the_time(n_steps, look):
-    limits = of_time(LOOKS, n_steps, look, 100)
+    limits = limits_of_time(LOOKS, n_steps, look, 100)
     looks = limits["max_steps"] // limits["val_check_interval"]
     assert limits["max_steps"] + looks * look <= max(n_steps, 1 + look) + limits["val_check_interval"]
     assert looks == 1 or looks * look <= 0.1 * n_steps
-    limits = of_time(0, n_steps, look, 100)
+    limits = limits_of_time(0, n_steps, look, 100)
     assert limits["max_steps"] * (1 + look / 100) <= max(n_steps, 1 + look)
 
 
@@ -44,7 +44,7 @@ def test_tokens_are_turned_into_steps(small_run):
 def assert_steps_of_tokens(run, network, tokens, labels):
     """A budget of tokens ends within a look of the step that spends it."""
     from manyheads.data.datamodule import TextData
-    from manyheads.training.sizing import settle_budget
+    from manyheads.training.budget import settle_budget
 
     run = replace_settings(run, {"budget": "5ktok"})
     limits = settle_budget(run, network, tokens, labels).trainer
@@ -55,7 +55,7 @@ def assert_steps_of_tokens(run, network, tokens, labels):
 
 
 def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
-    from manyheads.training.sizing import settle_budget
+    from manyheads.training.budget import settle_budget
 
     run, network, tokens, labels = small_run("train")
     run = replace_settings(run, {"budget": "10min"})
@@ -66,7 +66,7 @@ def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
 
 
 def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypatch):
-    from manyheads.training.sizing import settle_budget
+    from manyheads.training.budget import settle_budget
 
     run, network, tokens, labels = small_run("train", "guard.nonfinite=rollback")
     run = replace_settings(run, {"budget": "5s"})
@@ -75,7 +75,7 @@ def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypat
 
 
 def test_several_devices_do_not_time_their_steps(small_run):
-    from manyheads.training.sizing import settle_budget
+    from manyheads.training.budget import settle_budget
 
     run, network, tokens, labels = small_run("train")
     run = replace_settings(run, {"budget": "1min", "hardware.devices": 2})
@@ -86,7 +86,7 @@ def test_several_devices_do_not_time_their_steps(small_run):
 
 
 def test_all_devices_of_a_machine_that_has_one_are_not_several(small_run):
-    from manyheads.training.sizing import settle_budget
+    from manyheads.training.budget import settle_budget
 
     run, network, tokens, labels = small_run("train", "hardware.devices=0")
     run = replace_settings(run, {"budget": "5s"})
@@ -95,20 +95,20 @@ def test_all_devices_of_a_machine_that_has_one_are_not_several(small_run):
 
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_whole_steps_are_timed_and_the_device_is_waited_for_twice(accumulate, monkeypatch):
-    from manyheads.training import sizing as budget
+    from manyheads.training import budget
 
-    pace, now, waits = budget.Pace(10.0), [100.0], []
+    timer, now, waits = budget.StepTimer(10.0), [100.0], []
     monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
     monkeypatch.setattr(budget.time, "perf_counter", lambda: now[0])
     trainer, on_gpu = SimpleNamespace(global_step=0, should_stop=False), SimpleNamespace(device=torch.device("cuda"))
     for batch in range(1, 100):  # each takes a second
         now[0] += 1
         trainer.global_step = batch // accumulate
-        pace.on_train_batch_end(trainer, on_gpu, None, None, batch)
+        timer.on_train_batch_end(trainer, on_gpu, None, None, batch)
         if trainer.should_stop:
             break
-    assert pace.seconds >= 10
-    assert pace.seconds / pace.steps == accumulate
+    assert timer.seconds >= 10
+    assert timer.seconds / timer.steps == accumulate
     assert len(waits) == 2
 
 
@@ -122,7 +122,7 @@ def test_whole_steps_are_timed_and_the_device_is_waited_for_twice(accumulate, mo
     ],
 )
 def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, timed, small_run, monkeypatch):
-    from manyheads.training import sizing as budget
+    from manyheads.training import budget
 
     seen = []
 
@@ -217,7 +217,7 @@ def test_tokens_are_those_of_rows_as_they_are_drawn(small_run):
     """Rows of the rare class are long: drawn more often, they fill a budget of tokens in fewer epochs."""
     from manyheads.data.datamodule import TextData
     from manyheads.data.tokens import Tokens
-    from manyheads.training.sizing import settle_budget
+    from manyheads.training.budget import settle_budget
 
     run, network, tokens, labels = small_run("train", "batch.balance=uniform", "batch.tokens=64")
     run = replace_settings(run, {"budget": "20ktok"})

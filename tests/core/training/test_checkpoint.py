@@ -30,12 +30,13 @@ from manyheads.nn import assemble
 from manyheads.runs.checkpoints import read_progress, refuse_unfit
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
-from manyheads.training.checkpoint import Checkpoint, KeepBest, Patience
+from manyheads.training.best import KeepBest, Patience
+from manyheads.training.checkpoint import Checkpoint
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule
 from manyheads.training.objectives import Classify
-from manyheads.training.optim import Average
-from manyheads.training.state import write_nest
+from manyheads.training.optim import EMACallback
+from manyheads.training.state import save_pytree
 from manyheads.training.trainer import run_trainer
 
 
@@ -75,7 +76,7 @@ def test_each_epoch_and_each_minute(clock):
 
 def test_short_epochs_are_passed_over(clock):
     checkpoint = made()
-    checkpoint._saved, checkpoint._took = {"step": 8, "epoch": 1}, 0.25
+    checkpoint._saved, checkpoint.writer.seconds = {"step": 8, "epoch": 1}, 0.25
     clock[0] += 12.4
     assert not due(checkpoint, 16, 2)
     clock[0] += 0.1
@@ -100,8 +101,8 @@ def test_a_save_of_more_than_2_percent_of_the_time_is_written_aside(
     monkeypatch.setattr(saving, "spare_memory", lambda: room)
     checkpoint = made()
     checkpoint.config = CheckpointConfig(background=Background[background])
-    checkpoint._took, checkpoint._n_bytes = took, 10**9
-    assert checkpoint._goes_aside(clock[0] + waited) is aside
+    checkpoint.writer.seconds, checkpoint.writer.n_bytes = took, 10**9
+    assert checkpoint._writes_in_background(clock[0] + waited) is aside
 
 
 def test_a_save_is_no_time_of_training(monkeypatch):
@@ -257,7 +258,7 @@ def test_weights_that_nothing_has_judged_are_finite_too(module, tmp_path):
         keep.restore()
 
 
-def walk(average: Average, module: LitModule, n_steps: int, judged: int = 1) -> list[float]:
+def walk(average: EMACallback, module: LitModule, n_steps: int, judged: int = 1) -> list[float]:
     """Every weight is the number of the step: what is where, and what the mean is where it is judged."""
     means = []
     for step in range(1, n_steps + 1):
@@ -285,7 +286,7 @@ def weight_of(module: LitModule) -> float:
 
 
 def test_the_mean_forgets_exponentially_over_the_steps_asked_for_but_a_fifth_of_the_way_at_most(module):
-    means = walk(Average(100), module, 1000, judged=10)
+    means = walk(EMACallback(100), module, 1000, judged=10)
     mean, by_hand = 10.0, []
     for step in range(10, 1001, 10):
         share = min(1.0, 10 / min(100, step / 5))
@@ -297,7 +298,7 @@ def test_the_mean_forgets_exponentially_over_the_steps_asked_for_but_a_fifth_of_
 
 @pytest.mark.parametrize("judged", [1, 3, 7])
 def test_the_mean_that_is_judged_is_of_the_last_step(module, judged):
-    means = walk(Average(100), module, 60, judged=judged)
+    means = walk(EMACallback(100), module, 60, judged=judged)
     mean, seen, by_hand = 0.0, 0, []
     for step in range(1, 61):
         if step % judged == 0 or step % 10 == 0:
@@ -311,7 +312,7 @@ def test_the_mean_that_is_judged_is_of_the_last_step(module, judged):
 
 
 def test_steps_that_only_gather_gradients_do_not_count(module):
-    once, often = Average(50), Average(50)
+    once, often = EMACallback(50), EMACallback(50)
     for step in range(1, 101):
         fill(module, step)
         once.on_train_batch_end(SimpleNamespace(global_step=step, optimizers=[]), module, None, None, 0)
@@ -321,7 +322,7 @@ def test_steps_that_only_gather_gradients_do_not_count(module):
 
 
 def test_the_mean_is_what_is_kept_and_what_training_ends_with(module, tmp_path):
-    average, keep = Average(100), KeepBest("accuracy", module.network, tmp_path)
+    average, keep = EMACallback(100), KeepBest("accuracy", module.network, tmp_path)
     walk(average, module, 200)
     figures = {"validation_accuracy": torch.tensor(0.5), "validation_loss": torch.tensor(0.1)}
     trainer = SimpleNamespace(
@@ -338,7 +339,7 @@ def test_the_mean_is_what_is_kept_and_what_training_ends_with(module, tmp_path):
 
 
 def test_a_run_too_short_for_a_mean_keeps_its_last_weights(module):
-    average = Average(100)
+    average = EMACallback(100)
     walk(average, module, 4)
     average.on_train_end(SimpleNamespace(global_step=4, optimizers=[]), module)
     assert weight_of(module) == 4
@@ -357,8 +358,9 @@ class Broken:
 @pytest.mark.parametrize("held", [object(), {(1, 2): 3}, torch.zeros(2, dtype=torch.complex64)])
 def test_what_a_callback_holds_hides_no_other_error(held, caplog, tmp_path):
     checkpoint: Any = made()
-    checkpoint._writing = checkpoint._thread.submit(write_nest, {"callbacks": held}, (tmp_path / "x").open("wb"))
+    writer = checkpoint.writer
+    writer._writing = writer._thread.submit(save_pytree, {"callbacks": held}, (tmp_path / "x").open("wb"))
     with pytest.raises(KeyError, match="mine"):
         checkpoint.fit(Broken(), None, None)
     assert "a checkpoint cannot hold the " in caplog.text
-    assert checkpoint._thread._shutdown
+    assert writer._thread._shutdown

@@ -73,10 +73,10 @@ def test_an_objective_of_ones_own_is_learnt_from_and_plain_loss_is_validated():
         module = LitModule.from_run(run, tokens)
         module.eval()
         batch = next(iter(tokens.val_dataloader()))
-        assert module.task.learn(module.network, batch).tolist() == [0.0] * len(batch.rows_B)
+        assert module.objective.training_loss(module.network, batch).tolist() == [0.0] * len(batch.rows_B)
         assert asked[0][0] == (len(batch.rows_B), 2)
         logits_BC = module.network(batch.ids_N, batch.layout, batch.segments_N)
-        found = module.task.check(module.network, batch)
+        found = module.objective.validation_loss(module.network, batch)
         assert torch.allclose(found, F.cross_entropy(logits_BC, batch.labels_B, reduction="none"))
         with pytest.raises(ValueError, match=r"optim.label_smoothing=0.2 does nothing with optim.objective=nothing"):
             compose("train", ["optim.objective=nothing", "optim.label_smoothing=0.2"])
@@ -148,7 +148,7 @@ def test_free_logits_of_weighted_and_smoothed_rows_answer_as_they_are_labelled(l
     optimizer = torch.optim.Adam([logits_BC], lr=0.05)
     for _ in range(500):
         optimizer.zero_grad()
-        task.learn(lambda *_: logits_BC, batch).sum().backward()
+        task.training_loss(lambda *_: logits_BC, batch).sum().backward()
         optimizer.step()
     assert logits_BC.argmax(1).tolist() == [0, 1]
     if label_smoothing:
@@ -188,7 +188,7 @@ def test_a_batch_without_rows_adds_zeros_to_every_gradient_and_nothing_to_the_fi
     module.training_step(whole, 0).backward()
     module.validation_step(whole, 0)
     before = [p.grad.clone() for p in module.network.parameters()]
-    loss, accuracy = module.train_loss.compute(), module.task.train_metrics.compute()
+    loss, accuracy = module.train_loss.compute(), module.objective.train_metrics.compute()
     with torch.autocast("cpu", precision, enabled=precision != torch.float32):
         added = module.training_step(empty_batch(tokens), 1)
         module.validation_step(empty_batch(tokens), 1)
@@ -200,21 +200,21 @@ def test_a_batch_without_rows_adds_zeros_to_every_gradient_and_nothing_to_the_fi
         assert torch.equal(parameter.grad, old)
     assert module.train_loss.compute() == loss
     assert module.validation_loss.compute().isfinite()
-    assert module.task.train_metrics.compute() == accuracy
+    assert module.objective.train_metrics.compute() == accuracy
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_rows_whose_loss_is_no_number_are_left_out_of_the_mean_of_an_epoch(tokens, value, monkeypatch):
     module = make_module()
     (batch,) = batches(tokens)
-    learn = Classify.learn
+    learn = Classify.training_loss
 
     def spoilt(self, classifier, batch):
         losses_B = learn(self, classifier, batch)
         return losses_B.where(batch.rows_B != 2, value)
 
-    losses_B = learn(module.task, module.network, batch).detach()
-    monkeypatch.setattr(Classify, "learn", spoilt)
+    losses_B = learn(module.objective, module.network, batch).detach()
+    monkeypatch.setattr(Classify, "training_loss", spoilt)
     module.training_step(batch, 0)
     torch.testing.assert_close(module.train_loss.compute(), losses_B[batch.rows_B != 2].mean())
 

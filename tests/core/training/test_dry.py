@@ -28,11 +28,11 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.training import sizing as dry
+from manyheads.training import memory
 from manyheads.training.logs import Meter
+from manyheads.training.memory import activation_bytes, state_bytes
 from manyheads.training.objectives import Classify
-from manyheads.training.optim import Average
-from manyheads.training.sizing import activation_bytes, state_bytes
+from manyheads.training.optim import EMACallback
 from manyheads.training.trainer import run_trainer, set_layer_calls
 
 CLASSIFY = Classify(torch.ones(2), label_smoothing=0.0)
@@ -106,7 +106,7 @@ def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
 def test_shapes_alone_come_to_what_is_kept_when_it_is_computed(model, precision, monkeypatch):
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
     by_shapes = activation_bytes(make_classifier(**model), given(batch), precision=precision)
-    monkeypatch.setattr(dry.fake_tensor, "FakeTensorMode", unable)
+    monkeypatch.setattr(memory.fake_tensor, "FakeTensorMode", unable)
     assert by_shapes == activation_bytes(make_classifier(**model), given(batch), precision=precision)
 
 
@@ -202,7 +202,7 @@ class Held(Callback):
         weights = [*pl_module.network.parameters()]
         gradients = [one.grad for one in weights if one.grad is not None]
         moments = [one for its in trainer.optimizers[0].state.values() for one in its.values() if one.numel() > 1]
-        means = [one for each in trainer.callbacks if isinstance(each, Average) for one in each.__dict__["_mean"]]
+        means = [one for each in trainer.callbacks if isinstance(each, EMACallback) for one in each.__dict__["_mean"]]
         self.most = max(self.most, sum(one.nbytes for one in [*weights, *gradients, *moments, *means]))
         self.gradients, self.steps = sum(one.nbytes for one in gradients), trainer.global_step
 

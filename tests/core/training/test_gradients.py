@@ -47,7 +47,7 @@ def tokens() -> Tokens:
 def without_gradient(network: Any, objective: Any, tokens: Tokens, rows: list[int]) -> list[str]:
     """The weights that a batch of these rows gives no gradient."""
     batch = gather(tokens, Planned(torch.tensor(rows, dtype=torch.int64), 1.0))
-    objective.learn(network.train(), batch).sum().backward()
+    objective.training_loss(network.train(), batch).sum().backward()
     return [name for name, weight in network.named_parameters() if weight.grad is None]
 
 

@@ -134,7 +134,7 @@ def test_without_a_bad_step_nothing_is_another_number(monkeypatch):
     monkeypatch.setattr(
         LitModule,
         "training_step",
-        lambda self, batch, _: self.task.learn(self.network, batch).sum() * batch.scale,
+        lambda self, batch, _: self.objective.training_loss(self.network, batch).sum() * batch.scale,
     )
     assert_same(state_of(guarded), state_of(train(run_of("raise"))))
 
@@ -214,8 +214,8 @@ def test_a_row_that_has_no_finite_loss_is_written_down_each_time(tmp_path):
 @pytest.mark.parametrize("mode", ["skip", "rollback"])
 def test_no_more_steps_are_left_out_than_allowed(mode, tmp_path, monkeypatch):
     run = run_of(mode, at_most=2)
-    learn = Classify.learn
-    monkeypatch.setattr(Classify, "learn", lambda *given: learn(*given) * math.inf)
+    learn = Classify.training_loss
+    monkeypatch.setattr(Classify, "training_loss", lambda *given: learn(*given) * math.inf)
     again = RestartState()
     if mode == "rollback":
         for step in (1, 2):
@@ -242,12 +242,12 @@ def test_a_step_left_out_after_a_rollback_is_the_step_that_was_skipped(nan, tmp_
 
 
 def test_an_infinite_loss_with_a_finite_gradient_is_caught(monkeypatch):
-    learn = Classify.learn
+    learn = Classify.training_loss
 
     def lifted(self, classifier, batch):
         return learn(self, classifier, batch) + (math.inf if 7 in batch.rows_B.tolist() else 0.0)
 
-    monkeypatch.setattr(Classify, "learn", lifted)
+    monkeypatch.setattr(Classify, "training_loss", lifted)
     run = run_of("raise")
     with pytest.raises(DivergedError, match="at step 5: the loss is nan and the norm of the gradient nan"):
         train(run)
@@ -291,15 +291,15 @@ class Out(Guard):
 
 
 def test_halves_are_written_down_and_what_cannot_be_halved_is_one_sentence(tmp_path: Path):
-    ended = Out(run_of(), tmp_path, RestartState(2, (7,), "as before")).ran_out(5).answered()
+    ended = Out(run_of(), tmp_path, RestartState(2, (7,), "as before")).ran_out(5).recovery()
     assert ended
     assert read_restart_state(tmp_path) == ended.state == RestartState(4, (7,), "step 3 ran out of memory in process 1")
     remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
     with pytest.raises(ValueError, match=f"^step 3 ran out of memory in process 1 with one row at a time: {remedy}$"):
-        Out(run_of(), tmp_path).ran_out(1).answered()
+        Out(run_of(), tmp_path).ran_out(1).recovery()
     off = run_of("raise", halve=False)
     with pytest.raises(ValueError, match=r"^step 3 .*: set guard\.halve=true, use a smaller batch\.tokens, or use a"):
-        Out(off, tmp_path).ran_out(5).answered()
+        Out(off, tmp_path).ran_out(5).recovery()
 
 
 CUDNN = "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"  # its name since cuDNN 9
@@ -311,20 +311,20 @@ def test_memory_is_out_in_whatever_words_torch_says_so(tmp_path: Path):
         torch.empty(2**50)
     of_libraries = map(RuntimeError, (CUBLAS, CUDNN))
     for error in (torch.AcceleratorError("CUDA error: out of memory"), *of_libraries, of_cpu.value):
-        ended = Out(run_of(), tmp_path).ran_out(5, error).answered()
+        ended = Out(run_of(), tmp_path).ran_out(5, error).recovery()
         assert ended
         assert ended.state.split == 2
         (tmp_path / "again.json").unlink()
     for error in (RuntimeError("CUDA error: an illegal memory access was encountered"), OSError("out of memory")):
-        assert Out(run_of(), tmp_path).ran_out(5, error).answered() is None
+        assert Out(run_of(), tmp_path).ran_out(5, error).recovery() is None
 
 
 def test_a_rank_that_lost_one_whose_memory_ran_out_starts_again_as_well(tmp_path):
     guard = Guard(run_of(), tmp_path, RestartState(left_out=(7,)))
     write_restart_state(tmp_path, RestartState(left_out=(7,)))
-    assert guard.answered() is None
+    assert guard.recovery() is None
     write_restart_state(tmp_path, RestartState(2, (7,)))
-    found = guard.answered()
+    found = guard.recovery()
     assert found
     assert found.state == RestartState(2, (7,))
 

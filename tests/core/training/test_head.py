@@ -13,8 +13,8 @@ from manyheads.data.tokens import Tokens, Windows
 from manyheads.layout import Packed
 from manyheads.linear.fit import logistic
 from manyheads.nn import assemble
-from manyheads.training import module as head
-from manyheads.training.module import STRENGTH, begin_head
+from manyheads.training import build as head
+from manyheads.training.build import STRENGTH, fit_head
 
 
 def vectors(n=60, width=5, n_classes=3, seed=0):
@@ -88,7 +88,7 @@ def run_with(*words):
 def test_the_head_alone_changes_and_no_generator():
     classifier, tokens = made(dropout=0.5), rows_of([3, 9, 4, 7, 1, 5, 6] * 8)
     before, state = copy.deepcopy(classifier.state_dict()), torch.get_rng_state()
-    begin_head(run_with(), classifier, tokens)
+    fit_head(run_with(), classifier, tokens)
     changed = {name for name, value in classifier.state_dict().items() if not value.equal(before[name])}
     assert changed == {"head.weight", "head.bias"}
     assert torch.get_rng_state().equal(state)
@@ -101,7 +101,7 @@ def test_it_is_fitted_to_what_the_head_sees_of_each_row(monkeypatch):
     fit = lambda x_nD, *how, **more: met.append((x_nD, how[0])) or logistic(x_nD, *how, **more)  # noqa: E731
     monkeypatch.setattr(head, "logistic", fit)
     monkeypatch.setattr(head, "MOST_ROWS", 10)
-    begin_head(run_with("batch.rows=4"), classifier, tokens)
+    fit_head(run_with("batch.rows=4"), classifier, tokens)
     ((x_nD, labels),) = met
     classifier.eval()
     rows = [0, 5, 11, 16, 22, 28, 33, 39, 44, 50]  # of 56, at even distances
@@ -117,7 +117,7 @@ def test_of_a_text_in_windows_it_sees_their_mean():
     classifier, tokens = made(dropout=0.0), rows_of([8, 3] * 20)
     bounds = torch.tensor([0, *[4, 4, 3] * 20]).cumsum(0)
     tokens.windows = Windows(bounds, torch.tensor([0, *[2, 1] * 20]).cumsum(0))
-    x_nD = head.seen(run_with(), classifier, tokens, torch.arange(len(tokens)))
+    x_nD = head.extract_features(run_with(), classifier, tokens, torch.arange(len(tokens)))
     classifier.eval()
     parts = Packed(torch.tensor([0, 4, 8]), 4)
     both = classifier.read(tokens.ids_N[:8].long(), parts)

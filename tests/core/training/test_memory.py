@@ -10,7 +10,7 @@ from manyheads.config.facts import replace_settings
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.training import sizing as memory
+from manyheads.training import batch_size as memory
 from manyheads.training.objectives import Classify
 
 SHAPE = ModelConfig(n_layers=1, n_heads=2, d_model=8, d_k=4, d_v=4, d_ff=8)
@@ -37,14 +37,14 @@ def small_memory(monkeypatch):
     """A device on which a batch of more tokens than `n` runs out of memory."""
 
     def limit(n: int) -> None:
-        learn = Classify.learn
+        learn = Classify.training_loss
 
         def limited(self, classifier, batch):
             if batch.ids_N.numel() > n:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
             return learn(self, classifier, batch)
 
-        monkeypatch.setattr(Classify, "learn", limited)
+        monkeypatch.setattr(Classify, "training_loss", limited)
 
     return limit
 
@@ -55,35 +55,35 @@ def test_the_largest_number_that_fits_is_found(small_memory, limit):
     (network, task), tokens = parts(), rows()
 
     def fits(n_tokens: int) -> bool:
-        run = memory.with_tokens(run_of("auto"), n_tokens)
+        run = memory._with_tokens(run_of("auto"), n_tokens)
         batch = TextData({"train": tokens}, run.batch, 0).largest_batch()
-        return memory.tried(network, task, batch, CPU, None, copies=2)
+        return memory.fits_in_memory(network, task, batch, CPU, None, copies=2)
 
-    found = memory.found(run_of("auto"), fits, longest=40).batch.tokens
-    assert found % memory.STEP == 0
-    assert found <= memory.MOST
+    found = memory.choose_tokens(run_of("auto"), fits, longest=40).batch.tokens
+    assert found % memory.GRANULARITY == 0
+    assert found <= memory.MOST_TOKENS
     assert fits(found)
-    assert found == memory.MOST or not fits(found + memory.STEP)
+    assert found == memory.MOST_TOKENS or not fits(found + memory.GRANULARITY)
 
 
 def test_a_search_tries_few_batches():
     tried = []
-    assert memory.largest(lambda n: tried.append(n) or n <= 37_000, least=1, most=64) == 36
+    assert memory.largest_fitting(lambda n: tried.append(n) or n <= 37_000, least=1, most=64) == 36 * 1024
     assert len(tried) <= 8
-    assert memory.largest(lambda n: False, least=1, most=64) == 0
-    assert memory.largest(lambda n: n <= 5 * 1024, least=6, most=64) == 0
+    assert memory.largest_fitting(lambda n: False, least=1, most=64) == 0
+    assert memory.largest_fitting(lambda n: n <= 5 * 1024, least=6, most=64) == 0
 
 
 def test_what_does_not_fit_is_one_sentence():
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        memory.found(run_of(50_000), lambda n: False, longest=40)
+        memory.choose_tokens(run_of(50_000), lambda n: False, longest=40)
     assert str(caught.value) == (
         "batch.tokens=50000 needs more memory than the GPU has for its largest batch: use a smaller number, "
         "batch.tokens=auto to have it found, or hardware.recompute=true"
     )
     with pytest.raises(ValueError, match=r"^batch\.tokens=auto finds no batch .* not even one text of 9999 tokens"):
-        memory.found(run_of("auto"), lambda n: False, longest=9999)
-    assert memory.found(run_of(500), lambda n: True, longest=40) == run_of(500)
+        memory.choose_tokens(run_of("auto"), lambda n: False, longest=9999)
+    assert memory.choose_tokens(run_of(500), lambda n: True, longest=40) == run_of(500)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -93,7 +93,7 @@ def test_a_try_leaves_weights_gradients_generators_and_figures_as_they_are(small
     (network, task), tokens = parts(), rows(20)
     before, state = copy.deepcopy(network.state_dict()), torch.random.get_rng_state()
     batch = TextData({"train": tokens}, run_of(10**4).batch, 0).largest_batch()
-    assert memory.tried(network, task, batch, CPU, torch.bfloat16, copies=3) is not fails
+    assert memory.fits_in_memory(network, task, batch, CPU, torch.bfloat16, copies=3) is not fails
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
     assert all(p.grad is None for p in network.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -106,19 +106,19 @@ def test_other_mistakes_are_not_taken_for_memory(error, monkeypatch):
         raise error
 
     (network, task), tokens = parts(), rows(4)
-    monkeypatch.setattr(Classify, "learn", fail)
+    monkeypatch.setattr(Classify, "training_loss", fail)
     batch = TextData({"train": tokens}, run_of(10**4).batch, 0).largest_batch()
     with pytest.raises(type(error)):
-        memory.tried(network, task, batch, CPU, None, copies=0)
+        memory.fits_in_memory(network, task, batch, CPU, None, copies=0)
 
 
 def test_on_a_cpu_auto_is_the_default_and_nothing_is_tried(monkeypatch):
-    monkeypatch.setattr(memory, "tried", None)  # would fail
+    monkeypatch.setattr(memory, "fits_in_memory", None)  # would fail
     monkeypatch.setattr(memory, "choose_device", lambda _: CPU)
     network, _ = parts()
     assert memory.settle_batch(run_of("auto"), network, {"train": rows(4)}, ["a", "b", "c"]).batch.tokens == 8192
     assert memory.settle_batch(run_of(99), network, {"train": rows(4)}, ["a", "b", "c"]) == run_of(99)
-    assert BatchConfig().tokens == memory.ON_CPU
+    assert BatchConfig().tokens == memory.CPU_TOKENS
 
 
 def test_several_devices_must_be_told(monkeypatch):
@@ -141,6 +141,6 @@ def test_a_gpu_runs_out_of_memory_before_the_first_step():
     torch.cuda.set_per_process_memory_fraction(0.002)
     try:
         settled = memory.settle_batch(run, network, {"train": rows()}, ["a", "b", "c"])
-        assert settled.batch.tokens % memory.STEP == 0
+        assert settled.batch.tokens % memory.GRANULARITY == 0
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

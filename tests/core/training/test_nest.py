@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from manyheads.training.state import TYPES, read_nest, write_nest
+from manyheads.training.state import TYPES, load_pytree, save_pytree
 
 NEST = {
     "optimizers": [{"state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(4, 3)}}, "betas": (0.9, 0.999)}],
@@ -25,7 +25,7 @@ NEST = {
 
 def written(nest: Any, path: Path) -> Path:
     with path.open("wb") as file:
-        write_nest(nest, file)
+        save_pytree(nest, file)
     return path
 
 
@@ -43,7 +43,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_a_nest_is_read_back_equal_to_the_bit(tmp_path: Path) -> None:
-    assert same(read_nest(written(NEST, tmp_path / "nest")), NEST)
+    assert same(load_pytree(written(NEST, tmp_path / "nest")), NEST)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -51,7 +51,7 @@ def test_every_type_stands_where_it_may_be_read(dtype: torch.dtype, tmp_path: Pa
     tensors = [torch.ones(shape).to(dtype) for shape in ((), (3,), (2, 5))]
     mixed = [*tensors, torch.ones(3, dtype=torch.uint8), torch.ones(1, dtype=torch.float64), torch.ones(4, 3).T]
     path = written(mixed, tmp_path / "nest")
-    assert same(read_nest(path), mixed)
+    assert same(load_pytree(path), mixed)
     assert len(load_file(path)) == len(mixed), "the library itself reads it"
 
 
@@ -70,7 +70,7 @@ NESTS = st.recursive(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nest=NESTS)
 def test_any_nest_survives(tmp_path: Path, nest: Any) -> None:
-    assert same(read_nest(written(nest, tmp_path / "nest")), nest)
+    assert same(load_pytree(written(nest, tmp_path / "nest")), nest)
 
 
 HEADERS = [
@@ -91,7 +91,7 @@ HEADERS = [
 def test_a_strange_nest_is_one_sentence(header: str, tmp_path: Path) -> None:
     save_file({"0": torch.ones(2)}, tmp_path / "nest", metadata={"nest": header})
     with pytest.raises(ValueError, match=r"^\S+nest is not a state that manyheads saved \(") as caught:
-        read_nest(tmp_path / "nest")
+        load_pytree(tmp_path / "nest")
     assert "\n" not in str(caught.value)
 
 
@@ -105,7 +105,7 @@ def test_any_damaged_byte_is_read_or_refused(tmp_path: Path) -> None:
         (tmp_path / "damaged").write_bytes(damaged)
         said = ""
         try:
-            read_nest(tmp_path / "damaged")
+            load_pytree(tmp_path / "damaged")
         except ValueError as refused:
             said = str(refused)
         assert said.startswith(f"{tmp_path / 'damaged'} is not") or not said
@@ -113,7 +113,7 @@ def test_any_damaged_byte_is_read_or_refused(tmp_path: Path) -> None:
 
 def test_one_tensor_after_the_other_is_written(tmp_path: Path) -> None:
     buffer = io.BytesIO()
-    write_nest([torch.zeros(100), torch.zeros(3, dtype=torch.int64)], buffer)
+    save_pytree([torch.zeros(100), torch.zeros(3, dtype=torch.int64)], buffer)
     content = buffer.getvalue()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert header["1"]["data_offsets"] == [0, 24]

@@ -13,7 +13,7 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode, load_tokenizer
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
-from manyheads.training.module import assemble_network
+from manyheads.training.build import assemble_network
 
 TEXTS = ["a good film", "so bad", "the awful film is not good"]
 

@@ -21,7 +21,7 @@ from manyheads.config import (
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import encode
 from manyheads.layout import Packed
-from manyheads.training.module import assemble_network
+from manyheads.training.build import assemble_network
 from manyheads.training.trainer import run_trainer
 
 

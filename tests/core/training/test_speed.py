@@ -75,6 +75,6 @@ def test_a_tail_changes_neither_losses_nor_gradients(pooling, change):
     (planned,) = plan_epoch(rows.lengths, tokens=99, rows=9, seed=0, epoch=0)
     task, found = Classify(torch.ones(3), label_smoothing=0.1), []
     for few_counts in (False, True):
-        losses_B = task.learn(network, gather(rows, planned, few_counts=few_counts))
+        losses_B = task.training_loss(network, gather(rows, planned, few_counts=few_counts))
         found.append([losses_B, *torch.autograd.grad(losses_B.sum(), list(network.parameters()))])
     torch.testing.assert_close(*found)

@@ -14,7 +14,7 @@ from manyheads.inference.batching import network_logits
 from manyheads.layout import Packed
 from manyheads.linear.blend import tune
 from manyheads.nn import assemble
-from manyheads.training.module import make_objective
+from manyheads.training.build import make_objective
 from manyheads.training.objectives import Classify, LabelFigures, class_logits, class_weights, label_losses
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
@@ -56,13 +56,13 @@ def test_the_focal_loss_weighs_each_label_by_what_it_lacks(tokens, classifier):
     given_BC = class_logits(classifier, batch).sigmoid().detach().double()
     true_BC = torch.where(batch.labels_B > 0, given_BC, 1 - given_BC)
     expected_B = (-((1 - true_BC) ** 2) * true_BC.log()).sum(1)
-    torch.testing.assert_close(task.learn(classifier, batch).double(), expected_B, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(task.training_loss(classifier, batch).double(), expected_B, atol=1e-6, rtol=1e-5)
 
 
 def test_the_loss_of_a_row_is_the_log_likelihood_of_its_labels(tokens, classifier):
     batch, task = whole(tokens), Classify(torch.ones(3), label_smoothing=0.0, multi=True)
-    losses_B = task.learn(classifier, batch)
-    torch.testing.assert_close(task.check(classifier, batch), losses_B)
+    losses_B = task.training_loss(classifier, batch)
+    torch.testing.assert_close(task.validation_loss(classifier, batch), losses_B)
     probabilities_BC = class_logits(classifier, batch).sigmoid().detach().double()
     for row, loss in enumerate(losses_B.tolist()):
         per_label = [
@@ -74,7 +74,7 @@ def test_the_loss_of_a_row_is_the_log_likelihood_of_its_labels(tokens, classifie
 
 def test_smoothing_and_weights_as_they_are_written_out(tokens, classifier):
     batch, weights_C = whole(tokens), torch.tensor([1.0, 3.0, 0.5])
-    losses_B = Classify(weights_C, label_smoothing=0.3, multi=True).learn(classifier, batch)
+    losses_B = Classify(weights_C, label_smoothing=0.3, multi=True).training_loss(classifier, batch)
     p_BC = class_logits(classifier, batch).sigmoid()
     wanted_BC = 0.7 * batch.labels_B + 0.1
     losses_BC = -(wanted_BC * p_BC.log() + (1 - wanted_BC) * (1 - p_BC).log())
@@ -101,7 +101,7 @@ def free_optimum(task, labels_B):
 
     def loss():
         solver.zero_grad()
-        total = task.learn(lambda *_: logits_BC, batch).sum()
+        total = task.training_loss(lambda *_: logits_BC, batch).sum()
         total.backward()
         return total
 
@@ -126,7 +126,7 @@ def test_an_empty_batch_has_no_loss_and_no_figures(tokens, classifier):
     (batch,) = Batches(tokens, [plan_epoch(tokens.lengths, tokens=1, rows=1, seed=0, epoch=0)[0]._replace(
         rows=torch.empty(0, dtype=torch.int64))])  # fmt: skip
     task = Classify(torch.ones(3), label_smoothing=0.1, multi=True)
-    assert task.learn(classifier, batch).shape == (0,)
+    assert task.training_loss(classifier, batch).shape == (0,)
     assert isinstance(task.train_metrics, LabelFigures)
     assert int(task.train_metrics.all_CT.sum()) == 0
 

@@ -20,7 +20,7 @@ from manyheads.distributed.ranks import Ranks
 from manyheads.inference import precision as processor
 from manyheads.inference.precision import choose_device, choose_precision, set_threads
 from manyheads.training import trainer as hardware
-from manyheads.training.strategies import gathered
+from manyheads.training.strategies import current_store
 from manyheads.training.trainer import build_trainer, check_trainer
 
 
@@ -185,7 +185,7 @@ def test_what_an_earlier_start_left_in_the_store_leads_nowhere(first_is_late):
 
     def come(rank: int) -> None:
         time.sleep(0.3 * (first_is_late == (rank == 0)))
-        found[rank] = gathered(store, Ranks(rank, 3, rank, 3, started_by="torchrun"), SOON)
+        found[rank] = current_store(store, Ranks(rank, 3, rank, 3, started_by="torchrun"), SOON)
 
     threads = [threading.Thread(target=come, args=(rank,)) for rank in range(3)]
     for one in threads:
@@ -195,4 +195,4 @@ def test_what_an_earlier_start_left_in_the_store_leads_nowhere(first_is_late):
     found[0].set("address", "today")
     assert found[1].get("address") == found[2].get("address") == b"today"
     with pytest.raises(RuntimeError, match="rank 0 has not called within"):
-        gathered(store, Ranks(1, 3, 1, 3), timedelta(seconds=0.2))
+        current_store(store, Ranks(1, 3, 1, 3), timedelta(seconds=0.2))

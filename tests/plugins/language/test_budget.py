@@ -13,7 +13,7 @@ def test_tokens_are_turned_into_steps(small_run):
 
 
 def test_a_time_is_found_by_timing_and_leaves_everything_as_it_was(small_run):
-    from manyheads.training.sizing import settle_budget
+    from manyheads.training.budget import settle_budget
 
     run, network, tokens, labels = small_run("pretrain")
     run = replace_settings(run, {"budget": "30s"})

@@ -51,7 +51,7 @@ def batch_of(tokens, rows=None, scale=1.0):
 def test_losses_are_cross_entropies_of_the_hidden_words_alone(more, tokens, tokenizer, network):
     task, batch = lesson(tokenizer, **more), batch_of(tokens)
     torch.manual_seed(3)
-    losses = task.learn(network.eval(), batch)
+    losses = task.training_loss(network.eval(), batch)
     torch.manual_seed(3)
     hidden = task.hidden(batch.ids_N, batch.layout)
     n_words = batch.ids_N.numel() - 2 * len(tokens)
@@ -72,7 +72,9 @@ def test_held_out_figures_do_not_hang_on_batches_or_on_what_training_hides(token
         ([*range(len(tokens))][::-1], {"mask_share": 0.8}),
     ):
         task = lesson(tokenizer, **more)
-        parts = [task.check(network.eval(), batch_of(tokens, rows[at : at + 5])) for at in range(0, len(rows), 5)]
+        parts = [
+            task.validation_loss(network.eval(), batch_of(tokens, rows[at : at + 5])) for at in range(0, len(rows), 5)
+        ]
         found.append((sorted(torch.cat(parts).tolist()), float(task.validation_metrics["masked_accuracy"].compute())))
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-4)
     assert found[0][1] == found[1][1]
@@ -86,7 +88,7 @@ def test_a_step_follows_the_mean_over_hidden_words(tokens, tokenizer, network, m
     torch.manual_seed(5)
     total = module.training_step(batch, 0)
     torch.manual_seed(5)
-    losses = module.task.learn(network, batch)
+    losses = module.objective.training_loss(network, batch)
     torch.testing.assert_close(total, losses.mean())
 
 
@@ -101,7 +103,7 @@ def test_a_word_counts_the_same_in_each_batch_of_a_step(more, tokenizer, network
     module = LitModule(network, lesson(tokenizer), optim=OptimConfig(), n_steps=1)
     module.log = lambda *args, **more: None
     monkeypatch.setattr(LitModule, "global_step", 0)
-    monkeypatch.setattr(module.task, "learn", lambda network, batch: batch.ids_N[batch.ids_N > 4].float())
+    monkeypatch.setattr(module.objective, "training_loss", lambda network, batch: batch.ids_N[batch.ids_N > 4].float())
     each, plan = data.per_step(), data.plan(0)
     for at in range(0, len(plan), each):
         batches = [gather(tokens, one) for one in plan[at : at + each]]
@@ -113,12 +115,12 @@ def test_a_word_counts_the_same_in_each_batch_of_a_step(more, tokenizer, network
 def test_hidden_words_are_learnt(tokens, tokenizer, network):
     task, batch = lesson(tokenizer), batch_of(tokens)
     adam = torch.optim.AdamW(network.parameters(), lr=0.01)
-    before = task.check(network, batch).mean().item()
+    before = task.validation_loss(network, batch).mean().item()
     for _ in range(80):
         adam.zero_grad()
-        task.learn(network, batch).mean().backward()
+        task.training_loss(network, batch).mean().backward()
         adam.step()
-    assert task.check(network, batch).mean().item() < 0.6 * before
+    assert task.validation_loss(network, batch).mean().item() < 0.6 * before
 
 
 def test_pairs_have_their_marks_counted(tokenizer):
@@ -130,7 +132,7 @@ def test_pairs_have_their_marks_counted(tokenizer):
 
 def test_a_batch_without_rows_adds_zeros_to_the_gradient(tokens, tokenizer, network):
     """A rank gets such a batch where there are too few rows."""
-    losses = lesson(tokenizer).learn(network, batch_of(tokens, []))
+    losses = lesson(tokenizer).training_loss(network, batch_of(tokens, []))
     assert losses.shape == (0,)
     losses.sum().backward()
     assert all((one.grad == 0).all() for one in network.parameters() if one.grad is not None)

@@ -91,7 +91,7 @@ def test_a_batch_without_rows_adds_zeros(tokens, encoder):
     grads = [p.grad for p in module.network.parameters()]  # none of them None: a rank would wait for it
     assert all(grad is not None and (grad == 0).all() for grad in grads)
     module.validation_step(empty, 0)
-    assert module.task.train_metrics["token_accuracy"].weight == 0
+    assert module.objective.train_metrics["token_accuracy"].weight == 0
 
 
 def test_nothing_follows_the_last_token(tokens):

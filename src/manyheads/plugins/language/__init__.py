@@ -59,7 +59,7 @@ PRETRAIN = Task(
         *("batch.balance", "model.pair"),
     ),
     is_weights=True,
-    looks=20,
+    max_validations=20,
 )
 VERB = Verb(
     "pretrain",

@@ -19,7 +19,7 @@ from manyheads.layout import Packed
 from manyheads.nn.assemble import flops_per_answer, mean_flops
 from manyheads.plugins.language.config import PretrainConfig
 from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, choose, greedy, hide, hold_out
-from manyheads.training.objectives import make_shares
+from manyheads.training.objectives import mean_metrics
 
 IGNORED = -100
 
@@ -34,14 +34,14 @@ class Translate(nn.Module):
     def __init__(self, *, label_smoothing: float) -> None:
         super().__init__()
         self.label_smoothing = label_smoothing
-        self.train_metrics = make_shares("token_accuracy")
-        self.validation_metrics = make_shares("token_accuracy", "exact_match")
+        self.train_metrics = mean_metrics("token_accuracy")
+        self.validation_metrics = mean_metrics("token_accuracy", "exact_match")
 
-    def learn(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+    def training_loss(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
         """The loss of each row `(B,)`, smoothed."""
         return self._losses(seq2seq, batch, self.train_metrics["token_accuracy"], self.label_smoothing)
 
-    def check(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
+    def validation_loss(self, seq2seq: Seq2Seq, batch: Batch) -> Tensor:
         """The plain loss of each row `(B,)`."""
         self.validation_metrics["exact_match"].update(exact_matches(seq2seq, batch))
         return self._losses(seq2seq, batch, self.validation_metrics["token_accuracy"], 0.0)
@@ -111,14 +111,14 @@ class Pretrain(nn.Module):
         super().__init__()
         self.config, self.mask, self.n_marks = config, vocabulary.mask, vocabulary.n_marks
         self.register_buffer("special_V", vocabulary.special_V, persistent=False)
-        self.train_metrics = make_shares("masked_accuracy")
-        self.validation_metrics = make_shares("masked_accuracy")
+        self.train_metrics = mean_metrics("masked_accuracy")
+        self.validation_metrics = mean_metrics("masked_accuracy")
 
-    def learn(self, network: MaskedLM, batch: Batch) -> Tensor:
+    def training_loss(self, network: MaskedLM, batch: Batch) -> Tensor:
         """The loss of each hidden word `(P,)`; how it is guessed counts in the training figures."""
         return guesses(network, batch, self.hidden(batch.ids_N, batch.layout), self.train_metrics["masked_accuracy"])
 
-    def check(self, network: MaskedLM, batch: Batch) -> Tensor:
+    def validation_loss(self, network: MaskedLM, batch: Batch) -> Tensor:
         ids_N, layout = batch.ids_N, batch.layout
         rows_N = batch.rows_B.repeat_interleave(layout.lengths_B, output_size=layout.n_tokens)
         hidden = hold_out(ids_N, rows_N, layout.positions, self.special_V[ids_N], self.mask)

@@ -46,9 +46,10 @@ from manyheads.plugins.sweep.record import (
 )
 from manyheads.runs.many import train_in_turn
 from manyheads.runs.resolve import with_limits
+from manyheads.training.build import fit_head, has_few_rows
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
-from manyheads.training.module import LitModule, are_few, begin_head
+from manyheads.training.module import LitModule
 from manyheads.training.trainer import run_trainer
 
 Cost = Callable[[ModelConfig], float]
@@ -264,8 +265,8 @@ def _fit(
     pl.seed_everything(run.seed, workers=True, verbose=False)
     classifier = untrained(run.model, prepared.sizes)
     run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
-    if are_few(run, prepared.tokens["train"], prepared.labels):
-        begin_head(run, classifier, prepared.tokens["train"])
+    if has_few_rows(run, prepared.tokens["train"], prepared.labels):
+        fit_head(run, classifier, prepared.tokens["train"])
     try:
         return run_trainer(run, classifier, prepared.tokens, prepared.labels, [Guard(run), *callbacks]), False
     except DivergedError as end:

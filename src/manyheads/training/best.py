@@ -1,0 +1,101 @@
+"""Callbacks that follow the validation figure: the best weights are kept, and training ends when it stops improving."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from manyheads.config.figures import lower_is_better
+from manyheads.errors import UserError
+from manyheads.runs.checkpoints import refuse_unfit
+from manyheads.runs.files import replace_file
+from manyheads.training.strategies import whole
+
+
+class KeepBest(Callback):
+    """Writes `best.safetensors` after each validation that is better than all before.
+
+    With equal figures the lower validation loss is better: on a small validation split the same accuracy often occurs
+    twice. A validation with a non-finite figure or loss is never kept.
+
+    Attributes:
+        best: metric and value of the best validation, its epoch (from 1), and the optimiser steps done.
+    """
+
+    def __init__(self, metric: str, network: nn.Module, folder: Path) -> None:
+        self.metric = metric
+        self.network = network
+        self.path = folder / "best.safetensors"
+        self.best: dict[str, Any] = {}
+        self._rank: tuple[float, float] | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        figures = trainer.callback_metrics
+        value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric, "loss"))
+        rank = (-value if lower_is_better(self.metric) else value, -loss)
+        if not all(map(math.isfinite, rank)):
+            return
+        if self._rank is not None and not rank > self._rank:
+            return
+        self._rank = rank
+        when = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
+        self.best = {"metric": self.metric, "value": value, **when}
+        weights = whole(pl_module.network.state_dict())  # type: ignore[union-attr]
+        if trainer.is_global_zero:
+            self.path.parent.mkdir(exist_ok=True)
+            with replace_file(self.path) as part:
+                save_file(weights, part)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "rank": self._rank} if self.best else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = {name: state_dict["best"][name] for name in ("metric", "value", "epoch", "step")}
+        self._rank = state_dict["rank"]
+
+    def restore(self) -> dict[str, Any]:
+        """Load the best weights into the network, if there was a validation; returns `best`.
+
+        Raises:
+            UserError: the file does not fit the network, or the weights are not finite.
+        """
+        if self.best:
+            with refuse_unfit(self.path):
+                self.network.load_state_dict(load_file(self.path))
+        if not all(bool(one.isfinite().all()) for one in self.network.state_dict().values()):
+            raise UserError(
+                f"the run in {self.path.parent.parent} ends with weights that are not finite numbers, so that no model "
+                "is written: start a new run in another folder"
+            )
+        return self.best
+
+
+class Patience(Callback):
+    """Early stopping: ends training after `epochs` epochs without a better validation figure, however many validations
+    each had. An epoch without a validation counts when the next one is made.
+    """
+
+    def __init__(self, metric: str, epochs: int) -> None:
+        self.metric, self.epochs = metric, epochs
+        self._best, self._epoch, self._judged = -math.inf, 0, 0  # epochs, from 1: of the best figure and of the last
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        value = float(trainer.callback_metrics[f"validation_{self.metric}"])
+        value = -value if lower_is_better(self.metric) else value
+        self._judged = trainer.current_epoch + 1
+        if value > self._best:
+            self._best, self._epoch = value, self._judged
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._judged - self._epoch >= self.epochs:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self._best, "epoch": self._epoch, "judged": self._judged}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._best, self._epoch, self._judged = (state_dict[name] for name in ("best", "epoch", "judged"))

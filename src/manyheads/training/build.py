@@ -1,0 +1,96 @@
+"""What a run trains: the network with its first weights, and the objective.
+
+B documents . n rows . D width of what the head sees . C classes
+"""
+
+import copy
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+import manyheads.plugin as plugin
+from manyheads.config import RunConfig
+from manyheads.data.batches import Batch
+from manyheads.data.rows import Splits
+from manyheads.data.tokens import Tokens, reach
+from manyheads.inference.batching import run_batches
+from manyheads.inference.origin import find_origin, n_words
+from manyheads.inference.precision import DTYPES, choose_device, choose_precision
+from manyheads.linear.fit import logistic
+from manyheads.nn import Classifier
+from manyheads.nn.classifier import OwnNetwork
+from manyheads.training.weights import load_pretrained
+
+MOST_ROWS = 4096  # that the head is fitted to before training
+STRENGTH = 0.1  # inverse L2 strength (C): a head that fits few rows perfectly would leave no gradient to learn from
+
+Network = Any  # the module that `Task.assemble` makes
+
+
+def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer, own: nn.Module | None = None) -> Network:
+    """The network before training: the architecture of `run.model` in the sizes that the data needs, with the weights
+    of `run.init_from`.
+
+    Its embedding has a row for every id, also those that a tokenizer which was not trained here leaves out.
+
+    Args:
+        own: a user's module to train in its place; a copy is made.
+
+    Raises:
+        UserError: the weights of `run.init_from` do not fit.
+    """
+    origin = find_origin(run.init_from) if run.init_from else None
+    pairs = splits.train.pairs is not None
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    n_ids = reach(tokenizer, pairs=pairs).ids
+    sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
+    if own is not None:
+        return OwnNetwork(copy.deepcopy(own), n_ids)
+    sizes |= {"n_classes": len(splits.labels), "n_segments": 2 if pairs else 0}
+    network = plugin.resolve(plugin.task(run.task).assemble)(run.model, **sizes)
+    load_pretrained(network, origin)
+    return network
+
+
+def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
+    """The objective of the run's task, see `manyheads.hooks.Task`; `tokens` are the training rows."""
+    return plugin.resolve(plugin.task(run.task).objective)(run, tokens, labels)
+
+
+def has_few_rows(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:
+    """Whether there are at most `optim.few` training rows a class, on average."""
+    return run.optim.are_few(len(tokens), len(labels))
+
+
+@torch.no_grad()
+def fit_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
+    """Fit the head by logistic regression to at most `MOST_ROWS` evenly spaced training rows, without random numbers.
+
+    The gradients of a random head distort trained weights until it has learnt: Kumar et al. (2022), "Fine-Tuning can
+    Distort Pretrained Features and Underperform Out-of-Distribution", section 4 (LP-FT).
+    """
+    n_rows = min(MOST_ROWS, len(tokens))
+    rows = torch.arange(n_rows) * len(tokens) // n_rows
+    labels = tokens.labels[rows].long()
+    x_nD = extract_features(run, classifier, tokens, rows)
+    weight_CD, bias_C = logistic(x_nD, labels, classifier.head.out_features, strength=STRENGTH)
+    classifier.head.weight.copy_(weight_CD)
+    classifier.head.bias.copy_(bias_C)
+
+
+def extract_features(run: RunConfig, classifier: Classifier, tokens: Tokens, rows: Tensor) -> Tensor:
+    """The input of the head for `rows`, without dropout: `(n, D)` on the CPU. A text in parts has their mean."""
+    device = choose_device(run.hardware)
+    dtype = DTYPES[choose_precision(run.hardware.precision, device)]
+
+    def read(batch: Batch) -> Tensor:
+        return batch.layout.pooled(classifier.read(batch.ids_N, batch.layout, batch.segments_N)).float()
+
+    classifier.to(device).eval()
+    most = {"tokens": run.batch.tokens, "rows": run.batch.rows}
+    features = run_batches(read, tokens, device=device, autocast=dtype, **most, among=rows)
+    classifier.cpu().train()
+    return features.values
