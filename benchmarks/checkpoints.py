@@ -31,7 +31,7 @@ from manyheads.distributed.signals import Stop
 from manyheads.nn import assemble
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
-from manyheads.training.best import KeepBest
+from manyheads.training.callbacks import KeepBest
 from manyheads.training.checkpoint import Checkpoint
 from manyheads.training.trainer import run_trainer
 

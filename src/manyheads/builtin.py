@@ -131,8 +131,8 @@ BLOCKS = (  # docs/extending.md has the facts of each kind
     block("pooling", "attention", "classifier:AttentionPooling", flops=4),
 )
 
-# Choices of `data.source`: from the settings `data` to splits by name. The fact `task` names the task of the rows, where
-# that is not classify.
+# Choices of `data.source`: from the settings `data` to splits by name. The fact `task` names the task of the rows,
+# unless it is classify.
 SOURCES = (
     Part("source", "demo", "manyheads.data.demo:demo"),
     Part("source", "files", "manyheads.data.opening:nothing"),  # data.path names them

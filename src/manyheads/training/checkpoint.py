@@ -41,7 +41,7 @@ from manyheads.runs.checkpoints import Write, refuse_unfit
 from manyheads.runs.files import read_json_or_none, replace_file
 from manyheads.runs.resume import Start
 from manyheads.training import state
-from manyheads.training.best import KeepBest
+from manyheads.training.callbacks import KeepBest
 from manyheads.training.checkpoint_writer import CheckpointWriter
 from manyheads.training.logs import Meter, MetricsFile
 from manyheads.training.optim import EMACallback

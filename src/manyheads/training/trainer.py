@@ -44,14 +44,13 @@ from manyheads.inference.precision import (
 from manyheads.nn.assemble import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_call
 from manyheads.runs.resume import Start
-from manyheads.training.best import KeepBest, Patience
 from manyheads.training.build import Network, fit_head, has_few_rows, make_objective
+from manyheads.training.callbacks import KeepBest, NetworkGuard, Patience
 from manyheads.training.checkpoint import Checkpoint
 from manyheads.training.context import RunContext
 from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
 from manyheads.training.module import LitModule
-from manyheads.training.network_guard import NetworkGuard
 from manyheads.training.optim import EMACallback
 from manyheads.training.state import hash_tokens
 from manyheads.training.strategies import ExternalCluster, FullyShardedStrategy, HeartbeatCallback, RendezvousDDP

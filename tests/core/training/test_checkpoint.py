@@ -30,7 +30,7 @@ from manyheads.nn import assemble
 from manyheads.runs.checkpoints import read_progress, refuse_unfit
 from manyheads.runs.resume import Start
 from manyheads.training import checkpoint as saving
-from manyheads.training.best import KeepBest, Patience
+from manyheads.training.callbacks import KeepBest, Patience
 from manyheads.training.checkpoint import Checkpoint
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule
