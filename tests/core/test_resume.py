@@ -179,7 +179,7 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, c
     folder = train("run", "trainer.max_epochs=1", stops=("step:3",))
     written = (folder / "run.log").read_text()
     said = re.findall(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.+)$", written)
-    assert "stopped by SIGTERM at step 2: resume=auto goes on from there" in said
+    assert "stopped by SIGTERM at step 2: resume=auto continues from there" in said
     assert "resumed at step 2" in said
     assert re.search(r"(?m)^trained: 1 epoch, 8 steps, ", written), "the table ends it"
     assert written.count("figures and their 95 % intervals") == 1
@@ -301,7 +301,7 @@ def test_a_disk_that_takes_no_checkpoint_ends_the_run_in_one_sentence(
             train("run", "checkpoint.every=2", f"checkpoint.background={background}", "trainer.max_epochs=1")
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"the checkpoint of step 4 cannot be written to {tmp_path / 'run' / 'checkpoints'} ({why}")
-    assert said.endswith("make room there or let it be written to, then go on by resume=auto")
+    assert said.endswith("make room there or let it be written to, then continue by resume=auto")
     assert newest_checkpoint(tmp_path / "run" / "checkpoints") == tmp_path / "run" / "checkpoints" / "step-00000002"
     assert_same(content(train("run", "trainer.max_epochs=1")), whole("trainer.max_epochs=1")[0])
 

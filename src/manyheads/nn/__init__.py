@@ -1,6 +1,6 @@
-"""Blocks in pure torch: embeddings -> encoder -> pooling -> logits, or a decoder beside the encoder.
+"""Blocks in pure torch: embeddings -> encoder -> pooling -> logits, or a decoder in addition to the encoder.
 
-A block takes a plain batch `(B, L, D)` and a boolean mask `(B, L)`, or tokens in a layout of their own (`layout.py`).
+A block takes a padded batch `(B, L, D)` with a boolean mask `(B, L)`, or tokens in a layout (`layout.py`).
 """
 
 from manyheads.nn.assemble import assemble, initialise

@@ -297,19 +297,19 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
     - 2 d_v for each key attended to, and to score it 2 d_k: a product of d_k numbers, or as many differences and
       squares; for additive and concat 4 d_k: a sum, its tanh, and a product with v.
     Words narrower than d_model (d_embedding) are widened by 2 d_embedding d_model.
-    Keys attended to are those a window or a causal mask leaves; a kernel that masks the whole grid does more.
-    Layers of a user's count as two operations for each of their weights, unless their part says `flops`.
+    Keys attended to are those that a window or a causal mask allows; a kernel that masks the whole grid does more.
+    Users' layers count two operations for each of their weights, unless their part has the fact `flops`.
     Pooling by attention takes 4 d_model: a score and a weighted sum.
-    Two texts that are read apart (model.pair=cross) have `length` tokens together, and one more is read, since [CLS]
-    is in both. A layer is that of each text by itself; in a cross layer each token attends to all of the other text.
+    With model.pair=cross two texts have `length` tokens together and one more is read, since both have a [CLS]. A layer
+    reads each text alone; in a cross layer each token attends to all tokens of the other text.
     A recurrent layer has 2 g d_model (d_model + h) for its g gates (GRU 3, LSTM 4), h being the width of a direction:
     d_model, or half of it. Pooling by attention over its states adds 2 d_model² where the score maps each key
     (additive, concat), then the score and the sum as above, d_k and d_v being d_model.
-    Softmax, norms, biases and what is done once a text are left out. A backward pass costs twice as much again
+    Softmax, norms, biases and what is computed once a text are not counted. A backward pass costs twice as much again
     (Kaplan et al., 2020, "Scaling Laws", section 2.1).
 
     Args:
-        second: how many of the tokens are of the second text of a pair; None: half of those but [CLS].
+        second: the number of tokens in the second text of a pair; None: half of them, without [CLS].
         pooled: see `mean_flops`.
     """
     each = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
@@ -334,12 +334,15 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
 
 
 def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_size: int) -> float:
-    """Operations of one forward pass of a sequence-to-sequence model over texts of so many tokens, all at once.
+    """Operations of one forward pass of a sequence-to-sequence model, all target tokens at once.
 
-    Beside the encoder's and those of a causal layer a decoder has in each layer an attention to the source: queries
-    and W^O at each target token, keys and values at each source token. The head is 2 d_model `vocab_size` at each
-    target token. A recurrent decoder has one attention, behind its layers, and 4 d_model² to join what it finds with
-    each state.
+    In addition to the encoder's operations and those of causal layers, a decoder layer has a cross-attention: queries
+    and W^O for each target token, keys and values for each source token. The head has 2 d_model `vocab_size` for each
+    target token. A recurrent decoder has one cross-attention, after its layers, and 4 d_model² to combine its output
+    with each state.
+
+    Args:
+        source, target: lengths of the texts, in tokens.
     """
     head = 2 * model.d_model * vocab_size
     if not model.has_heads:
@@ -353,9 +356,9 @@ def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_siz
 
 
 def keys_per_query(length: float, *, window: int, causal: bool) -> float:
-    """Keys a token of a text of `length` tokens attends to, on average over its places in the text.
+    """The number of keys that a token attends to, averaged over its positions in a text of `length` tokens.
 
-    To one side of it there are (length - 1) / 2 on average, and w - w (w + 1) / (2 length) within a window w.
+    On one side of it there are (length - 1) / 2 on average, or w - w (w + 1) / (2 length) within a window w.
     """
     reach = min(window, length - 1) if window else length - 1
     return 1 + (1 if causal else 2) * (reach - reach * (reach + 1) / (2 * length))
@@ -369,20 +372,20 @@ def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = F
 
 
 def _of_query(model: ModelConfig, score: str) -> int:
-    """W^Q, the score's map of it, and W^O."""
+    """Operations for a query: W^Q, the score's map of it, and W^O."""
     widths = model.d_k * model.project + model.d_v * model.project_output
     maps = plugin.find("score", score).facts.get("maps_query", False)
     return 2 * model.n_heads * (model.d_model * widths + maps * model.d_k**2)
 
 
 def _of_key(model: ModelConfig, score: str) -> int:
-    """W^K, the score's map of it, and W^V."""
+    """Operations for a key: W^K, the score's map of it, and W^V."""
     heads = plugin.find("score", score).facts.get("maps_key", "")
     maps = getattr(model, heads) if heads else 0
     return 2 * (model.d_model * model.kv_heads * (model.d_k + model.d_v) * model.project + maps * model.d_k**2)
 
 
 def _of_match(model: ModelConfig, score: str) -> int:
-    """A query and a key of every head, and the value weighed."""
+    """Operations for a pair of query and key, in all heads: the score, and the weighted value."""
     is_sum = plugin.find("score", score).facts.get("is_sum", False)
     return 2 * model.n_heads * (model.d_k * (1 + is_sum) + model.d_v)

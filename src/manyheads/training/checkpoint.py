@@ -214,9 +214,7 @@ class Checkpoint(Callback):
     def _own(self, trainer: pl.Trainer, folder: Path, n_before: int) -> dict[str, Any]:
         """The state of this rank alone; if the number of ranks has changed, its share of what all of them had."""
         if trainer.world_size != n_before:
-            log.info(
-                "%d processes go on where there were %d: dropout draws other numbers", trainer.world_size, n_before
-            )
+            log.info("%d processes resume what %d began: dropout draws other numbers", trainer.world_size, n_before)
         elif not self._is_trained(trainer):  # else rank 0 is here alone and needs the counts of all
             return load_pytree(folder / f"rank-{trainer.global_rank}.safetensors")
         ranks = [load_pytree(folder / f"rank-{rank}.safetensors") for rank in range(n_before)]
@@ -301,5 +299,5 @@ class Checkpoint(Callback):
         }
 
     def _logged(self, stopped: Stopped, place: dict[str, Any]) -> Stopped:
-        log.info("stopped by %s at step %d: resume=auto goes on from there", stopped.why, place["step"])
+        log.info("stopped by %s at step %d: resume=auto continues from there", stopped.why, place["step"])
         return stopped

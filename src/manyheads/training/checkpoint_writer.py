@@ -90,5 +90,5 @@ class CheckpointWriter:
             return str(problem)
         return (
             f"the checkpoint of step {self._step} cannot be written to {self.best.parent} "
-            f"({problem.strerror or problem}): make room there or let it be written to, then go on by resume=auto"
+            f"({problem.strerror or problem}): make room there or let it be written to, then continue by resume=auto"
         )

@@ -259,7 +259,8 @@ def hash_tokens(tokens: dict[str, Tokens]) -> str:
                 digest.update(b"none")
                 continue
             for part in tensor.split(HASHED_AT_ONCE):
-                part = part.long() if tensor is one.labels and part.ndim == 1 else part  # so runs of before go on
+                if tensor is one.labels and part.ndim == 1:  # int64, as in the digests of earlier versions
+                    part = part.long()
                 digest.update(part.contiguous().numpy().data)
                 drop_pages(one)
     return digest.hexdigest()

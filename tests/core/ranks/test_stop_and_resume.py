@@ -125,7 +125,7 @@ def test_two_then_one_then_two_processes_train_on_the_same_rows_in_the_same_orde
     said = (tmp_path / "parts" / "run.log").read_text()
     for change in (
         "hardware.devices=1 from step",
-        "1 processes go on where there were 2",
+        "1 processes resume what 2 began",
         "hardware.devices=2 from step",
     ):
         assert change in said

@@ -145,9 +145,11 @@ def test_what_is_read_late_comes_to_the_same(nan, monkeypatch):
     nan(3)
     at_once = state_of(train(run))
     monkeypatch.setattr(Guard, "on_fit_start", lambda *_: None)
-    guard, looks, look = Guard(run), [], Guard._look
+    guard, looks, look = Guard(run), [], Guard._check_steps
     monkeypatch.setattr(
-        Guard, "_look", lambda self, trainer, module: (looks.append(trainer.global_step), look(self, trainer, module))
+        Guard,
+        "_check_steps",
+        lambda self, trainer, module: (looks.append(trainer.global_step), look(self, trainer, module)),
     )
     assert_same(state_of(train(run, guard)), at_once)
     assert looks == [4, 8, 12, 12]
@@ -264,12 +266,12 @@ def test_weights_that_the_last_step_spoilt_are_seen_when_they_are_validated():
 def test_overflows_of_fp16_are_left_to_its_scaler_until_it_cannot_be_them(tmp_path):
     guard, answered = Guard(run_of("raise"), tmp_path), []
     trainer: Any = SimpleNamespace(scaler=object())
-    guard._answer = lambda trainer, module, bad: answered.extend(step.number for step in bad)
+    guard._handle = lambda trainer, module, bad: answered.extend(step.number for step in bad)
     for number in range(1, 3 * SCALINGS):
         guard._kept.append((number, 0, number))
         guard._figures.append(torch.tensor([0.5, 1.0 if number == SCALINGS else math.inf]))
         if number % 7 == 0:
-            guard._look(trainer, LitModule.__new__(LitModule))
+            guard._check_steps(trainer, LitModule.__new__(LitModule))
     assert answered[0] == 2 * SCALINGS
 
 
