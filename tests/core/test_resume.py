@@ -25,7 +25,7 @@ from manyheads.distributed.signals import Stopped
 from manyheads.evaluation import results
 from manyheads.inference.folder import load
 from manyheads.runs.checkpoints import is_valid, newest_checkpoint
-from manyheads.training import checkpoint as saving
+from manyheads.training import checkpoint_writer as saving
 from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
