@@ -17,7 +17,7 @@ from manyheads.data.rows import Rows, rows_of_class
 from manyheads.evaluation.answered import LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
 from manyheads.evaluation.intervals import share_interval
-from manyheads.evaluation.metrics import Judged, LabelScore, Scores, change_of_answers, score_answers
+from manyheads.evaluation.metrics import LabelScore, Outcomes, Scores, change_of_answers, score_answers
 from manyheads.evaluation.mistakes import cell_groups, cell_key, with_words, worst_mistakes
 from manyheads.evaluation.report import (
     BLUE,
@@ -69,7 +69,7 @@ def evaluate_classifier(
     explained = with_words if stored is None else lambda _, examples: examples
     stored = stored or answer_rows(classifier, rows, setup)
     own_name, table = next(iter(stored.models)), figures_of(kind.rows, "table")
-    own = judge(stored, own_name)
+    own = outcomes_of(stored, own_name)
     scores = own.scores(classifier.labels, stored.models[own_name])
     members = {own_name: {figure: scores.figures[figure] for figure in table}}
     rivals = dict[str, np.ndarray]()  # answers of models that need no training of ours
@@ -78,10 +78,10 @@ def evaluate_classifier(
         answer = np.arange(n_classes) == frequent if classifier.multi else np.array(frequent)
         rivals[kind.most_frequent] = np.broadcast_to(answer, own.labels.shape)
     for name in [*stored.models][1:]:
-        judged = judge(stored, name)
-        members[name] = judged.figures(table)
+        outcomes = outcomes_of(stored, name)
+        members[name] = outcomes.figures(table)
         if name == LINEAR and setup.compare:
-            rivals[name] = judged.answers
+            rivals[name] = outcomes.answers
 
     baselines, leads = {}, {}
     first, second = [one for one in table if one in figures_of_answers(kind.rows)][:2]
@@ -114,28 +114,28 @@ def evaluate_classifier(
     )
 
 
-def judge(stored: LogitStore, name: str) -> Judged:
+def outcomes_of(stored: LogitStore, name: str) -> Outcomes:
     """The answers of a model to all rows."""
-    chunks = (Judged.of(one.labels, one.answers, one.probabilities_nC) for one in stored.answers(name))
-    return Judged.joined(len(stored.rows), chunks)
+    chunks = (Outcomes.of(one.labels, one.answers, one.probabilities_nC) for one in stored.answers(name))
+    return Outcomes.joined(len(stored.rows), chunks)
 
 
-def findings(stored: LogitStore, setup: Setup, judged: Judged) -> list[Finding]:
+def findings(stored: LogitStore, setup: Setup, outcomes: Outcomes) -> list[Finding]:
     """Those of the analyses and rules that the settings ask for, and of rows with one class the risk by coverage."""
     found = [analyse(stored) for analyse in setup.analyses]
     for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
         if rule.judge is not None:
             found.append(plugin.resolve(rule.judge)(stored, rule.fitted, marks_n))
-    if not judged.multi:
-        found.append(risk_by_coverage(judged))
+    if not outcomes.multi:
+        found.append(risk_by_coverage(outcomes))
     return found
 
 
-def risk_by_coverage(judged: Judged) -> Finding:
+def risk_by_coverage(outcomes: Outcomes) -> Finding:
     """The share of wrong answers where only the surest texts are answered, by how many are, with all that are as sure:
     El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification"."""
-    order_n, n = np.argsort(-judged.confidence_n, kind="stable"), len(judged.labels)
-    sure_n, wrong_n = judged.confidence_n[order_n], np.cumsum(~judged.right_n[order_n])
+    order_n, n = np.argsort(-outcomes.confidence_n, kind="stable"), len(outcomes.labels)
+    sure_n, wrong_n = outcomes.confidence_n[order_n], np.cumsum(~outcomes.right_n[order_n])
     points = []
     for share in SHARES:
         least = float(sure_n[max(0, math.ceil(share * n - 1e-9) - 1)])

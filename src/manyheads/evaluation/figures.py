@@ -5,7 +5,7 @@ what it gives, depends on the fact `of`:
 
 - "counts", of labels and answers alone: `make(counts)` is given `metrics.Counts` and gives a `metrics.MeanOfShares`,
   by which the interval follows, and that of a difference between two models, too. Baselines have these figures.
-- "rows", of probabilities, by what `metrics.Judged` knows of each row: `make(judged)` gives an `Interval`.
+- "rows", of probabilities, by what `metrics.Outcomes` knows of each row: `make(outcomes)` gives an `Interval`.
 - without it: `make(labels, probabilities_nC)` gives an `Interval`, or a number, whose interval is the bootstrap's.
   Labels are class ids `(n,)`, or marks `(n, C)` where a row has any number of labels.
 
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.hooks import Part
 
 if TYPE_CHECKING:
-    from manyheads.evaluation.metrics import Counts, Judged, MeanOfShares
+    from manyheads.evaluation.metrics import Counts, MeanOfShares, Outcomes
     from manyheads.runs.summary import Interval
 
 CLASSES, LABELS, BOTH = ("classes",), ("labels",), ("classes", "labels")
@@ -66,32 +66,32 @@ def macro_recall(counts: "Counts") -> "MeanOfShares":
     return counts.macro(answered=0, labelled=1)
 
 
-def loss(judged: "Judged") -> "Interval":
+def loss(outcomes: "Outcomes") -> "Interval":
     """The mean cross-entropy of a row, in nats; of rows with labels, the sum over their labels."""
-    return judged.mean(judged.loss_n)
+    return outcomes.mean(outcomes.loss_n)
 
 
-def brier(judged: "Judged") -> "Interval":
+def brier(outcomes: "Outcomes") -> "Interval":
     """The mean squared distance of all probabilities of a row from what is true, summed over classes."""
-    return judged.mean(judged.brier_n)
+    return outcomes.mean(outcomes.brier_n)
 
 
-def calibration_error(judged: "Judged") -> "Interval":
+def calibration_error(outcomes: "Outcomes") -> "Interval":
     """The gap between confidence and accuracy, a mean over bins of equal width weighted by their rows: Guo et al.
     (2017), "On Calibration of Modern Neural Networks", equation 3."""
-    return judged.calibration_error(equal_width=True)
+    return outcomes.calibration_error(equal_width=True)
 
 
-def adaptive_calibration_error(judged: "Judged") -> "Interval":
+def adaptive_calibration_error(outcomes: "Outcomes") -> "Interval":
     """The same over bins of equally many rows, so that confident rows are not all in one: Nixon et al. (2019),
     "Measuring Calibration in Deep Learning"."""
-    return judged.calibration_error(equal_width=False)
+    return outcomes.calibration_error(equal_width=False)
 
 
-def classwise_calibration_error(judged: "Judged") -> "Interval":
+def classwise_calibration_error(outcomes: "Outcomes") -> "Interval":
     """The mean over classes of the error of each class's own probability, answered or not: Kull et al. (2019), "Beyond
     temperature scaling"."""
-    return judged.classwise_calibration_error()
+    return outcomes.classwise_calibration_error()
 
 
 def _figure(make: Any, of: str, **facts: Any) -> Part:

@@ -4,7 +4,7 @@ Labels and answers are class ids `(n,)`, or marks `(n, C)`, bool, where a row ha
 figure that follows from them, such as macro F1: they are counted (`Counts`); the figure is a mean of shares of these
 counts (`figures.macro_f1`, a `MeanOfShares`); what each row adds to it, to first order, says how far it varies
 (`covariances_of`), and so its interval (`interval_of`). Figures of probabilities follow from a few numbers of each row
-(`Judged`): their means, and calibration.py.
+(`Outcomes`): their means, and calibration.py.
 
 n rows . C classes or labels . F = 3C + 1 counts: of right, answered and labelled classes, and of rows that are right
 S shares . G figures . K bins
@@ -304,7 +304,7 @@ def change_of_answers(
 
 
 @dataclass
-class Judged:
+class Outcomes:
     """The answers of a model to all rows, and what figures of probabilities need of each of them.
 
     Attributes:
@@ -325,7 +325,7 @@ class Judged:
     probabilities_nC: Floats | None = None
 
     @classmethod
-    def of(cls, labels: NDArray[Any], answers: NDArray[Any], probabilities_nC: Floats) -> "Judged":
+    def of(cls, labels: NDArray[Any], answers: NDArray[Any], probabilities_nC: Floats) -> "Outcomes":
         """Of probabilities that are in memory."""
         (n, n_classes), multi = probabilities_nC.shape, labels.ndim == 2
         assert len(labels) == len(answers) == n, "one row of probabilities a label"
@@ -348,7 +348,7 @@ class Judged:
         return cls(labels, answers, loss_n, brier_n, confidence_n, bins_3CK, whole)
 
     @classmethod
-    def joined(cls, n: int, chunks: "Iterable[Judged]") -> "Judged":
+    def joined(cls, n: int, chunks: "Iterable[Outcomes]") -> "Outcomes":
         """Of `n` rows, from some of them after others."""
         bins = []
 
@@ -424,15 +424,15 @@ class Judged:
 def score(labels: ArrayLike, probabilities: ArrayLike, names: list[str]) -> Scores:
     """Judge `probabilities` `(n, C)` against class ids `labels` `(n,)`. A UserError where there are no rows."""
     probabilities_nC = np.asarray(probabilities, dtype=np.float64)
-    judged = Judged.of(np.asarray(labels, dtype=np.int64), probabilities_nC.argmax(1), probabilities_nC)
-    return judged.scores(names)
+    outcomes = Outcomes.of(np.asarray(labels, dtype=np.int64), probabilities_nC.argmax(1), probabilities_nC)
+    return outcomes.scores(names)
 
 
 def score_labels(marks_nC: Bools, probabilities_nC: Floats, names: list[str], thresholds: list[float]) -> Scores:
     """Judge labels, given from their `thresholds` on, against those that rows have, their `marks`. A UserError
     where there are no rows."""
-    judged = Judged.of(marks_nC, probabilities_nC >= np.array(thresholds), probabilities_nC)
-    return judged.scores(names, thresholds)
+    outcomes = Outcomes.of(marks_nC, probabilities_nC >= np.array(thresholds), probabilities_nC)
+    return outcomes.scores(names, thresholds)
 
 
 def reliability(confidence_n: Floats, right_n: Bools) -> list[Bin]:

@@ -177,12 +177,13 @@ def write_evaluation(
         members and of baselines by their names.
     """
     classes = isinstance(model, TextClassifier)
-    split, validation = "the file" if data.split == "all" else data.split, data.splits and data.splits.validation
-    warnings = warnings_of(evaluation, data.rows, split, data.role, model.labels, validation) if classes else []
-    if classes and data.run is None and not data.most_frequent:
-        kind = "class" if data.rows.sets is None else "label"
-        warnings.append(f"the most frequent {kind} is taken from these rows, as the training rows are not known")
-    warnings = [*([data.learnt] if data.learnt else []), *warnings]
+    warnings = [data.learnt] if data.learnt else []
+    if classes:
+        split, validation = "the file" if data.split == "all" else data.split, data.splits and data.splits.validation
+        warnings += warnings_of(evaluation, data.rows, split, data.role, model.labels, validation)
+        if data.run is None and not data.most_frequent:
+            kind = "class" if data.rows.sets is None else "label"
+            warnings.append(f"the most frequent {kind} is that of these rows, as the training rows are not known")
     judged_as = {"model": to_plain(model.model)} if data.run is None else {"run": to_plain(data.run)}
     page = evaluation.page(
         data.title,
@@ -193,27 +194,26 @@ def write_evaluation(
         warnings=warnings,
     )
     fitted = getattr(model, "calibration", None)
+    metrics = {**evaluation.scores, **data.about}
     models = {"members": evaluation.members, "baselines": evaluation.baselines, "leads": evaluation.leads}
-    metrics = {
-        **evaluation.scores,
-        **data.about,
-        **{
-            key: {name: plain(figures) for name, figures in of_key.items()}
-            for key, of_key in models.items()
-            if classes or key == "baselines"
-        },
-        **{one.name: one.content for one in evaluation.findings},
-        **({"warnings": warnings} if classes else {}),
-        **({"calibration": fitted.name} if fitted else {}),
-    }
+    for key, of_models in models.items():
+        if classes or key == "baselines":
+            metrics[key] = {name: plain(figures) for name, figures in of_models.items()}
+    for finding in evaluation.findings:
+        metrics[finding.name] = finding.content
+    if classes:
+        metrics["warnings"] = warnings
+    if fitted:
+        metrics["calibration"] = fitted.name
     with output_folder(folder, EVALUATED, overwrite=config.overwrite) as place:
-        for picture in (one for section in page.sections for one in section.pictures):
-            write_atomic(place / f"{picture.name}.png", picture.png)
-        name, other = (
-            f"predictions.{one.name}" for one in sorted(Predictions, key=lambda one: one != config.predictions)
-        )
+        for section in page.sections:
+            for picture in section.pictures:
+                write_atomic(place / f"{picture.name}.png", picture.png)
+        name = f"predictions.{config.predictions.name}"
         evaluation.write(place / name)
-        (place / other).unlink(missing_ok=True)
+        for other in Predictions:
+            if other is not config.predictions:
+                (place / f"predictions.{other.name}").unlink(missing_ok=True)
         write_page(place / "report.html", page)
         write_json(place / "metrics.json", metrics)
     show_evaluation(evaluation, data, warnings, folder, name)
@@ -221,22 +221,20 @@ def write_evaluation(
 
 
 def card_figures(summary: Summary) -> dict[str, str]:
-    """What a model card says of the split judged last: the first figures of the model, and the very first of the other
-    models, with their intervals."""
+    """What a model card says of the split judged last: the first four figures of the model, and the main one of the
+    others, with their intervals."""
     split, first = summary.judged_on, next(iter(summary.validation))
     models = with_baselines(models_of(summary, split), summary.baselines)
     own = next(iter(models))
-    shown = {f"{split} {words_of(name)}": figure for name, figure in list(models[own].items())[:4]}
-    shown |= {
-        f"{split} {words_of(first)} of the {name}": of[first]
-        for name, of in models.items()
-        if name != own and first in of
-    }
-    return {name: one.words for name, one in shown.items()}
+    shown = {f"{split} {words_of(name)}": figure.words for name, figure in list(models[own].items())[:4]}
+    for name, figures in models.items():
+        if name != own and first in figures:
+            shown[f"{split} {words_of(first)} of the {name}"] = figures[first].words
+    return shown
 
 
 def card_notes(summary: Summary, data: str) -> list[str]:
-    """What a model card says of the training, and of what the figures cannot say."""
+    """What a model card says of the training, the lead and the warnings."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     rows = ", ".join(f"{n:,} for {name}" for name, n in summary.rows.items())
     lead = lead_line(summary.leads, summary.baselines, summary.judged_on)

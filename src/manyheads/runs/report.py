@@ -208,11 +208,9 @@ def markdown(found: dict[str, Any]) -> str:
         *_calibrated(found.get("calibration", {})),
         "## The run",
         _table(["", ""], [[name, one] for name, one in about.items() if one]),
-        *(
-            ["## Settings that differ from the defaults", _table(["setting", "value", "default"], changed)]
-            * bool(changed)
-        ),
     ]
+    if changed:
+        blocks += ["## Settings that differ from the defaults", _table(["setting", "value", "default"], changed)]
     return "\n\n".join(one for one in blocks if one) + "\n"
 
 

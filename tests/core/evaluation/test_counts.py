@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score
 
 from manyheads.evaluation import metrics
 from manyheads.evaluation.metrics import (
-    Judged,
+    Outcomes,
     change_of_answers,
     covariances_of,
     score,
@@ -20,10 +20,10 @@ from tests.core.evaluation.test_scores import some_rows
 NAMES = ["a", "b", "c", "d"]
 
 
-def chunked(step: int, *of_rows) -> Judged:
+def chunked(step: int, *of_rows) -> Outcomes:
     starts = range(0, len(of_rows[0]), step)
-    chunks = (Judged.of(*(one[start : start + step] for one in of_rows)) for start in starts)
-    return Judged.joined(len(of_rows[0]), chunks)
+    chunks = (Outcomes.of(*(one[start : start + step] for one in of_rows)) for start in starts)
+    return Outcomes.joined(len(of_rows[0]), chunks)
 
 
 def some_labels(n: int, seed: int = 0):
@@ -92,7 +92,7 @@ def test_a_million_rows_take_the_memory_of_few() -> None:
     labels, probabilities, names = some_rows(20_000, 50)
     answers = probabilities.argmax(1)
     tracemalloc.start()
-    found = Judged.joined(1_000_000, (Judged.of(labels, answers, probabilities) for _ in range(50))).scores(names)
+    found = Outcomes.joined(1_000_000, (Outcomes.of(labels, answers, probabilities) for _ in range(50))).scores(names)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.n_rows == 1_000_000
@@ -116,6 +116,6 @@ def test_answers_by_many_labels_take_the_memory_of_few_rows() -> None:
 
 def test_many_rows_at_an_edge_are_in_one_bin() -> None:
     labels, answers = np.arange(5000) % 2, np.zeros(5000, dtype=int)
-    parts = [Judged.of(labels, answers, np.tile([0.6, 0.4], (5000, 1))) for _ in range(20)]
-    (only,) = Judged.joined(100_000, parts).scores(["a", "b"]).reliability
+    parts = [Outcomes.of(labels, answers, np.tile([0.6, 0.4], (5000, 1))) for _ in range(20)]
+    (only,) = Outcomes.joined(100_000, parts).scores(["a", "b"]).reliability
     assert (only.low, only.n_rows, only.accuracy) == (0.6, 100_000, 0.5)

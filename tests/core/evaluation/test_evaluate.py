@@ -178,7 +178,7 @@ def test_other_rows_that_the_model_learnt_from_are_said_to_be(run: Path, tmp_pat
     (tmp_path / "new.csv").write_text("text,label\na new film,good\n")
     found = evaluate(config(run, data=run_data(path=str(tmp_path / "new.csv"))))
     assert not any("learnt from" in one for one in found["warnings"])
-    guessed = "the most frequent class is taken from these rows, as the training rows are not known"
+    guessed = "the most frequent class is that of these rows, as the training rows are not known"
     assert guessed in found["warnings"]
     (run / "summary.json").write_text('{"most_frequent": "good"}')
     found = evaluate(config(run, data=run_data(path=str(tmp_path / "new.csv"))))

@@ -8,7 +8,7 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.classification import risk_by_coverage
 from manyheads.evaluation.intervals import share_interval
-from manyheads.evaluation.metrics import Judged
+from manyheads.evaluation.metrics import Outcomes
 from manyheads.runs.summary import NETWORK
 
 NAMES = ["a", "b", "c"]
@@ -31,7 +31,7 @@ def drawn(n: int = 900) -> tuple[LogitStore, np.ndarray, np.ndarray]:
 def test_the_risk_of_the_surest_rows_is_counted() -> None:
     stored, likely, labels = drawn()
     (found,) = stored.answers()
-    judged = Judged.of(labels, likely.argmax(1), found.probabilities_nC)
+    judged = Outcomes.of(labels, likely.argmax(1), found.probabilities_nC)
     order, wrong = np.argsort(-likely.max(1)), likely.argmax(1) != labels
     points = risk_by_coverage(judged).content
     assert len(points) == 20
@@ -47,7 +47,7 @@ def test_rows_that_are_as_sure_are_answered_together() -> None:
     risks, errors = [], []
     for order in (np.arange(300), np.arange(300)[::-1]):
         labels = np.where(order < 240, 0, 1)
-        judged = Judged.of(labels, np.zeros(300, dtype=int), np.tile([[0.8, 0.2]], (300, 1)))
+        judged = Outcomes.of(labels, np.zeros(300, dtype=int), np.tile([[0.8, 0.2]], (300, 1)))
         risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(judged).content]
         errors.append(judged.figures()["adaptive_calibration_error"].value)
     assert {*risks} == {(1.0, 0.2)}
