@@ -24,7 +24,7 @@ from manyheads.config import Balance
 from manyheads.data.tokens import Tokens, drop_pages
 from manyheads.layout import Packed
 
-WINDOW_IN_BATCHES = 64  # rows of about so many batches are sorted by length: more pads less and shuffles less
+WINDOW_IN_BATCHES = 64  # rows of about as many batches are sorted by length: more pads less and shuffles less
 ANSWER_ROWS = 4096  # most rows of a batch of a finished model; tokens bound it first
 ANSWER_TOKENS = 2048
 """Most tokens of a batch unless told: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
@@ -64,7 +64,7 @@ class Batch(NamedTuple):
         return [self] if self.targets is None else [self, self.targets]
 
     def to(self, device: torch.device) -> "Batch":
-        """The same rows on another device, copied while the host goes on."""
+        """The same rows on another device, copied while the host continues."""
 
         return Batch(
             sent(self.ids_N, device),
@@ -183,7 +183,7 @@ class Batches:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """`tensor` on `device`, copied while the host goes on: to a GPU by way of pinned memory."""
+    """`tensor` on `device`, copied while the host continues: to a GPU by way of pinned memory."""
     if tensor.device.type == "cpu" and device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)

@@ -23,7 +23,7 @@ class Column(Sequence[Any]):
     Args:
         reads: give the cells of each block.
         starts: the first row of each block, and the end: int64.
-        identity: stands for all that the cells depend on.
+        identity: names all that the cells depend on; empty: they are in memory.
         weight: bytes of a cell, on average.
         rows: which of the table these are, ascending int64; None: all.
     """
@@ -151,7 +151,7 @@ def _cells(read: Callable[[], list[Any]]) -> list[Any]:
 
 
 def sliced(read: Callable[[int, slice], list[Any]], sizes: list[int], identity: str, weight: float) -> Column:
-    """The cells of parts of so many rows each, of which `read` gives a slice, in blocks of `AT_ONCE`."""
+    """The cells of parts of `sizes` rows, of which `read` gives a slice, in blocks of `AT_ONCE`."""
     places = [
         (part, slice(at, min(at + AT_ONCE, size))) for part, size in enumerate(sizes) for at in range(0, size, AT_ONCE)
     ]

@@ -19,7 +19,7 @@ from manyheads.errors import UserError
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
 MOST_TITLED = 100  # columns
-WORDS_OF_TEXT = 5  # names of columns seldom have so many
+WORDS_OF_TEXT = 5  # names of columns seldom have as many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 
 

@@ -248,7 +248,7 @@ class TextData(LightningDataModule):
         return Batches(self._near(split), plan)
 
     def _near(self, split: str) -> Tokens:
-        """The tokens of a split, moved to the GPU once and for all where they are few beside its memory."""
+        """The tokens of a split, moved to the GPU once and for all where they take little of its memory."""
         device = torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
         tokens = self.tokens[split]
         if device.type != "cuda":

@@ -39,8 +39,8 @@ def cache_folder(data: DataConfig) -> Path:
 
 @contextmanager
 def file_lock(path: Path, patience: float) -> Iterator[bool]:
-    """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file beside it, so
-    that a process that is killed leaves it free. Who has waited for `patience` seconds goes on all the same, as does
+    """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file next to it, so
+    that a process that is killed leaves it free. Who has waited for `patience` seconds continues without it, as does
     everybody on a disk without locks; they do not have it, which is what is given."""
     from filelock import FileLock
 
@@ -121,7 +121,7 @@ def cached_splits(
     with_unread: bool,
 ) -> Splits:
     """The splits of large tables, by role, as `make` found them before or finds them now; `asked` is all that they
-    depend on beside what is read."""
+    depend on apart from what is read."""
     names = [*columns.by_key().values()]
     key = asked, names, [(role, *(table.column(one).digest for one in names)) for role, table in tables.items()]
     made: list[Splits] = []

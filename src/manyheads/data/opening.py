@@ -61,9 +61,9 @@ def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list
     Raises:
         UserError: a typed name is that of no folder that holds folders of classes.
     """
-    beside = files_inside(folder, data)
-    if any(stem.lower() in KNOWN or kind_of(files[0]) != ".txt" for stem, files in beside.items()):
-        return {}, []
+    for stem, files in files_inside(folder, data).items():
+        if stem.lower() in KNOWN or kind_of(files[0]) != ".txt":
+            return {}, []
     inside = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
     splits = {path.name: path for path in inside if is_called_split(path, data) and len(_classes(path)) > 1}
     by_name = {name.lower(): path for name, path in splits.items()}
@@ -190,8 +190,8 @@ def _local(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     if path.is_dir():
         return _saved(path, data) if is_saved(path) else _folder(path, data, typed=typed)
     if not path.exists():
-        beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, beside, n=1)
+        siblings = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        close = difflib.get_close_matches(path.name, siblings, n=1)
         hint = f"did you mean {path.parent / close[0]}?" if close else f"give a file of {KINDS_IN_WORDS}, or a folder"
         raise UserError(f"data.path={data.path} does not exist: {hint}")
     if kind_of(path) is None:

@@ -19,12 +19,12 @@ from typing import Any
 
 from manyheads.config import OnBadRow
 from manyheads.config.sentences import format_value
-from manyheads.data.table import Coded, Table, Unread, in_parts, take
+from manyheads.data.table import Coded, Table, Unread, lists_of, take
 from manyheads.errors import UserError
 
 SCORES = 20  # labels with decimals, of fewer nothing is said
 ROWS_AT_ONCE = 4096
-LETTERS = 200  # of a text, by which its script is told
+LETTERS = 200  # of a text, by which its script is recognised
 HALF = "holds half a character (a lone surrogate), which UTF-8 cannot write"
 REMEDY = "correct it, or leave such rows out by data.on_bad_row=drop"
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
@@ -170,7 +170,7 @@ def hash_cells(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
     if getattr(cells, "checked", None) is not None:
         return cells.checked
     hashes, faults = array("q"), dict[int, str]()
-    for part in in_parts(cells):
+    for part in lists_of(cells):
         found = text_faults(part, what)
         faults |= {len(hashes) + at: why for at, why in found.items()}
         hashes.extend(map(hash, [one if isinstance(one, str) else "" for one in part] if found else part))
@@ -439,7 +439,7 @@ def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: li
     return good
 
 
-def check_splits(splits: Splits) -> None:
+def audit_splits(splits: Splits) -> None:
     """Check what the splits say together; warnings are added to `splits.notes`.
 
     Raises:

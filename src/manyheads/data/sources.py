@@ -30,8 +30,8 @@ from manyheads.data.rows import (
     Known,
     Rows,
     Splits,
+    audit_splits,
     called,
-    check_splits,
     hash_cells,
     hash_texts,
     hashed,
@@ -107,7 +107,7 @@ def read_splits(
     def make() -> Splits:
         read = {role: tables[role] for role in roles}
         splits = _drawn(table, columns, read, tables, data, seed, notes, with_test=with_test, with_unread=with_unread)
-        check_splits(splits)
+        audit_splits(splits)
         return _shortened(splits, data, seed, of_run)
 
     names = {*columns.by_key().values()}
@@ -412,7 +412,7 @@ def _carve_missing(
             )
         train = carved("test", data.test_share)
     elif "test" not in tables:
-        notes.append(f"{train.source} has no test split beside it: the run is judged on its validation split alone")
+        notes.append(f"{train.source} has no test split: the run is judged on its validation split alone")
     return train if "validation" in others or data.validates_on_train else carved("validation", data.validation_share)
 
 

@@ -50,7 +50,7 @@ def take(column: Any, indices: Any) -> Any:
     return [column[at] for at in indices]
 
 
-def in_parts(column: Any) -> Iterable[list[Any]]:
+def lists_of(column: Any) -> Iterable[list[Any]]:
     """The cells in lists, one after another."""
     return column.parts() if hasattr(column, "parts") else [column]
 
@@ -128,7 +128,7 @@ def coded(cells: Sequence[Any]) -> Coded:
     known: dict[Any, int] = {}
     values: list[Any] = []
     codes = []
-    for part in in_parts(cells):
+    for part in lists_of(cells):
         keys = part
         if {*map(type, part)} != {str}:
             keys = [one if type(one) is str else (type(one), repr(one)) for one in part]

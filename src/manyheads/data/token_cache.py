@@ -43,7 +43,7 @@ PART, PART_BYTES = 2**17, 2**26  # rows, and bytes of them, that a process token
 MOST_LEARNT = 1_000_000  # rows that a tokenizer is learned from
 HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
-MOST_SEGMENT = 3  # as of `tokens.segments_of`
+MOST_SEGMENT = 3  # see `tokens.segments_of`
 AT_ONCE = 2**26  # bytes of tokens that are checked before their pages are let go
 FORMAT = f"4 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
@@ -219,7 +219,7 @@ def _share(path: Path, parts: list[tuple[int, int]], make: Callable[[int, int], 
 
 
 def _key(settings: Iterable[str], rows: Rows) -> str:
-    """Hash of settings and texts; of a large table of what its files are known by. Lengths are hashed beside the texts,
+    """Hash of settings and texts; of a large table of what its files are known by. Lengths are hashed with the texts,
     so that no two lists run together alike.
 
     SHA-256, for which processors have instructions: a second start spends most of its time here.

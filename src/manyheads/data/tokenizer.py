@@ -29,7 +29,7 @@ MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`mask` is the id that stands for a hidden token. Marks such as [CLS] are `special_V`, as are ids without an
+    """`mask` is the id of a hidden token. Marks such as [CLS] are `special_V`, as are ids without an
     entry. A text has `n_marks` of them around."""
 
     mask: int
@@ -216,7 +216,7 @@ def marks(tokenizer: Tokenizer) -> tuple[int, int] | None:
 
 
 def check_marks(tokenizer: Tokenizer) -> None:
-    """A model must be told where to start and say where it ends.
+    """A model needs a mark to start from, and one to end with.
 
     Raises:
         UserError: the tokenizer has not one mark before a text and another after it.

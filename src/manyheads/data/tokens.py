@@ -30,7 +30,7 @@ from manyheads.distributed.ranks import n_cores
 from manyheads.errors import UserError
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
-HEAD = 4  # one token in so many is of the head where head and tail are kept
+HEAD = 4  # one token in four is of the head where head and tail are kept
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
 ROWS_AT_ONCE = 4096
@@ -38,7 +38,7 @@ AT_A_TIME = 1024  # rows that a thread reads
 PARALLEL = "TOKENIZERS_PARALLELISM"  # which the library reads at each call
 FAILS = "the tokenizer fails on a text: use another one"
 MOST_BYTES = 2**27  # of a tokenizer.json
-MOST_IDS = 1_000_000  # as of tokenizer.vocab_size; each takes the library and us some 400 bytes
+MOST_IDS = 1_000_000  # the bound of tokenizer.vocab_size; each takes the library and us some 400 bytes
 MOST_SIGNS = {b":": 1.25 * MOST_IDS, b"[": 1.25 * MOST_IDS, b",": 3.25 * MOST_IDS}  # of entries and merges, in any form
 MOST_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
 MOST_SPLIT = 1000  # names of marks that are split where they are typed
@@ -70,7 +70,7 @@ def segments_of(encoding: "Encoding", marks: list[int]) -> list[int]:
     which the segment table is read, is the other one. RoBERTa and its kin give 0 to both texts.
 
     Args:
-        marks: as of `texts_of_marks`.
+        marks: see `texts_of_marks`.
     """
     of_marks = iter(marks)
     texts = [next(of_marks, 1) if text is None else text for text in encoding.sequence_ids]
@@ -143,7 +143,7 @@ class Windows(NamedTuple):
 @dataclass(slots=True)
 class Tokens:
     """Token ids of all rows of a split: `ids_N` int32, `offsets` int64 of n_rows + 1, `segments_N` uint8 or None
-    (as of `windows.segments_of`), `labels` int32 class ids or, where a row has any number of them, uint8 marks
+    (see `windows.segments_of`), `labels` int32 class ids or, where a row has any number of them, uint8 marks
     `(n_rows, C)` with a 1 for each it has. `n_truncated` rows were cut to the length allowed.
     `targets` are the tokens of the texts that rows are answered by, if any. With `windows` the tokens of a row are
     those of its windows, end to end. `vocabulary` says what ids are, where words of the rows are hidden, and
@@ -392,13 +392,13 @@ def encode(
     max_length: int,
     cutting: Cutting = CUT,
 ) -> Tokens:
-    """Token ids of `texts`, each cut to `max_length` tokens, special ones included, or read in windows of so many.
+    """Token ids of `texts`, each cut to `max_length` tokens, special ones included, or read in windows of that length.
 
     Of a pair the longer text is cut first. Without `labels` all are 0.
     """
     room = max_length - tokenizer.num_special_tokens_to_add(pairs is not None)
     if room < 1:
-        raise UserError(f"data.max_length={max_length} leaves no room beside the special tokens: use a larger one")
+        raise UserError(f"data.max_length={max_length} leaves no room next to the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "texts.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
 

@@ -1,7 +1,7 @@
 """The file of answers: csv, tsv, parquet or JSON lines by the end of its name; JSON lines where it has none.
 
-Answers go to a part beside it, `.NAME.part`, a chunk at a time; once that is whole it takes the name. In between
-`.NAME.part.json` says how far it is, and of which input, model and settings: after a kill the same command goes on
+Answers go to a part next to it, `.NAME.part`, a chunk at a time; once that is whole it takes the name. In between
+`.NAME.part.json` says how far it is, and of which input, model and settings: after a kill the same command resumes
 there. The part of a parquet, which cannot be added to, is an Arrow stream. Nothing heavy is imported.
 """
 
@@ -88,7 +88,7 @@ class Answers:
         self.add(data, len(answers))
 
     def add(self, data: bytes, n_rows: int) -> None:
-        """Add a chunk of so many rows as it is to be on the disk."""
+        """Add a chunk of `n_rows` rows as it is to be on the disk."""
         self.put(data)
         inject_fault("chunk")
         self.progress.chunks += 1
@@ -181,7 +181,7 @@ def opened_answers(
 
     Args:
         kept: False: the part is for the block alone, and gone after it.
-        of: what the answers follow from, by name. Where a part of the very same is there, it goes on, and its
+        of: what the answers follow from, by name. Where a part of the very same is there, it is resumed, and its
             `progress` says after how many chunks of the input. None: what is interrupted begins anew.
         overwrite: the file may hold answers, which are there until the new ones are whole.
     """
@@ -255,7 +255,7 @@ def _resumed(name: str, file: BinaryIO, record: Path, of: dict[str, str]) -> Pro
     if changed := [one for one in of if of[one] != found.of.get(one)]:
         print(f"{one_line(name)}: begun anew, as {' and '.join(changed)} changed since it was begun", file=sys.stderr)
         return Progress(of=of)
-    print(f"{one_line(name)}: goes on after {found.rows:,} rows that are answered", file=sys.stderr)
+    print(f"{one_line(name)}: resuming after {found.rows:,} answered rows", file=sys.stderr)
     return found
 
 

@@ -86,7 +86,7 @@ def chunks_of_lines(
     lines = decoded_lines(stream, name)
     rows = (row_of_line(text, f"row {number}", name, pairs=pairs, marked=marked) for number, text in lines)
     second = "text_pair" if pairs else None
-    yield from in_chunks(rows, name, "text", second, on_bad_row, most=1 if at_once else CHUNK)
+    yield from chunks_of_rows(rows, name, "text", second, on_bad_row, most=1 if at_once else CHUNK)
 
 
 def decoded_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
@@ -128,7 +128,7 @@ def row_of_line(text: str, place: str, name: str, *, pairs: bool, marked: bool =
     return InputRow(place, {"text": cells[0], "text_pair": cells[1]} | more)
 
 
-def in_chunks(
+def chunks_of_rows(
     rows: Iterable[InputRow], name: str, first: str, second: str | None, on_bad_row: OnBadText, *, most: int = CHUNK
 ) -> Iterator[Chunk]:
     """Rows in chunks of `most`, or of fewer that hold more than `MOST_CHARACTERS`, by their columns of the text and of
@@ -214,7 +214,7 @@ def chunks_of_table(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadTex
                 why = width_rule(len(record), 1, header.sign)
             yield InputRow(f"row {number}", dict(zip(names, record, strict=False)), why)
 
-    yield from in_chunks(read(), str(path), *columns, on_bad_row)
+    yield from chunks_of_rows(read(), str(path), *columns, on_bad_row)
 
 
 def chunks_of_objects(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
@@ -240,7 +240,7 @@ def chunks_of_objects(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadT
     if first[-1].why:
         raise UserError(f"{path}, {first[-1].place}: {first[-1].why}{REMEDY}")
     columns = _find_columns([*first[-1].cells], str(path), wanted)
-    yield from in_chunks(chain(first, rows), str(path), *columns, on_bad_row)
+    yield from chunks_of_rows(chain(first, rows), str(path), *columns, on_bad_row)
 
 
 def _opened(path: Path, columns: Sequence[str] = ()) -> tuple[Any, Iterator[tuple[int, Any, str]]]:
@@ -280,7 +280,7 @@ def chunks_of_parquet(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadT
             cells = {name: cell if name in columns else plain_cell(cell) for name, cell in row.items()}
             yield InputRow(f"row {at}", cells)
 
-    yield from in_chunks(read(), str(path), *columns, on_bad_row)
+    yield from chunks_of_rows(read(), str(path), *columns, on_bad_row)
 
 
 def require_texts(cells: list[str], name: str, remedy: str) -> None:
@@ -384,7 +384,7 @@ def open_texts(
     if text:
         row = row_of_line(text, "", "text", pairs=predictor.pairs)
         second = "text_pair" if predictor.pairs else None
-        yield in_chunks([row], "text", "text", second, OnBadText["raise"])
+        yield chunks_of_rows([row], "text", "text", second, OnBadText["raise"])
     elif name == "-":
         by_hand = sys.stdin.isatty()
         if by_hand:

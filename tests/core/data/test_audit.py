@@ -5,7 +5,7 @@ import json
 import pytest
 
 from manyheads.config import DataConfig, OnBadRow
-from manyheads.data.rows import Rows, Splits, Table, check_splits, label_names, screen, text_faults
+from manyheads.data.rows import Rows, Splits, Table, audit_splits, label_names, screen, text_faults
 from manyheads.data.sources import read_splits
 
 RAISE, DROP = OnBadRow["raise"], OnBadRow["drop"]
@@ -89,7 +89,7 @@ def test_repeats_conflicts_and_overlap_are_counted():
         test=rows_of(["a", "y", "a"], [0, 1, 0], "test.csv"),
         labels=["no", "yes"],
     )
-    check_splits(splits)
+    audit_splits(splits)
     assert splits.notes == [
         "train (train.csv): 2 of 5 rows repeat the text of an earlier row (first: row 4 repeats row 2)",
         "train (train.csv): 1 texts carry more than one label (first: row 3, no and yes)",
@@ -105,7 +105,7 @@ def test_validation_and_test_are_compared_too():
         test=rows_of(["z", "x"], [0, 1], "test.csv"),
         labels=["no", "yes"],
     )
-    check_splits(splits)
+    audit_splits(splits)
     assert splits.notes == [
         "test (test.csv): 1 of 2 texts are also in validation (first: row 3 is row 2 of validation.csv)"
     ]
@@ -114,7 +114,7 @@ def test_validation_and_test_are_compared_too():
 def test_pairs_repeat_only_as_pairs():
     train = Rows(["a", "a", "b"], ["x", "y", "x"], [0, 1, 0], "train.csv", range(2, 5))
     splits = Splits(train, train.pick([1]), None, ["no", "yes"])
-    check_splits(splits)
+    audit_splits(splits)
     assert splits.notes == [
         "validation (train.csv): 1 of 1 texts are also in train (first: row 3 is row 3 of train.csv)"
     ]
@@ -123,7 +123,7 @@ def test_pairs_repeat_only_as_pairs():
 def test_one_class_is_refused():
     rows = rows_of(["a", "b"], [0, 0])
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        check_splits(Splits(rows, rows, None, ["spam"]))
+        audit_splits(Splits(rows, rows, None, ["spam"]))
     assert str(caught.value) == (
         "train.csv has one class only, 'spam': a classifier needs at least two; "
         "check data.label, the column of the label"
@@ -133,7 +133,7 @@ def test_one_class_is_refused():
 def test_a_text_with_a_label_and_without_any_contradicts_itself():
     rows = Rows(["a", "a"], None, [0, 1], "train.csv", range(2, 4), sets=[(0,), ()])
     splits = Splits(rows, rows.pick([1]), None, ["yes"])
-    check_splits(splits)
+    audit_splits(splits)
     assert any("more than one set of labels (first: row 2, no label and yes)" in note for note in splits.notes)
 
 

@@ -77,7 +77,7 @@ def test_a_folder_without_test_is_judged_on_validation(tmp_path, write, two_clas
     write(tmp_path / "valid.csv", two_classes(4, "v"))
     splits = read_splits(DataConfig(path=str(tmp_path)), 0)
     assert splits.test is None
-    assert splits.notes == ["train.csv has no test split beside it: the run is judged on its validation split alone"]
+    assert splits.notes == ["train.csv has no test split: the run is judged on its validation split alone"]
 
 
 def test_a_split_that_one_table_cannot_have_is_refused(tmp_path, write, two_classes, complaint):

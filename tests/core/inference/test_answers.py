@@ -71,7 +71,7 @@ def test_it_goes_on_where_it_was_to_the_same_bytes(
     (tmp_path / f".out{kind}.part.new").write_text("{")  # of a process that was killed as it wrote the record
     assert answer(model_folder, file, output) == len(ROWS)
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == f"{output}: goes on after 12 rows that are answered"
+    assert said[0] == f"{output}: resuming after 12 answered rows"
     assert said[1].startswith(f"{output}: 12 rows in ")
     assert output.read_bytes() == whole.read_bytes()
     assert {one.name for one in tmp_path.iterdir()} == {file.name, whole.name, output.name}
@@ -317,5 +317,5 @@ def test_what_is_begun_is_not_resumed_by_overwrite(
     interrupted(model_folder, file, output, "chunk:5:fail", monkeypatch)
     assert (tmp_path / ".out.jsonl.part.json").is_file()
     assert answer(model_folder, file, output, overwrite=True) == len(ROWS)
-    assert "goes on after" not in capsys.readouterr().err
+    assert "resuming after" not in capsys.readouterr().err
     assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == [row["id"] for row in ROWS]

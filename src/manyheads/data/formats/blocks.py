@@ -18,7 +18,7 @@ from manyheads.data.formats.delimited import DelimitedParser
 from manyheads.data.formats.dialect import are_quotes, refuse_wide
 from manyheads.data.formats.jsonl import parse_array, parse_objects
 from manyheads.data.formats.kinds import kind_of
-from manyheads.data.formats.source import MOST_ROW, Block, Parse, Source, decoding, most_unpacked
+from manyheads.data.formats.source import MOST_ROW, Parse, RowBlock, Source, decoding, most_unpacked
 from manyheads.data.formats.text_lines import is_marked, parse_lines
 from manyheads.data.table import Table
 from manyheads.errors import UserError
@@ -129,7 +129,7 @@ def open_file(source: Source, n_bytes: int, *, cache: Path | None = None, column
 
 
 def _has_quotes(source: Source, cache: Path | None, n_lines: int) -> bool:
-    """`are_quotes` of a whole file with tabs, after so many lines."""
+    """`are_quotes` of a whole file with tabs, after its first `n_lines`."""
 
     def look() -> dict[str, Any]:
         return {"quoted": are_quotes(lambda: islice(refuse_wide(source.lines(), str(source.path)), n_lines, None))}
@@ -140,11 +140,11 @@ def _has_quotes(source: Source, cache: Path | None, n_lines: int) -> bool:
     return cached_on_disk(cache, "quotes", key, look, lambda found: found["quoted"] in (True, False))["quoted"]
 
 
-def blocks_of(file: OpenFile, n_bytes: int) -> Iterator[tuple[int, int, Block]]:
+def blocks_of(file: OpenFile, n_bytes: int) -> Iterator[tuple[int, int, RowBlock]]:
     """The offset of each block of about `n_bytes`, the number of its first row, and the block.
 
     Raises:
-        UserError: it is not UTF-8, too large, or has a row without an end; or as of `file.parse`.
+        UserError: it is not UTF-8, too large, or has a row without an end; or see `file.parse`.
     """
     source, offset, number = file.source, file.begin, file.number
     raw, at = file.head[offset:], len(file.head)
@@ -228,6 +228,6 @@ def _cells(source: Source, parse: Parse, block: tuple[int, ...], name: str) -> l
 
 
 @lru_cache(maxsize=2)
-def _block(source: Source, parse: Parse, block: tuple[int, ...]) -> Block | None:
+def _block(source: Source, parse: Parse, block: tuple[int, ...]) -> RowBlock | None:
     offset, n_bytes, _, number, by_arrow = block
     return parse(source.read(offset, n_bytes), number, True, bool(by_arrow))

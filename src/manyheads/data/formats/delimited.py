@@ -26,7 +26,7 @@ from manyheads.data.formats.dialect import (
     start_of,
     width_rule,
 )
-from manyheads.data.formats.source import MOST_CELL, Block, lines_of
+from manyheads.data.formats.source import MOST_CELL, RowBlock, lines_of
 from manyheads.errors import UserError
 
 LF, CR, QUOTE = b'\n\r"'
@@ -122,7 +122,7 @@ class DelimitedParser:
         self.header = header_of(path, record, self.number - 1, self.dialect.delimiter)
         self.begin = len(head[: lines.n].encode())
 
-    def __call__(self, raw: bytes, number: int, last: bool, by_arrow: bool) -> Block | None:
+    def __call__(self, raw: bytes, number: int, last: bool, by_arrow: bool) -> RowBlock | None:
         """See `source.Parse`.
 
         Raises:
@@ -132,7 +132,7 @@ class DelimitedParser:
             return self._arrow_block(memoryview(raw), range(0), 0, None)
         return self._by_arrow(raw, number, last) or self._by_csv(raw, number, last)
 
-    def _by_arrow(self, raw: bytes, number: int, last: bool) -> Block | None:
+    def _by_arrow(self, raw: bytes, number: int, last: bool) -> RowBlock | None:
         """None: Arrow may read it otherwise than the csv module, or not at all."""
         sign = self.dialect.delimiter
         if self.dialect.skipinitialspace or (b"\r" in raw and raw.count(b"\r") != raw.count(b"\r\n")):
@@ -163,7 +163,7 @@ class DelimitedParser:
             return None
         return self._arrow_block(memoryview(raw)[:end], numbers, n_numbers, parsed)
 
-    def _arrow_block(self, raw: memoryview, numbers: Sequence[int], n_numbers: int, parsed: Any) -> Block:
+    def _arrow_block(self, raw: memoryview, numbers: Sequence[int], n_numbers: int, parsed: Any) -> RowBlock:
         def column(name: str) -> list[Any]:
             return self._parsed(raw, self.header.where[name]).column(0).to_pylist()
 
@@ -172,7 +172,7 @@ class DelimitedParser:
                 return iter(())
             return zip(*(one.to_pylist() for one in parsed.columns), strict=True)
 
-        return Block(self.header.names, column, records, numbers, len(raw), n_numbers, by_arrow=True)
+        return RowBlock(self.header.names, column, records, numbers, len(raw), n_numbers, by_arrow=True)
 
     def _parsed(self, raw: memoryview, at: int | None) -> pyarrow.Table:
         """Column `at`, or all."""
@@ -193,7 +193,7 @@ class DelimitedParser:
             ),
         )
 
-    def _by_csv(self, raw: bytes, number: int, last: bool) -> Block | None:
+    def _by_csv(self, raw: bytes, number: int, last: bool) -> RowBlock | None:
         """The rows as the csv module reads them: all, or all but a last one that may go on."""
         text = raw.decode("utf-8") if last else raw[: raw.rfind(b"\n") + 1].decode("utf-8")
         lines = _Counted(refuse_wide(lines_of(text), str(self.path), number))
@@ -224,7 +224,7 @@ class DelimitedParser:
             at = where[name]
             return [record[at] if at < len(record) else "" for record in records]
 
-        return Block(names, column, lambda: records, numbers, n_bytes, n_numbers, broken)
+        return RowBlock(names, column, lambda: records, numbers, n_bytes, n_numbers, broken)
 
 
 class _Counted:

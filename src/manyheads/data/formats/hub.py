@@ -117,7 +117,7 @@ def table_of(dataset: Any, source: str) -> Table:
 
 class Stream:
     """A split that `datasets` streams, in blocks of `AT_ONCE` rows: one after another, or from the beginning again.
-    `known` stands for what it holds."""
+    `known` identifies what it holds."""
 
     def __init__(self, dataset: Any, known: str) -> None:
         self.dataset, self.known = dataset, known

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config.sentences import format_value, list_names
-from manyheads.data.formats.source import Block
+from manyheads.data.formats.source import RowBlock
 from manyheads.errors import UserError
 
 SPACES = re.compile(r"[ \t\n\r]*")  # of JSON
 MOST_OBJECT = 2**26  # bytes in which one JSON object ends
 
 
-def parse_objects(path: Path, raw: bytes, number: int, last: bool, again: bool) -> Block | None:
+def parse_objects(path: Path, raw: bytes, number: int, last: bool, again: bool) -> RowBlock | None:
     """Whole lines, of which each is an object; `again`: they were read before.
 
     Raises:
@@ -48,7 +48,7 @@ def parse_objects(path: Path, raw: bytes, number: int, last: bool, again: bool) 
     return _block(objects, numbers, broken, n_bytes, raw.count(b"\n", 0, n_bytes))
 
 
-def parse_array(path: Path, raw: bytes, number: int, last: bool, again: bool) -> Block | None:
+def parse_array(path: Path, raw: bytes, number: int, last: bool, again: bool) -> RowBlock | None:
     """Whole elements of an array, the first of which is row `number`; `again`: they were read before.
 
     Raises:
@@ -91,7 +91,9 @@ def _elements(text: str, *, opens: bool, closes: bool) -> tuple[list[Any], int, 
     return objects, end, None
 
 
-def _block(objects: list[Any], numbers: Sequence[int], broken: dict[int, str], n_bytes: int, n_numbers: int) -> Block:
+def _block(
+    objects: list[Any], numbers: Sequence[int], broken: dict[int, str], n_bytes: int, n_numbers: int
+) -> RowBlock:
     names: dict[str, None] = {}
     for index, one in enumerate(objects):
         if isinstance(one, dict):
@@ -103,7 +105,7 @@ def _block(objects: list[Any], numbers: Sequence[int], broken: dict[int, str], n
     def column(name: str) -> list[Any]:
         return [one.get(name) for one in objects]
 
-    return Block([*names], column, lambda: objects, numbers, n_bytes, n_numbers, broken, by_arrow=True)
+    return RowBlock([*names], column, lambda: objects, numbers, n_bytes, n_numbers, broken, by_arrow=True)
 
 
 def _goes_on(text: str) -> bool:

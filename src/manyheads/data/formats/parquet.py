@@ -96,7 +96,7 @@ def _decoding(path: Path, name: str) -> Iterator[None]:
 
 
 def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
-    """What the cells take, or some more than `most`: a text that stands in the file once may be in a million rows."""
+    """What the cells take, or some more than `most`: a text that the file holds once may be in a million rows."""
     n_bytes = 0
     for batch in packed.iter_batches(columns=[name], row_groups=groups):
         cells = batch.column(0)

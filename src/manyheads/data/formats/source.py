@@ -33,7 +33,7 @@ MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Whole rows at the beginning of some bytes.
 
     Attributes:
@@ -57,7 +57,7 @@ class Block(NamedTuple):
     by_arrow: bool = False
 
 
-Parse = Callable[[bytes, int, bool, bool], Block | None]
+Parse = Callable[[bytes, int, bool, bool], RowBlock | None]
 """From bytes, the number of their first row, whether the file ends there, and whether they were read before and found
 to be `by_arrow`, to the rows that are whole; None: there is none."""
 

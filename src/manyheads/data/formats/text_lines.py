@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from manyheads.data.formats.source import Block
+from manyheads.data.formats.source import RowBlock
 from manyheads.errors import UserError
 
 MARK = "__label__"
@@ -15,7 +15,7 @@ TREC = (
 )
 
 
-def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, by_arrow: bool) -> Block | None:
+def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, by_arrow: bool) -> RowBlock | None:
     """Whole lines, the first of which is row `number`, in the column `text`; blank ones are no rows. Of lines that are
     `marked` by labels these are the column `labels`.
 
@@ -41,7 +41,7 @@ def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, b
                 broken[at] = f"has no {MARK} at its beginning or end"
     elif number == 1 and texts and all(map(TREC_LINE.match, texts)):
         raise UserError(f"{path} {TREC}")
-    return Block(
+    return RowBlock(
         names=[*cells],
         column=cells.__getitem__,
         records=lambda: zip(*cells.values(), strict=True),
