@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, get_args, get_origin
 import manyheads.plugin as plugin
 from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
-from manyheads.config import RunConfig
 from manyheads.config.conversion import KIND_WORDS, choices_of, from_plain, split_optional
 from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
 from manyheads.config.plugins import VARIABLE, as_words, take_plugins, use_of_parent
@@ -229,12 +228,12 @@ def _unknown_flag(verb: str, word: str) -> str:
 
 
 def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
-    """One job of a sweep; the `Score` of a run, if it made one. A figure that is missed ends no sweep.
+    """One job of a sweep; returns its `Score`. A figure that is missed ends no sweep.
 
     A mistake ends the whole sweep with its sentence, not with Hydra's traceback. Hydra hands an exception of a job in
     another process than `sweep` to the sweep, but none that ends that process, such as SystemExit.
     """
-    from manyheads.cli.sweeps import Score, refuse_many_devices
+    from manyheads.cli.sweeps import refuse_many_devices, score_of
 
     is_here = os.getpid() == sweep
     escape_unwritable()
@@ -245,11 +244,7 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
             summary, missed = call(verb, config), ""
         except RequirementError as error:
             summary, missed = error.summary, str(error)
-        score = Score.of(summary, config) if isinstance(config, RunConfig) and summary is not None else None
-        if missed:
-            score = Score("nan") if score is None else score
-            score.missed = missed
-        return score
+        return score_of(config, summary, missed)
     except BrokenPipeError as error:
         raise SystemExit(_reader_left()) from error
     except (SystemExit, RunEnded) as stop:

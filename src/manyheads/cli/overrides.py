@@ -17,11 +17,12 @@ from typing import Any, get_args
 
 from manyheads.cli import grammar
 from manyheads.cli.grammar import Parsed, is_range
-from manyheads.cli.verbs import VERBS, barred, choices, reads, schema_of, settings_of, why_unread
+from manyheads.cli.verbs import VERBS, barred, choices, own_settings, reads, schema_of, settings_of, why_unread
 from manyheads.config import RunConfig
 from manyheads.config.conversion import choices_of, convert, convert_item, interpolation_sentence, mapping_of
 from manyheads.config.data import KINDS
 from manyheads.config.facts import SETTING_ALIASES, Setting, nearest, settings, settings_where
+from manyheads.config.plugins import use
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
@@ -79,6 +80,8 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
     Raises:
         UserError: one sentence on the first word that is mistaken.
     """
+    if more:
+        _use_plugins_of_presets(verb, words, more)
     typed, known = Typed(), settings_of(verb)
     for word in _named_runs(verb, words):
         key, value = _split(verb, word, words)
@@ -97,6 +100,17 @@ def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None =
         if key in typed.values:
             raise UserError(f"{key} is typed twice, with one value and with several: remove one of them")
     return typed
+
+
+def _use_plugins_of_presets(verb: str, words: Sequence[str], more: str | Path) -> None:
+    """Import the plugins that chosen presets of the user's own folder name: words may choose their blocks."""
+    for word in words:
+        group, _, name = word.partition("=")
+        if group not in VERBS[verb].groups or name not in choices(verb, group, more):
+            continue
+        named = own_settings(group, name, more).get("plugins")
+        if isinstance(named, list):
+            use([str(one) for one in named])
 
 
 def _named_runs(verb: str, words: Sequence[str]) -> list[str]:

@@ -36,14 +36,20 @@ class Score(float):
     run: Any = None
     missed: str = ""
 
-    @classmethod
-    def of(cls, summary: Any, run: RunConfig) -> "Score":
+
+def score_of(config: Config, summary: Any, missed: str) -> Score | None:
+    """What a job came to: None where it trained nothing, and missed no figure that `require` asks for."""
+    score = Score("nan")
+    if isinstance(config, RunConfig) and summary is not None:
         from manyheads.runs.summary import NETWORK, models_of
 
         models: dict[str, Any] = models_of(summary, "validation")
-        score = cls(models.get(NETWORK, summary.validation)[metric_of(summary)].value)
-        score.summary, score.run = summary, run
-        return score
+        score = Score(models.get(NETWORK, summary.validation)[metric_of(summary)].value)
+        score.summary, score.run = summary, config
+    elif not missed:
+        return None
+    score.missed = missed
+    return score
 
 
 def metric_of(summary: Any) -> str:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def why_unread(verb: str, name: str) -> str:
 EXAMPLE = "name one that holds presets, such as mine/model/wide.yaml"
 
 
+@cache
 def conf_folder() -> Path:
     """The folder of presets: beside the package's modules when installed, else the repository's."""
     inside = Path(__file__).resolve().parents[1] / "conf"

@@ -93,7 +93,8 @@ def plugin_of(module: str) -> str:
     for name, one in plugin.given().items():
         codes = [*(part.make for part in one.parts), *(verb.run for verb in one.verbs)]
         homes = {one.partition(":")[0] if isinstance(one, str) else getattr(one, "__module__", "") for one in codes}
-        if module in homes:
+        typed = _module(_sources[name].typed) if name in _sources else ""
+        if module in homes or (typed and f"{module}.".startswith(f"{typed}.")):
             return name
     return ""
 

@@ -219,7 +219,7 @@ PIPES = [  # what is printed before the reader leaves, and the exit code
     ("print('x')", 141),  # stays in the buffer until our own flush
     ("print('x'); raise BrokenPipeError", 141),
     ("from manyheads.terminal import console; console().print('x' * 10**6)", 141),  # rich exits by itself
-    ("raise ValueError('data.path=x is wrong: mend it')", 2),
+    ("from manyheads.errors import UserError; raise UserError('data.path=x is wrong: mend it')", 2),
 ]
 
 

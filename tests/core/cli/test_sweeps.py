@@ -18,13 +18,13 @@ from manyheads.cli import main as cli
 from manyheads.cli.compose import compose, run_hydra, shown
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import (
-    Score,
     every_choice,
     first_difference,
     hydra_words,
     refuse_many_devices,
     refuse_ranges,
     refuse_shared_output,
+    score_of,
     show_jobs,
 )
 from manyheads.cli.verbs import choices
@@ -436,13 +436,13 @@ def test_a_bug_of_a_job_elsewhere_shows_its_traceback_there(monkeypatch, capsys)
 def test_a_job_gives_its_metric_to_hydras_sweepers():
     both, network = ({"loss": SimpleNamespace(value=value)} for value in (0.25, 0.5))
     summary = SimpleNamespace(best={"metric": "loss"}, validation=both, members={})
-    score = pickle.loads(pickle.dumps(Score.of(summary, RunConfig(seed=3))))
+    score = pickle.loads(pickle.dumps(score_of(RunConfig(seed=3), summary, "")))
     assert (score, score.summary, score.run.seed) == (0.25, summary, 3)
     summary.members = {"validation": {"both": both, "network": network}}
-    assert Score.of(summary, RunConfig()) == 0.5, "the network's own"
+    assert score_of(RunConfig(), summary, "") == 0.5, "the network's own"
 
 
-def job(run: RunConfig, both: float, network: float, share: float) -> Score:
+def job(run: RunConfig, both: float, network: float, share: float) -> float:
     figures = {"both": both, "network": network, "linear model": 0.9}
     members = {
         split: {name: {"accuracy": Interval(value, value - 0.1, value + 0.1)} for name, value in figures.items()}
@@ -450,7 +450,7 @@ def job(run: RunConfig, both: float, network: float, share: float) -> Score:
     }
     shipped = {split: of["both"] for split, of in members.items()}
     about = {"output": f"/x/{run.seed}-{run.model.n_heads}", "best": {"metric": "accuracy"}, "members": members}
-    return Score.of(SimpleNamespace(**about, **shipped, steps=3, wall_seconds=60.0, linear=share), run)
+    return score_of(run, SimpleNamespace(**about, **shipped, steps=3, wall_seconds=60.0, linear=share), "")
 
 
 def test_the_table_of_jobs_shows_what_varies_and_names_whose_figure_it_is(capsys):

@@ -36,9 +36,9 @@ def test_what_a_verb_names_exists(name):
 def test_the_folder_is_beside_the_modules_when_installed(tmp_path, monkeypatch):
     assert (conf_folder() / "train.yaml").is_file()
     monkeypatch.setattr(presets, "__file__", str(tmp_path / "src" / "manyheads" / "cli" / "verbs.py"))
-    assert conf_folder() == tmp_path / "conf"
+    assert conf_folder.__wrapped__() == tmp_path / "conf"
     (tmp_path / "src" / "manyheads" / "conf").mkdir(parents=True)
-    assert conf_folder() == tmp_path / "src" / "manyheads" / "conf"
+    assert conf_folder.__wrapped__() == tmp_path / "src" / "manyheads" / "conf"
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -17,6 +17,7 @@ from manyheads.cli.verbs import VERBS, schema_of
 from manyheads.config import plugins as in_plugins
 from manyheads.config.facts import section, setting
 from manyheads.config.plugins import recorded, require_given, take_plugins, use
+from manyheads.errors import UserError
 from manyheads.evaluation.intervals import bootstrap
 from manyheads.plugin import Part, Plugin, Section, Verb, register
 from manyheads.runs.config_file import read_run, save_run
@@ -221,3 +222,27 @@ def test_the_bootstrap_of_a_share_is_near_its_exact_interval():
     assert found.value == 0.75
     assert abs(found.low - (0.75 - half)) < 0.006
     assert abs(found.high - (0.75 + half)) < 0.006
+
+
+def test_words_may_choose_blocks_of_a_plugin_that_a_chosen_preset_names(mine, tmp_path):
+    mine.write_text(MINE.replace('Part("figure", "recall", recall)', 'Part("score", "shy", recall)'))
+    preset = tmp_path / "conf" / "experiment" / "shy.yaml"
+    preset.parent.mkdir(parents=True)
+    preset.write_text("# @package _global_\nplugins: [./mine_parts.py]\n")
+    words = ["experiment=shy", "model.score=shy"]
+    with pytest.raises(UserError, match=r"model\.score=shy is not a choice"):
+        compose("train", words[1:], config_dir=str(tmp_path / "conf"))
+    assert compose("train", words, config_dir=str(tmp_path / "conf")).model.score == "shy"
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("x = (\n", "mine_parts.py line 1: '(' was never closed"),
+        ("x = 1\nimport no_such_module\n", "mine_parts.py line 2: No module named 'no_such_module'"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_one_sentence(source, sentence, mine, capsys):
+    mine.write_text(source)
+    assert main(["train", "plugins=[./mine_parts.py]"]) == 2
+    assert capsys.readouterr().err == f"plugins=./mine_parts.py: {mine.parent}/{sentence}\n"
