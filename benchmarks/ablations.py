@@ -14,7 +14,7 @@ from contestants.tables import fill_document
 
 from manyheads.cli.compose import compose
 from manyheads.plugins.sweep.ablate import ablate
-from manyheads.plugins.sweep.record import read_record
+from manyheads.plugins.sweep.results_file import read_results
 from manyheads.plugins.sweep.tables import sheets
 from manyheads.terminal import Sheet
 
@@ -32,7 +32,7 @@ def main() -> None:
 def tables(results: Path) -> dict[str, str]:
     """The tables of each results file as Markdown."""
     files = sorted(results.glob("*.json"))
-    return {file.stem: "\n\n".join(markdown(sheet) for sheet in sheets(read_record(file))) for file in files}
+    return {file.stem: "\n\n".join(markdown(sheet) for sheet in sheets(read_results(file))) for file in files}
 
 
 def markdown(sheet: Sheet) -> str:

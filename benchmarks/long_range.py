@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from manyheads.cli.compose import compose
 from manyheads.plugins.sweep.ablate import ablate
-from manyheads.plugins.sweep.record import Record
+from manyheads.plugins.sweep.results_file import Comparison
 
 DISTANCES = (8, 16, 32, 64)
 N_ROWS = {"train": 8000, "validation": 500}
@@ -74,7 +74,7 @@ def example(draw_from: random.Random, distance: int) -> tuple[str, str]:
     return " ".join([*clue, *draw_from.choices(FILLER.split(), k=distance), things[asked], "?"]), colours[asked]
 
 
-def draw(record: Record) -> Figure:
+def draw(record: Comparison) -> Figure:
     """Accuracy and milliseconds a step, each against distance."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -135,7 +135,7 @@ def test_attentions_are_our_maps_and_hidden_states_those_of_each_layer(name, sid
     for row, text in enumerate(TEXTS):
         real = batch["attention_mask"][row].bool()
         one = maps.only_batch(model, text, None)
-        with maps.overheard(model.network) as calls:
+        with maps.record_attention(model.network) as calls:
             states = model.network.encode(one.ids_N, one.layout)
         for call, whole in zip(calls, found.attentions, strict=True):
             expected = maps.layer_maps(call).weights_HLM
@@ -156,7 +156,7 @@ def test_maps_of_two_texts_that_are_read_apart_are_of_each_text(drawn, tmp_path)
     assert [len(one) for one in (*found.attentions, *found.hidden_states)] == [2 * len(TEXTS)] * 7
     for row in (0, 3):
         one = maps.only_batch(model, TEXTS[row], SECONDS[row])
-        with maps.overheard(model.network) as calls:
+        with maps.record_attention(model.network) as calls:
             model.network(one.ids_N, one.layout, one.segments_N)
         for call, whole in zip(calls, found.attentions, strict=True):
             for of, at in ((0, row), (1, row + len(TEXTS))):

@@ -23,7 +23,7 @@ from manyheads.plugins.interpret.attribution import (
 )
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.look import look
-from manyheads.plugins.interpret.page import Shown, write_page
+from manyheads.plugins.interpret.page import Shown, write_text_page
 from manyheads.plugins.interpret.shown import NO_CAPTUM
 
 pytest.importorskip("captum")
@@ -129,7 +129,7 @@ def section_of(found: Attribution) -> str:
     """As it stands in the page of a text."""
     file = io.StringIO()
     content = Shown(source="run", texts=["x"], words=[], label="a", probabilities={"a": 1.0}, attribution=found)
-    write_page(file, content, [])
+    write_text_page(file, content, [])
     return file.getvalue().partition('<section class="adds">')[2].partition("</section>")[0]
 
 

@@ -27,9 +27,9 @@ from manyheads.inference.predict import predict
 from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.look import look
-from manyheads.plugins.interpret.page import Shown, write_page
-from manyheads.plugins.interpret.shown import choose
-from manyheads.plugins.interpret.view import page_of
+from manyheads.plugins.interpret.page import Shown, write_text_page
+from manyheads.plugins.interpret.shown import choose_heads
+from manyheads.plugins.interpret.view import heads_page
 from tests.conftest import CALIBRATED_TEXTS as TEXTS
 from tests.conftest import LABELS
 
@@ -109,7 +109,7 @@ def test_all_doors_give_one_answer(calibrated, tmp_path):
     assert judged.right_n.all()
     for at, (text, pair) in enumerate(zip(TEXTS, seconds or [None] * 7, strict=True)):
         wanted = dict(zip(LABELS, expected[at].tolist(), strict=True))
-        shown = page_of(model, text, pair, answer=answers[at], source="run", layers="1", heads="1")
+        shown = heads_page(model, text, pair, answer=answers[at], source="run", layers="1", heads="1")
         assert predicted[at]["probabilities"] == pytest.approx(wanted, abs=1e-5)
         assert sorted(predicted[at].get("labels", [predicted[at].get("label")])) == sorted(labels[at])
         assert judged.probabilities_nC[at] == pytest.approx(expected[at].numpy(), abs=1e-5)
@@ -138,7 +138,7 @@ def test_probabilities_of_labels_are_not_added_up(ship_model, tmp_path):
         shown = Shown(
             source="run", texts=["a"], words=[], label="x", probabilities=dict.fromkeys(more, 0.7), multi=multi
         )
-        write_page(file := io.StringIO(), shown, [])
+        write_text_page(file := io.StringIO(), shown, [])
         line = re.findall(r"<th>4 more</th><td></td><td>(.*?)</td>", file.getvalue())
         assert line == ["" if multi else "280.0%"]
 
@@ -228,13 +228,13 @@ FOUR_HEADS = ModelConfig(n_layers=2, n_heads=4)
     [("", [0, 1, 2, 3]), ("2", [1]), ("4,1", [0, 3]), ("2-3", [1, 2]), (" 1 , 3-4 ", [0, 2, 3]), ("[1,2]", [0, 1])],
 )
 def test_numbers(typed, chosen):
-    assert choose(FOUR_HEADS, "", typed).heads == chosen
-    assert choose(FOUR_HEADS, "2", typed).layers == [1]
+    assert choose_heads(FOUR_HEADS, "", typed).heads == chosen
+    assert choose_heads(FOUR_HEADS, "2", typed).layers == [1]
 
 
 def test_cross_layers_count_on():
     shape = ModelConfig(n_layers=2, pair=PairKind.cross)
-    assert choose(shape, "", "").layers == list(range(2 + shape.n_cross_layers))
+    assert choose_heads(shape, "", "").layers == list(range(2 + shape.n_cross_layers))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_cross_layers_count_on():
 )
 def test_mistakes(layers, heads, sentence):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        choose(FOUR_HEADS, layers, heads)
+        choose_heads(FOUR_HEADS, layers, heads)
     assert str(caught.value) == sentence
     with pytest.raises(ValueError, match=r"^layers=2 is out of range: the model has layer 1 alone$"):
-        choose(ModelConfig(n_layers=1), "2", "")
+        choose_heads(ModelConfig(n_layers=1), "2", "")

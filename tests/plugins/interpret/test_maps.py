@@ -24,11 +24,11 @@ from manyheads.plugins.interpret.maps import (
     SPACE,
     Head,
     answer_batch,
-    heads,
+    every_head,
     layer_maps,
     only_batch,
-    overheard,
     read_words,
+    record_attention,
     with_silence,
     without_head,
 )
@@ -46,10 +46,10 @@ def model(**shape):
 
 
 def answer(made, autocast=None):
-    """Logits of the text, and what was overheard."""
+    """Logits of the text, and the recorded calls."""
     with (
         torch.inference_mode(),
-        overheard(made) as calls,
+        record_attention(made) as calls,
         torch.autocast("cpu", autocast, enabled=autocast is not None),
     ):
         logits_1C = made(IDS, Packed.of_lengths([len(IDS)]))
@@ -105,7 +105,7 @@ def test_a_text_has_the_same_maps_alone_packed_and_padded():
     padded_BL[0, :3], padded_BL[1, :6] = other, IDS
     keep_BL = torch.arange(9) < torch.tensor([[3], [6]])
     for ids, layout in [(torch.cat([other, IDS]), Packed.of_lengths([3, 6])), (padded_BL, Padded(keep_BL))]:
-        with torch.no_grad(), overheard(made) as calls:
+        with torch.no_grad(), record_attention(made) as calls:
             made(ids, layout)
         for one, both in zip(alone, calls, strict=True):
             found = layer_maps(both, document=1)
@@ -125,7 +125,7 @@ def test_chosen_heads_alone_are_kept():
 def test_the_model_is_left_as_it_was():
     made = model().train()
     before = made.state_dict()
-    with torch.no_grad(), overheard(made) as calls:
+    with torch.no_grad(), record_attention(made) as calls:
         made(IDS, Packed.of_lengths([6]))
     assert [call.layer for call in calls] == [0, 1]
     assert all(one.training for one in made.modules())
@@ -161,7 +161,7 @@ def logits(classifier: Classifier) -> Tensor:
 
 
 def test_heads_are_counted_from_one(classifier: Classifier) -> None:
-    assert heads(classifier) == [Head(1, 1), Head(1, 2), Head(2, 1), Head(2, 2)]
+    assert every_head(classifier) == [Head(1, 1), Head(1, 2), Head(2, 1), Head(2, 2)]
     assert str(Head(2, 1)) == "2.1"
 
 

@@ -16,8 +16,8 @@ import torch
 
 from manyheads.config import ModelConfig, PairKind
 from manyheads.inference.folder import load
-from manyheads.plugins.interpret.maps import LayerMaps, Word, answer_batch, layer_maps, only_batch, overheard
-from manyheads.plugins.interpret.page import SMALL, STEPS, Block, Shown, look_at, pack, shrink, write_page
+from manyheads.plugins.interpret.maps import LayerMaps, Word, answer_batch, layer_maps, only_batch, record_attention
+from manyheads.plugins.interpret.page import SMALL, STEPS, Block, Shown, look_at, pack, shrink, write_text_page
 from manyheads.plugins.interpret.shown import Chosen
 
 NASTY = "</script><script>alert(1)</script> \"double\" 'single' & <img src=x onerror=alert(2)> {{maps}}"
@@ -71,7 +71,7 @@ def content(text="good", **more):
 
 def written(**more):
     file = io.StringIO()
-    write_page(file, content(**more), layers())
+    write_text_page(file, content(**more), layers())
     return file.getvalue()
 
 
@@ -114,7 +114,7 @@ def test_only_our_script_may_run_and_nothing_is_fetched():
 
 def test_a_layer_is_asked_for_once_those_before_are_written():
     file, seen = io.StringIO(), []
-    errors = write_page(file, content(), layers(seen=seen, file=file, n_tokens=64))
+    errors = write_text_page(file, content(), layers(seen=seen, file=file, n_tokens=64))
     assert errors == {"Layer 1": 0.0, "Layer 2": 1e-7}
     assert 'id="map-0-1"' in file.getvalue()[: seen[1]]
     assert 'id="map-1-0"' not in file.getvalue()[: seen[1]]
@@ -178,7 +178,7 @@ def test_a_page_holds_the_maps_of_its_text(model_folder, tmp_path):
     assert page == tmp_path / "look" / "1.html"
     said = told(page)
     assert [one["text"] for one in said["tokens"]] == ["[CLS]", "a", "Good", "film", "[SEP]"]
-    with torch.no_grad(), overheard(deliverable.network) as calls:
+    with torch.no_grad(), record_attention(deliverable.network) as calls:
         answer_batch(deliverable, only_batch(deliverable, "a Good film", None))
     for block, call in enumerate(calls):
         assert said["blocks"][block]["queries"] == said["blocks"][block]["keys"] == [0, 5]

@@ -4,7 +4,7 @@ import pytest
 
 from manyheads.config import DataConfig, ModelConfig, PairKind
 from manyheads.inference.folder import load
-from manyheads.plugins.interpret.maps import answer_batch, layer_maps, only_batch, overheard
+from manyheads.plugins.interpret.maps import answer_batch, layer_maps, only_batch, record_attention
 from manyheads.plugins.interpret.page import look_at
 from manyheads.plugins.interpret.shown import Chosen
 
@@ -24,7 +24,7 @@ def weights(model_folder):
     import torch
 
     deliverable = load(model_folder)
-    with torch.no_grad(), overheard(deliverable.network) as calls:
+    with torch.no_grad(), record_attention(deliverable.network) as calls:
         answer_batch(deliverable, only_batch(deliverable, TEXT, None))
     return [layer_maps(call).weights_HLM for call in calls]
 

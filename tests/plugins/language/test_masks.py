@@ -2,7 +2,7 @@
 
 import torch
 
-from manyheads.plugins.language.networks import HELD_OUT_SHARE, choose, hide, hold_out, settled_draws
+from manyheads.plugins.language.networks import HELD_OUT_SHARE, choose_places, hide, hold_out, settled_draws
 
 MASK = 99
 
@@ -13,7 +13,7 @@ def draws(n, seed=0):
 
 def test_as_many_places_as_asked_for_and_none_of_them_barred():
     barred = torch.arange(1000) % 7 == 0
-    places = choose(draws(1000), barred, 300)
+    places = choose_places(draws(1000), barred, 300)
     assert places.numel() == 300 == places.unique().numel()
     assert not barred[places].any()
     assert places.equal(places.sort().values)
@@ -22,7 +22,7 @@ def test_as_many_places_as_asked_for_and_none_of_them_barred():
 def test_every_place_is_chosen_equally_often():
     times = torch.zeros(20)
     for seed in range(2000):
-        times[choose(draws(20, seed), torch.zeros(20, dtype=torch.bool), 6)] += 1
+        times[choose_places(draws(20, seed), torch.zeros(20, dtype=torch.bool), 6)] += 1
     assert ((times / 2000 - 0.3).abs() < 0.05).all()
 
 

@@ -18,7 +18,7 @@ import pytest
 from manyheads.cli import main as cli
 from manyheads.evaluation.intervals import share_interval
 from manyheads.plugins.sweep.config import CurveConfig
-from manyheads.plugins.sweep.curve import fitted
+from manyheads.plugins.sweep.curve_report import fit_line
 from manyheads.runs import many
 from tests.forks import Forked
 
@@ -136,7 +136,7 @@ def test_the_interval_holds_the_truth():
         for error in truth[:-1]:
             chance = draw.normal(0, 0.01, 3)
             figures.append([share_interval(int(draw.binomial(1000, 1 - error + one)), 1000) for one in chance])
-        line = fitted(rows, figures, falls=False)
+        line = fit_line(rows, figures, falls=False)
         assert line.twice is not None
         held += line.twice.low <= 1 - truth[-1] <= line.twice.high
         held_sizes += sum(of.low <= 1 - error <= of.high for of, error in zip(line.figures, truth, strict=False))
@@ -146,15 +146,15 @@ def test_the_interval_holds_the_truth():
 
 def test_at_the_ceiling_a_mean_is_as_sure_as_its_rows():
     whole = share_interval(60, 60)
-    (found, _) = fitted([10, 20], [[whole], [whole]], falls=False).figures
+    (found, _) = fit_line([10, 20], [[whole], [whole]], falls=False).figures
     assert (found.value, found.high) == (1.0, 1.0)
     assert found.low == pytest.approx(whole.low, abs=0.005)
 
 
 def test_two_sizes_have_no_fit_and_a_loss_is_an_error():
     figures = [[share_interval(n, 100)] for n in (40, 30)]
-    assert fitted([10, 20], figures, falls=True).law is None
-    line = fitted([10, 20, 40], [*figures, [share_interval(25, 100)]], falls=True)
+    assert fit_line([10, 20], figures, falls=True).law is None
+    line = fit_line([10, 20, 40], [*figures, [share_interval(25, 100)]], falls=True)
     assert line.law is not None
     assert line.twice is not None
     assert line.twice.value == pytest.approx(line.law[0] + line.law[1] * 80 ** -line.law[2])
@@ -177,7 +177,7 @@ def test_a_share_that_is_none_is_refused_with_the_default():
 def test_a_limit_of_no_error_in_all_draws_is_no_certain_one():
     """Errors that fall faster and faster leave the power law no error, whatever is drawn."""
     figures = [[share_interval(round(20_000 * (1 - error)), 20_000)] for error in (0.7, 0.65, 0.58, 0.467)]
-    line = fitted([100, 200, 400, 800], figures, falls=False)
+    line = fit_line([100, 200, 400, 800], figures, falls=False)
     assert line.limit is not None
     assert line.twice is not None
     assert (line.limit.value, line.limit.low, line.limit.high) == (1.0, line.twice.low, 1.0)

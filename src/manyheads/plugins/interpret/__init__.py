@@ -23,7 +23,7 @@ LOOK = Verb(
 HEADS = Part(
     "view",
     "heads",
-    "manyheads.plugins.interpret.view:page_of",
+    "manyheads.plugins.interpret.view:heads_page",
     {"layers": "", "heads": "", "attribution": False},
     {
         "help": {
@@ -32,7 +32,7 @@ HEADS = Part(
             "attribution": "also what each token adds (integrated gradients)",
         },
         "labels": {"layers": "Layers", "heads": "Heads", "attribution": "what each token adds"},
-        "why_not": "manyheads.plugins.interpret.view:why_not",
+        "why_not": "manyheads.plugins.interpret.view:why_no_heads",
         "digests": "manyheads.plugins.interpret.shown:digests",
     },
 )

@@ -1,13 +1,13 @@
-"""What each token adds to an answer, beside the attention it gets: integrated gradients by Captum.
+"""What each token adds to an answer, next to the attention it gets: integrated gradients by Captum.
 
 Sundararajan, Taly and Yan (2017), "Axiomatic Attribution for Deep Networks", section 3: the gradient of a class's
 logit is averaged along the straight line from a text without words to the text, and multiplied by the way. The sum over
 tokens is then the difference of the two logits (completeness, proposition 1): by how much it is not says how far the
 figures can be trusted. Positions and segments stay all the way.
 
-Without words means word vectors of zero, as of a text whose every token is silent. Where nothing is added to words the
-first norm would then see zero vectors, at which it jumps (a hundredth of a word is to it the whole word), and no number
-of points would do: such a model starts from the mean of its word vectors.
+Without words means word vectors of zero, as in a text whose every token is silent. Where nothing is added to words the
+first norm would then see zero vectors, where it is discontinuous (a hundredth of a word is the whole word to it): no
+number of points would suffice. Such a model starts from the mean of its word vectors.
 
 L tokens of the text . B copies of it along the line . D d_model . C classes
 """
@@ -175,7 +175,7 @@ def integrated_gradients(
 
 
 def write_attribution(page: Path, found: Attribution) -> Path:
-    """Write `<page>-attribution.json` beside the page, whole or not at all."""
+    """Write `<page>-attribution.json` next to the page, whole or not at all."""
     record = page.with_name(f"{page.stem}-attribution.json")
     write_json(record, asdict(found))
     return record

@@ -1,11 +1,9 @@
 """The verb `look`: what a trained model attends to, as pages of single texts or as figures over a split."""
 
 import re
-from collections.abc import Iterator
 from importlib.util import find_spec
-from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig
@@ -15,10 +13,13 @@ from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import home_of, open_folder, run_folder
 from manyheads.inference.reading import check_input, open_texts
 from manyheads.plugins.interpret.config import LookConfig
-from manyheads.plugins.interpret.shown import NO_CAPTUM, choose
+from manyheads.plugins.interpret.shown import NO_CAPTUM, choose_heads
 from manyheads.runs.folder import within
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 from manyheads.terminal import progress_bar, say, show_files
+
+if TYPE_CHECKING:
+    from manyheads.inference.classifier import TextClassifier
 
 WAYS = 'text="...", input=FILE or split=validation'
 STUDIED = VerbOutput("look split=", "study.json", ('"heads":', '"split":'), ("study.html",))
@@ -41,7 +42,7 @@ def look(config: LookConfig) -> Any:
             f"run={config.run} has task={settings.task}, but look shows the attention of "
             "classifiers: name a run with task=classify"
         )
-    chosen = choose(settings.model, config.layers, config.heads)
+    chosen = choose_heads(settings.model, config.layers, config.heads)
     if config.split:
         return study(config)
     folder = _folder(config, model)
@@ -55,20 +56,12 @@ def look(config: LookConfig) -> Any:
 
     others = {name: part for name, part in plugin.parts("view").items() if name != "heads"}
     loaded = load(opened, TextClassifier)
-    deliverable, answering = (place(loaded, config.hardware, fast=fast) for fast in (False, True))  # as predict answers
-    without: list[str] = []
-    with open_texts(config.text, config.input or "-", deliverable) as chunks:
-
-        def answerable() -> Iterator[tuple[str, str | None]]:
-            for each in chunks:
-                without.extend(each.faults.values())
-                both = zip(each.texts, each.pairs or repeat(None), strict=False)
-                yield from (one for at, one in enumerate(both) if at not in each.faults)
-
-        texts = list(islice(answerable(), config.rows or None))  # all before the first page: a mistake writes none
-    if without:
-        many = "1 row has no page" if len(without) == 1 else f"{len(without):,} rows have no page"
-        say(f"{many} (first: {without[0]})")
+    deliverable = place(loaded, config.hardware, fast=False)
+    answering = place(loaded, config.hardware, fast=True)  # as predict answers
+    texts, faults = _read_texts(config, deliverable)
+    if faults:
+        many = "1 row has no page" if len(faults) == 1 else f"{len(faults):,} rows have no page"
+        say(f"{many} (first: {faults[0]})")
     if not texts:
         raise UserError(f"input={config.input} holds no texts: give one a line")
     source = (model.parent if model.name == "model" else model).name
@@ -76,8 +69,7 @@ def look(config: LookConfig) -> Any:
     for text, pair in texts:
         (answer,) = answering.predict([text], None if pair is None else [pair])
         found = attribute(deliverable, text, pair, label=likeliest_of(answer)) if config.attribution else None
-        shown = {"folder": folder, "source": source, "answer": answer, "attribution": found}
-        page = look_at(deliverable, text, pair, chosen, **shown)
+        page = look_at(deliverable, text, pair, chosen, folder=folder, source=source, answer=answer, attribution=found)
         written.append(page.page)
         say(f"{page.page}: {page.label} {page.probability:.1%}")
         checks = ", ".join(f"{re.sub('^Layer', 'layer', name)} {error:.1e}" for name, error in page.errors.items())
@@ -90,6 +82,24 @@ def look(config: LookConfig) -> Any:
             file.write_text(plugin.resolve(part.make)(deliverable, text, pair, answer=answer, source=source), "utf-8")
             written.append(file)
     return written
+
+
+def _read_texts(config: LookConfig, model: "TextClassifier") -> tuple[list[tuple[str, str | None]], list[str]]:
+    """The texts or pairs to show, all before the first page, so that a mistake writes none; and what is wrong with rows
+    among them that cannot be answered."""
+    texts: list[tuple[str, str | None]] = []
+    faults: list[str] = []
+    with open_texts(config.text, config.input or "-", model) as chunks:
+        for chunk in chunks:
+            faults += chunk.faults.values()
+            pairs = chunk.pairs or [None] * len(chunk.texts)
+            for at, one in enumerate(zip(chunk.texts, pairs, strict=False)):
+                if at in chunk.faults:
+                    continue
+                texts.append(one)
+                if len(texts) == config.rows:  # 0: all
+                    return texts, faults
+    return texts, faults
 
 
 def _check(config: LookConfig) -> None:

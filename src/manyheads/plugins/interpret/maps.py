@@ -1,7 +1,7 @@
 """What a classifier reads of a text, where its heads look, and what it answers without one of them.
 
-The model runs once, as fast as it always does; hooks note what its attention modules are given. Exact weights are then
-computed from that beside the kernel that gave the answer: of a single text one layer's are held at a time.
+The model runs once, with its fast kernels; hooks record the inputs of its attention modules. Exact weights are then
+computed from these: of a single text one layer's are held at a time.
 
 B documents . N tokens of a batch . T texts that are read: the documents, or both texts of pairs that are read apart
 P heads of all layers . H heads of a layer . L query positions . M key positions . V d_v . C classes
@@ -42,7 +42,7 @@ class Word:
     """One token.
 
     `text` is what was typed, `read` the entry of the vocabulary; `kind` is mark ([CLS] and its like), unknown, or
-    empty; `part` 0 or 1 says which text it is of; `glued`, that nothing stands between it and the token before.
+    empty; `part` 0 or 1 says which text it is of; `glued`, that it follows the token before without a space.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Reading:
 
 
 def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: int, cutting: Cutting = CUT) -> Reading:
-    """Tokens as `encode` of manyheads.data.tokens makes them, each with the letters it stands for."""
+    """Tokens as `encode` of manyheads.data.tokens makes them, each with its letters in the text."""
     encoding = tokenizer.encode(text, pair)
     unknown = getattr(tokenizer.model, "unk_token", None)  # Unigram has none: its tokens are then not in the vocabulary
     typed = [text] if pair is None else [text, pair]
@@ -85,16 +85,17 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
             if not mark:
                 ends[part] = end
             is_unknown = read == unknown or tokenizer.token_to_id(read) is None
-            kind = MARK if mark else UNKNOWN if is_unknown else ""
+            kind = UNKNOWN if is_unknown else ""
+            if mark:
+                kind = MARK
             words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued))
     return Reading(words, len(encoding) - len({at for part in parts for at in part}), list(map(len, parts)))
 
 
 @dataclass(slots=True)
 class Call:
-    """One attention module at work: what it was given, and the contexts `(..., H·V)` its fast kernel made of it.
-
-    A tail that fills up the tokens (see layout.py) is left out: what is here belongs to a document.
+    """The inputs of an attention module, and the contexts `(..., H·V)` that its fast kernel computed from them, without
+    the tail that fills up the tokens (see layout.py): all of it belongs to a document.
     """
 
     layer: int
@@ -120,8 +121,8 @@ class LayerMaps:
 
 
 @contextmanager
-def overheard(model: nn.Module) -> Iterator[list[Call]]:
-    """While the model answers, every attention it computes is noted down, in order; layers count from 0."""
+def record_attention(model: nn.Module) -> Iterator[list[Call]]:
+    """Record every attention that the model computes within the block, in order; layers count from 0."""
     calls: list[Call] = []
     contexts: list[Tensor] = []
 
@@ -156,7 +157,7 @@ def _call(
 
 @torch.inference_mode()
 def layer_maps(call: Call, heads: Sequence[int] | None = None, document: int = 0) -> LayerMaps:
-    """Weights of the chosen heads (None: all) for one document of what was overheard, and the check against it."""
+    """Weights of the chosen heads (None: all) for one document of a call, and their check against the fast kernel."""
     weights_BHLM, context_BHLV = call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)
     keys = call.memory_layout or call.layout
     n_queries, n_keys = (int(each.lengths_B[document]) for each in (call.layout, keys))
@@ -183,11 +184,12 @@ def attentions(classifier: nn.Module) -> list[MultiHeadAttention]:
     return [one for one in classifier.modules() if isinstance(one, MultiHeadAttention)]
 
 
-def heads(classifier: Classifier) -> list[Head]:
+def every_head(classifier: Classifier) -> list[Head]:
     """Every head, layer by layer."""
-    return [
-        Head(layer, head) for layer, one in enumerate(attentions(classifier), 1) for head in range(1, one.n_heads + 1)
-    ]
+    found = []
+    for layer, one in enumerate(attentions(classifier), start=1):
+        found += [Head(layer, head) for head in range(1, one.n_heads + 1)]
+    return found
 
 
 def without_head(classifier: Classifier, head: Head) -> RemovableHandle:
@@ -231,27 +233,25 @@ class Maps:
     place_N: Tensor
 
     def of_keys(self, own_TM: Tensor) -> Tensor:
-        """What is said of each text's tokens, as each head finds it among its keys: `(P, T, M)`."""
+        """A value of each text's tokens `(T, M)` as each head finds it among its keys: `(P, T, M)`."""
         other_TM = own_TM.roll(len(own_TM) // 2, 0)
         return torch.stack([other_TM if across else own_TM for across in self.across])
 
 
-class Marks(NamedTuple):
-    """Ids that the tokenizer puts around texts: `[CLS]` and `[SEP]`, or what takes their place.
-
-    `separators` are those that stand elsewhere than first.
-    """
+class MarkIds(NamedTuple):
+    """Ids that the tokenizer puts around texts, such as `[CLS]` and `[SEP]`; `separators` are those not only at the
+    beginning."""
 
     every: Tensor
     separators: Tensor
 
 
-def find_marks(deliverable: TextClassifier) -> Marks:
-    """What the tokenizer adds to a text, seen on one; on the model's device."""
+def find_marks(deliverable: TextClassifier) -> MarkIds:
+    """What the tokenizer adds to a text, on the model's device."""
     probe = deliverable.tokenizer.encode(PROBE, PROBE if deliverable.pairs else None)
     ids, added = torch.tensor(probe.ids), torch.tensor(probe.special_tokens_mask).bool()
     device = deliverable.network.head.weight.device
-    return Marks(ids[added].unique().to(device), ids[1:][added[1:]].unique().to(device))
+    return MarkIds(ids[added].unique().to(device), ids[1:][added[1:]].unique().to(device))
 
 
 def tokens_of(deliverable: TextClassifier, rows: Rows) -> Tokens:
@@ -270,7 +270,7 @@ def batches(deliverable: TextClassifier, tokens: Tokens, *, budget: int, maps: b
     """Every row once, on the model's device; at most `budget` tokens a batch, fewer where `maps` are to be held."""
     if maps:
         longest = max(int(tokens.documents.max()), 1) if len(tokens) else 1
-        budget = min(budget, max(CELLS // (len(heads(deliverable.network)) * longest), 1))
+        budget = min(budget, max(CELLS // (len(every_head(deliverable.network)) * longest), 1))
     device = deliverable.network.head.weight.device
     for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ANSWER_ROWS)):
         yield batch.to(device)._replace(rows_B=batch.rows_B)
@@ -286,7 +286,7 @@ def only_batch(deliverable: TextClassifier, text: str, pair: str | None) -> Batc
 def look_at_batch(deliverable: TextClassifier, batch: Batch) -> Maps:
     """Answer, and compute the exact weights of every head from what it was given, in fp32."""
     with torch.no_grad():
-        with overheard(deliverable.network) as calls:
+        with record_attention(deliverable.network) as calls:
             logits_BC = answer_batch(deliverable, batch)
         layout = cast(Packed, calls[0].layout)
         weights = [call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)[0] for call in calls]

@@ -1,7 +1,7 @@
 """The page of one text: through the model once, then a single file with its style, script and maps inside.
 
 Maps are computed and written layer by layer. Nothing is fetched and nothing in a text can become markup: jinja2 escapes
-what stands in the page, what the script reads is JSON without `<`, and only the one script with our own digest may run.
+what the page holds, what the script reads is JSON without `<`, and only the one script with our own digest may run.
 
 C classes . H heads . L query positions . M key positions
 """
@@ -33,8 +33,8 @@ from manyheads.plugins.interpret.maps import (
     answer_batch,
     layer_maps,
     only_batch,
-    overheard,
     read_words,
+    record_attention,
 )
 from manyheads.plugins.interpret.shown import Chosen, digests, viewer
 from manyheads.runs.files import refuse_unwritable, replace_file
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 1.6e-5
 SMALL = 48  # pixels of the small maps
-LISTED = 5  # classes named beside the text
+LISTED = 5  # classes named next to the text
 HEADLINE = 60  # letters of the title at most
 LONG = 240  # letters from which a text is set smaller
 JSON_ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -103,7 +103,7 @@ def look_at(
     """
     reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
     batch = only_batch(deliverable, text, pair)
-    with torch.inference_mode(), overheard(deliverable.network) as calls:
+    with torch.inference_mode(), record_attention(deliverable.network) as calls:
         logits_1C = answer_batch(deliverable, batch)
     if answer is None:
         (answer,) = deliverable.predict([text], None if pair is None else [pair], network_nC=logits_1C)
@@ -124,7 +124,7 @@ def look_at(
     with _next_page(folder) as (part, page):
         layers = _layers(calls, chosen, documents, windows=pair is None)
         with part.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
-            errors = write_page(file, content, layers)
+            errors = write_text_page(file, content, layers)
     return Looked(page, label, probabilities[likeliest], errors)
 
 
@@ -196,7 +196,7 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
         raise
 
 
-def write_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:
+def write_text_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:
     """Write the page; a layer's maps are asked for once those before it are in the file.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What of a text is shown: the layers and heads that were typed, and the style and the script of a page."""
+"""What a page shows: the layers and heads that were typed, and the style and script of the page."""
 
 import re
 from base64 import b64encode
@@ -23,13 +23,13 @@ class Chosen:
     heads: list[int]
 
 
-def choose(model: ModelConfig, layers: str, heads: str) -> Chosen:
+def choose_heads(model: ModelConfig, layers: str, heads: str) -> Chosen:
     """The layers and heads that were typed, counted from 1; empty: all.
 
-    Layers in which two texts look at each other count on after those of the encoder.
+    Layers in which two texts attend to each other are numbered after those of the encoder.
 
     Raises:
-        UserError: the model has no attention maps, or has not those.
+        UserError: the model has no attention maps, or not these layers or heads.
     """
     if not model.has_heads:
         raise UserError(

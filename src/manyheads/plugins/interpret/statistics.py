@@ -6,7 +6,7 @@ of a head is the mean over texts, each of equal weight, however long: over rows,
 model reads them apart. Nothing but sums over texts is kept. A head is silenced as by Michel et al. (2019), "Are Sixteen
 Heads Really Better than One?", section 3.2.
 
-Faithfulness: the k tokens that receive most attention are silenced, and beside them k drawn at random: if attention is
+Faithfulness: the k tokens that receive most attention are silenced, compared with k drawn at random: if attention is
 faithful, the logit of the predicted class falls further for the first. Serrano and Smith (2019), "Is Attention
 Interpretable?", section 4; Jain and Wallace (2019), "Attention is not Explanation". Marks such as [CLS] and [SEP] are
 never silenced, neither by attention nor at random.
@@ -33,8 +33,8 @@ from manyheads.plugins.interpret.maps import (
     Maps,
     answer_batch,
     batches,
+    every_head,
     find_marks,
-    heads,
     look_at_batch,
     with_silence,
     without_head,
@@ -73,7 +73,7 @@ def head_statistics(deliverable: TextClassifier, tokens: Tokens, *, budget: int 
         sums_FP = sums_FP + torch.stack(list(text_figures(maps, separator_N).values())).sum(-1).cpu()
     means = (sums_FP / n_texts).tolist()
     return HeadStatistics(
-        heads=heads(deliverable.network),
+        heads=every_head(deliverable.network),
         n_texts=n_texts,
         n_tokens=int(tokens.lengths.sum()),
         figures=dict(zip(FIGURES, means, strict=True)),
@@ -131,7 +131,7 @@ def ablate_heads(
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> Ablation:
     """Answer every row with all heads, then once without each; `progress` is called with how many more are done."""
-    classifier, every = deliverable.network, heads(deliverable.network)
+    classifier, every = deliverable.network, every_head(deliverable.network)
     answers_nP = torch.empty(len(tokens), len(every) + 1, dtype=torch.int64)
     with torch.inference_mode():
         for batch in batches(deliverable, tokens, budget=budget):
@@ -154,8 +154,8 @@ def ablate_heads(
 
 @dataclass(slots=True)
 class Faithfulness:
-    """The k tokens that get most attention silenced beside k random ones, over the rows that have more than k to choose
-    from.
+    """The k tokens that get most attention silenced, compared with k random ones, over the rows that have more than k
+    to choose from.
 
     `ranked` and `random` are mean falls of the predicted class's logit, `difference` the mean of the first less the
     second, paired row by row (a row's random fall is the mean over draws); `*_flips` shares of rows whose answer

@@ -1,5 +1,5 @@
-"""The heads of a classifier over the rows of a split: where they look, what each is good for, and whether attention
-points at what an answer hangs on; as tables, a file and a page.
+"""The heads of a classifier over the rows of a split: where they look, what each contributes, and whether attention
+points at the tokens that an answer depends on; as tables, a file and a page.
 
 P heads of all layers
 """
@@ -17,7 +17,7 @@ from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.report import Page, Section, Table, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.plugins.interpret.maps import tokens_of
-from manyheads.plugins.interpret.shown import choose
+from manyheads.plugins.interpret.shown import choose_heads
 from manyheads.plugins.interpret.statistics import (
     FIGURES,
     N_DRAWS,
@@ -39,9 +39,12 @@ TOKENS = ["tokens", "rows", "falls", "random", "further by", "flips", "random"]
 
 @dataclass(slots=True)
 class Study:
-    """Everything found about the heads on some rows. `ablation.silenced[p]` is what happens without
-    `statistics.heads[p]`. The figures are of the network alone; `share` is that of a linear model beside it in what is
-    answered."""
+    """Everything found about the heads on some rows.
+
+    Attributes:
+        ablation: its `silenced[p]` is what happens without `statistics.heads[p]`. All figures are of the network alone.
+        share: that of the linear model in each answer.
+    """
 
     n_rows: int
     statistics: HeadStatistics
@@ -51,6 +54,12 @@ class Study:
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings, null for NaN; a head is named by layer and place, both from 1."""
+        heads: list[dict[str, Any]] = []
+        for p, head in enumerate(self.statistics.heads):
+            figures = {name: means[p] for name, means in self.statistics.figures.items()}
+            silenced = asdict(self.ablation.silenced[p])
+            del silenced["head"]
+            heads.append({**head._asdict(), **figures, **silenced})
         found = {
             "n_rows": self.n_rows,
             "n_texts": self.statistics.n_texts,
@@ -58,14 +67,7 @@ class Study:
             "accuracy": asdict(self.ablation.whole["accuracy"]),
             "macro_f1": asdict(self.ablation.whole["macro_f1"]),
             "linear": self.share,
-            "heads": [
-                {
-                    **head._asdict(),
-                    **{name: means[p] for name, means in self.statistics.figures.items()},
-                    **{name: value for name, value in asdict(self.ablation.silenced[p]).items() if name != "head"},
-                }
-                for p, head in enumerate(self.statistics.heads)
-            ],
+            "heads": heads,
             "faithfulness": [asdict(one) for one in self.faithfulness],
         }
         return json.loads(json.dumps(found), parse_constant=lambda nan: None)
@@ -89,7 +91,7 @@ def study_rows(
     Raises:
         UserError: there are no rows, the model has no heads, or it does not take such texts.
     """
-    choose(deliverable.model, "", "")
+    choose_heads(deliverable.model, "", "")
     if not len(rows):
         raise UserError("there are no rows to look at: give a split that holds at least one")
     tokens = tokens_of(deliverable, rows)
@@ -104,27 +106,22 @@ def study_rows(
 
 def head_rows(study: Study) -> list[list[str]]:
     """A line a head under HEADS."""
-    return [
-        [
-            str(silenced.head),
-            *(_places(name, study.statistics.figures[name][p]) for name in FIGURES),
-            signed(silenced.macro_f1_change, 1, 100),
-            f"{silenced.answers_changed:.1%}",
-        ]
-        for p, silenced in enumerate(study.ablation.silenced)
-    ]
+    rows = []
+    for p, silenced in enumerate(study.ablation.silenced):
+        figures = [_places(name, study.statistics.figures[name][p]) for name in FIGURES]
+        change = signed(silenced.macro_f1_change, 1, 100)
+        rows.append([str(silenced.head), *figures, change, f"{silenced.answers_changed:.1%}"])
+    return rows
 
 
 def token_rows(study: Study) -> list[list[str]]:
     """A line for each amount, under TOKENS."""
-    return [
-        [
-            *(f"{one.amount}" if one.amount >= 1 else f"{100 * one.amount:g} %", f"{one.n_rows:,}"),
-            *(f"{one.ranked.value:+.2f}", f"{one.random.value:+.2f}", signed(one.difference, 2)),
-            *(f"{one.ranked_flips:.1%}", f"{one.random_flips:.1%}"),
-        ]
-        for one in study.faithfulness
-    ]
+    rows = []
+    for one in study.faithfulness:
+        amount = f"{one.amount}" if one.amount >= 1 else f"{100 * one.amount:g} %"
+        falls = [f"{one.ranked.value:+.2f}", f"{one.random.value:+.2f}", signed(one.difference, 2)]
+        rows.append([amount, f"{one.n_rows:,}", *falls, f"{one.ranked_flips:.1%}", f"{one.random_flips:.1%}"])
+    return rows
 
 
 def signed(interval: Interval, places: int, times: int = 1) -> str:
@@ -134,15 +131,17 @@ def signed(interval: Interval, places: int, times: int = 1) -> str:
 
 
 def notes(study: Study) -> list[str]:
-    """What a reader must know to take the figures for what they are."""
+    """How to read the figures."""
     changes = [one.macro_f1_change for one in study.ablation.silenced]
     n_heads, n_sure = len(changes), sum(map(missed, changes))
-    alone = (
-        f"All figures are of the network alone: {study.share:.0%} of each answer are those of a linear model beside "
-        "it, which has no heads; evaluate judges both together."
-    )
+    said = []
+    if study.share:
+        said.append(
+            f"All figures are of the network alone: {study.share:.0%} of each answer is that of the linear model, "
+            "which has no heads; evaluate judges both together."
+        )
     return [
-        *([alone] if study.share else []),
+        *said,
         f"Of {n_heads} intervals of macro F1, {n_sure} do not hold zero; by chance alone some {0.05 * n_heads:.1f} "
         "would not.",
         "Nats: entropy; share: of its largest, log n; far: mean distance in tokens; first, marks: share on the "
@@ -200,4 +199,6 @@ def study_page(study: Study, title: str, subtitle: str) -> Page:
 
 
 def _places(name: str, value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.1f}" if name == "distance" else f"{value:.2f}"
+    if math.isnan(value):
+        return ""
+    return f"{value:.1f}" if name == "distance" else f"{value:.2f}"

@@ -9,12 +9,12 @@ from manyheads.inference.graph import GraphNetwork
 from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.maps import read_words
 from manyheads.plugins.interpret.page import look_at
-from manyheads.plugins.interpret.shown import choose
+from manyheads.plugins.interpret.shown import choose_heads
 
 MOST_CELLS = 2**22  # weights of all maps of a page: 8 MiB
 
 
-def why_not(predictor: TextClassifier) -> str:
+def why_no_heads(predictor: TextClassifier) -> str:
     """Why nothing can be shown of this model; empty where it can."""
     if isinstance(predictor.network, GraphNetwork):
         return "This model is a graph for onnxruntime, whose attention cannot be read: serve the run it came from."
@@ -23,7 +23,7 @@ def why_not(predictor: TextClassifier) -> str:
     return ""
 
 
-def page_of(
+def heads_page(
     predictor: TextClassifier,
     text: str,
     pair: str | None,
@@ -38,13 +38,13 @@ def page_of(
 
     Args:
         predictor: in fp32, as `manyheads look` has it.
-        answer: what the model said of the text.
+        answer: the model's answer to the text.
         source: the name of the model.
 
     Raises:
         UserError: no such layers or heads, too many maps for a page, or Captum is not installed.
     """
-    chosen = choose(predictor.model, layers, heads)
+    chosen = choose_heads(predictor.model, layers, heads)
     reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
     n_maps, n_cells = len(chosen.layers) * len(chosen.heads), sum(one**2 for one in reading.lengths)
     if n_maps * n_cells > MOST_CELLS:
@@ -54,6 +54,7 @@ def page_of(
         )
     added = attribute(predictor, text, pair, label=likeliest_of(answer)) if attribution else None
     with TemporaryDirectory() as scratch:
-        shown = {"folder": Path(scratch), "source": source, "answer": answer, "attribution": added}
-        page = look_at(predictor, text, pair, chosen, **shown)
-        return page.page.read_text(encoding="utf-8")
+        looked = look_at(
+            predictor, text, pair, chosen, folder=Path(scratch), source=source, answer=answer, attribution=added
+        )
+        return looked.page.read_text(encoding="utf-8")

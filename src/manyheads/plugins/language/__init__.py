@@ -47,7 +47,7 @@ PRETRAIN = Task(
     objective="manyheads.plugins.language.objectives:pretrain",
     predictor="manyheads.plugins.language.predictors:MaskedLMPredictor",
     evaluate="manyheads.plugins.language.evaluation:evaluate_masked",
-    read="manyheads.plugins.language.texts:read",
+    read="manyheads.plugins.language.texts:read_splits_of_run",
     read_split="manyheads.plugins.language.texts:read_text_split",
     tokens="manyheads.plugins.language.pieces:tokens_in_pieces",
     unread=(
@@ -80,13 +80,14 @@ VERB = Verb(
 )
 RECURRENT = {
     "poolings": {"attention": "manyheads.plugins.language.recurrent:state_pooling"},
-    "describe": "manyheads.plugins.language.recurrent:describe",
+    "describe": "manyheads.plugins.language.recurrent:describe_recurrent",
     "flops": "manyheads.plugins.language.recurrent:flops",
     "flops_of_answer": "manyheads.plugins.language.recurrent:flops_of_answer",
-    "decoder": "manyheads.plugins.language.recurrent:decoder",
+    "decoder": "manyheads.plugins.language.recurrent:recurrent_decoder",
 }
 ENCODERS = tuple(
-    Part("encoder", name, "manyheads.plugins.language.recurrent:encoder", {}, RECURRENT) for name in ("gru", "lstm")
+    Part("encoder", name, "manyheads.plugins.language.recurrent:recurrent_encoder", {}, RECURRENT)
+    for name in ("gru", "lstm")
 )
 DATES = Part("source", "dates", "manyheads.plugins.language.dates:dates", facts={"task": "seq2seq"})
 DIRECTION = Section(
@@ -104,7 +105,7 @@ SECTIONS = (
         "learning from texts alone",
         into=("run", "search"),
         facts={"resume": "refuse"},
-        unread="manyheads.plugins.language.config:why_unread",
+        unread="manyheads.plugins.language.config:why_pretrain_unread",
     ),
     Section(
         "generate",

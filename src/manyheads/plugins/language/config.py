@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config.facts import require, section, setting
 
 
@@ -24,7 +25,7 @@ class PretrainConfig:
     )
 
 
-def why_unread(run: Any, name: str) -> str:
+def why_pretrain_unread(run: Any, name: str) -> str:
     """Why a run does not read a setting of `pretrain`."""
     if not name.startswith("pretrain.") or run.task == "pretrain":
         return ""
@@ -32,9 +33,10 @@ def why_unread(run: Any, name: str) -> str:
 
 
 def check_targets(run: Any) -> None:
-    """Refuse data without targets."""
+    """Refuse a source whose rows are of another task."""
+    source = plugin.find("source", run.data.source)
     require(
-        bool(run.data.path) or run.data.source != "demo",
-        "task=seq2seq needs target texts, which data=demo lacks: name a file by data.path=<file or folder>, "
-        "or use data=dates",
+        bool(run.data.path) or source.facts.get("task", run.task) == run.task,
+        f"task={run.task} needs target texts, which data={source.name} lacks: name a file by "
+        "data.path=<file or folder>, or use data=dates",
     )

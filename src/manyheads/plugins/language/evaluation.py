@@ -65,14 +65,16 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
     baselines = text_baselines(setup.train, rows) if setup.compare else {}
     models = {"this model": figures, **baselines}
     return Evaluation(
-        title="A model that answers texts by texts, and what it is worth",
+        title="Evaluation of a text-to-text model",
         size=f"{len(rows):,} rows",
         scores={**plain(figures), "n_rows": len(rows), "generate": to_plain(asked)},
         members={NETWORK: figures},
         baselines=baselines,
         verdict=verdict_of_texts(match, len(rows), baselines),
         tiles={"exact match": match, "token accuracy": token_accuracy, "loss of a token": loss},
-        comparison=compared("Beside answers without a model, on the same rows", models, "exact_match", column="answer"),
+        comparison=compared(
+            "Compared with answers without a model, on the same rows", models, "exact_match", column="answer"
+        ),
         details=lambda: [*examples(found, right=False), *examples(found, right=True)],
         write=lambda path: write_generated(path, found),
     )
@@ -114,9 +116,14 @@ def score_texts(found: Generated) -> Figures:
 
 def text_baselines(train: Rows | None, rows: Rows) -> dict[str, Figures]:
     """Exact match of what needs no training of ours."""
-    answers = {COPY: rows.texts} | ({} if train is None else {NEAREST: nearest_targets(train, rows)})
-    right = {name: sum(map(same_text, texts, targets(rows))) for name, texts in answers.items()}
-    return {name: {"exact_match": share_interval(n, len(rows))} for name, n in right.items()}
+    answers = {COPY: rows.texts}
+    if train is not None:
+        answers[NEAREST] = nearest_targets(train, rows)
+    figures: dict[str, Figures] = {}
+    for name, texts in answers.items():
+        n_right = sum(map(same_text, texts, targets(rows)))
+        figures[name] = {"exact_match": share_interval(n_right, len(rows))}
+    return figures
 
 
 def nearest_targets(train: Rows, rows: Rows) -> list[str]:
@@ -129,9 +136,11 @@ def nearest_targets(train: Rows, rows: Rows) -> list[str]:
     letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4))
     known = letters.fit_transform(train.texts[:MOST_TEXTS]).T.tocsc()
     asked = letters.transform(rows.texts).tocsr()  # pyright: ignore[reportAttributeAccessIssue]
-    step = max(1, MOST_CELLS // known.shape[1])
-    nearest = [(asked[at : at + step] @ known).toarray().argmax(1) for at in range(0, len(rows), step)]
-    return [targets(train)[row] for some in nearest for row in some.tolist()]
+    step, found = max(1, MOST_CELLS // known.shape[1]), list[str]()
+    for at in range(0, len(rows), step):
+        nearest_n = (asked[at : at + step] @ known).toarray().argmax(1)
+        found += [targets(train)[row] for row in nearest_n.tolist()]
+    return found
 
 
 def targets(rows: Rows) -> list[str]:
@@ -149,8 +158,10 @@ def verdict_of_texts(match: Interval, n_rows: int, baselines: dict[str, Figures]
         return f"{said}."
     rival = max(baselines, key=lambda name: baselines[name]["exact_match"].value)
     other = baselines[rival]["exact_match"]
-    apart = match.low > other.high or match.high < other.low
-    return f"{said}; {rival} is right in {other.value:.1%}{'' if apart else ', and the two intervals overlap'}."
+    said = f"{said}; {rival} is right in {other.value:.1%}"
+    if match.low > other.high or match.high < other.low:
+        return f"{said}."
+    return f"{said}, and the two intervals overlap."
 
 
 def examples(found: Generated, *, right: bool) -> list[Section]:
@@ -159,16 +170,16 @@ def examples(found: Generated, *, right: bool) -> list[Section]:
     if not which:
         return []
     rows, most = found.rows, MOST_RIGHT if right else MOST_WRONG
-    shown = [
-        Example(
-            f"row {rows.numbers[at]:,}",
-            [rows.texts[at], found.answers[at], *([] if right else [targets(rows)[at]])],
-            wrong=-1 if right else 1,
-        )
-        for at in which[:most]
-    ]
-    more = f" (the first {most} of {len(which):,})" if len(which) > most else ""
-    return [Section(f"{'Right' if right else 'Wrong'} answers{more}", examples=shown, long=True)]
+    shown = []
+    for at in which[:most]:
+        cells = [rows.texts[at], found.answers[at]]
+        if not right:
+            cells.append(targets(rows)[at])
+        shown.append(Example(f"row {rows.numbers[at]:,}", cells, wrong=-1 if right else 1))
+    title = "Right answers" if right else "Wrong answers"
+    if len(which) > most:
+        title += f" (the first {most} of {len(which):,})"
+    return [Section(title, examples=shown, long=True)]
 
 
 def write_generated(path: Path, found: Generated) -> None:
@@ -188,9 +199,9 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
     accuracy, perplexity, loss = figures.values()
     common = by_frequency(model, setup.train or rows, rows) if setup.compare else []
     baselines = {COMMON: score_masked(common)} if common else {}
-    title, shown = "Beside counting, on the same hidden tokens", ("masked_accuracy", "perplexity")
+    title, shown = "Compared with counting, on the same hidden tokens", ("masked_accuracy", "perplexity")
     return Evaluation(
-        title="A masked language model and what it is worth",
+        title="Evaluation of a masked language model",
         size=f"{len(found):,} pieces of text, {n_hidden:,} hidden tokens",
         scores={**plain(figures), "n_pieces": len(found), "n_hidden": n_hidden},
         members={NETWORK: figures},
@@ -222,7 +233,7 @@ def score_masked(found: list[Guessed]) -> Figures:
 
 
 def by_frequency(model: MaskedLMPredictor, train: Rows, rows: Rows) -> list[Guessed]:
-    """The same tokens predicted by how often each occurs in train, whatever stands around them."""
+    """The same tokens predicted by how often each occurs in train, whatever their context."""
     some = train.pick(list(range(min(len(train), MOST_TEXTS))))
     known, asked = model.pieces(some.texts, some.pairs), held_out(model.pieces(rows.texts, rows.pairs))
     special_V = model.vocabulary.special_V
@@ -251,13 +262,9 @@ def verdict_of_guesses(figures: Figures, n_hidden: int, common: Figures | None) 
 def write_pieces(path: Path, found: list[Guessed]) -> None:
     """One line a piece of text: how many tokens were hidden, how many of them predicted, and their mean loss. The file
     appears whole or not at all."""
+    lines: list[dict[str, Any]] = []
+    for number, one in enumerate(found, start=1):
+        loss = round(one.loss / one.n_hidden, 6) if one.n_hidden else None
+        lines.append({"piece": number, "hidden": one.n_hidden, "right": one.n_right, "loss": loss})
     with replaced_answers(path) as file:
-        lines: list[dict[str, Any]] = [
-            {"piece": number, "hidden": one.n_hidden, "right": one.n_right, "loss": _loss(one)}
-            for number, one in enumerate(found, start=1)
-        ]
         file.write([{}] * len(lines), lines)
-
-
-def _loss(found: Guessed) -> float | None:
-    return round(found.loss / found.n_hidden, 6) if found.n_hidden else None

@@ -39,34 +39,34 @@ from manyheads.nn.parts import make_block
 from manyheads.nn.transformer import Decoder, DecoderLayer
 
 HELD_OUT_SHARE = 0.15  # hidden of texts that are held out, whatever training hides, so that figures can be compared
-MOST_PLACES = 2**20  # of a text, as of data.max_length
+MOST_PLACES = 2**20  # of a text, the limit of data.max_length
 BITS = 24  # of a draw
 
 
 class Hidden(NamedTuple):
-    """Ids as the model sees them, the places in them that it guesses, and what stood there."""
+    """Ids as the model sees them, the places in them that it predicts, and the ids that were there."""
 
     ids_N: Tensor
     places_P: Tensor
     words_P: Tensor
 
 
-def choose(draws_N: Tensor, barred_N: Tensor, n: int) -> Tensor:
-    """The `n` places with the smallest draws, in order; of barred ones none, but where there are no others.
+def choose_places(draws_N: Tensor, barred_N: Tensor, n: int) -> Tensor:
+    """The `n` places with the smallest draws, in order; barred ones only where there are no others.
 
-    How many there are is known to the host, so that no GPU is waited for.
+    Their number is known to the host, so that no GPU is waited for.
     """
     draws_N = draws_N.masked_fill(barred_N, 2.0)
     return draws_N.topk(min(n, draws_N.numel()), largest=False, sorted=False).indices.sort().values
 
 
 def hide(ids_N: Tensor, places_P: Tensor, mask: int) -> Hidden:
-    """`mask` stands at the places."""
+    """Replace the ids at the places by `mask`."""
     return Hidden(ids_N.index_fill(0, places_P, mask), places_P, ids_N[places_P])
 
 
 def settled_draws(rows_N: Tensor, positions_N: Tensor) -> Tensor:
-    """Uniform draws that hang on the row and the position alone: the same in any batch, on any device."""
+    """Uniform draws that depend on row and position alone: the same in any batch, on any device."""
     bits_N = mixed((rows_N * MOST_PLACES + positions_N + 1) * GOLDEN)
     return (bits_N.bitwise_right_shift(64 - BITS) % 2**BITS).double() / 2**BITS
 
@@ -96,7 +96,7 @@ class WordHead(nn.Module):
 
 
 class MaskedLM(nn.Module):
-    """Embeddings and encoder as of a classifier, by the same names, and the words in place of its classes."""
+    """Embeddings and encoder as in a classifier, under the same names, and a word head instead of its classes."""
 
     masks_match = False  # two hidden words count as the same, as in models trained before
 
@@ -111,8 +111,8 @@ class MaskedLM(nn.Module):
         return self.embeddings.words
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None, places_P: Tensor) -> Tensor:
-        """Logits `(P, V)` of the words at `places_P`, counted in the flattened ids: the head sees these alone. Hidden
-        as they are, they occur in no other text, although their mask may."""
+        """Logits `(P, V)` of the words at `places_P`, indices into the flattened ids: the head sees these alone. Being
+        hidden, they match no word of the other text, although their mask may."""
         matched = None
         if self.embeddings.matches is not None and segments is not None and not self.masks_match:
             matched = occurs_in_other(ids, layout, segments)
@@ -137,15 +137,15 @@ def assemble_masked(
     return MaskedLM(embeddings=classifier.embeddings, encoder=classifier.encoder, head=head)
 
 
-class State(Protocol):
-    """What a model remembers of each row between two steps."""
+class DecoderState(Protocol):
+    """What a decoder remembers of each row between two steps."""
 
     def take(self, rows: Tensor) -> Self:
         """The state of `rows`, which may repeat, drop and reorder."""
         ...
 
 
-Memory = TypeVar("Memory", bound=State)
+Memory = TypeVar("Memory", bound=DecoderState)
 
 
 class Stepwise(Protocol[Memory]):
@@ -161,7 +161,7 @@ def greedy(
     """The likeliest token at every step.
 
     Args:
-        start, end: ids of the tokens in front of an answer and behind it; the answers hold neither.
+        start, end: ids of the tokens before and after an answer; the answers hold neither.
         max_length: steps after which an answer without an end is cut.
 
     Returns:
@@ -177,18 +177,18 @@ def greedy(
             break
         logits_RV, state = model.step(ids, state)
         ids = logits_RV.argmax(-1)
-        said = ids.tolist()
-        going = [row for row, token in enumerate(said) if token != end]
-        for row in going:
-            answers[documents[row]].append(said[row])
-        if len(going) < len(documents):
-            rows = torch.tensor(going, dtype=torch.int64, device=ids.device)
-            ids, state, documents = ids[rows], state.take(rows), [documents[row] for row in going]
+        tokens = ids.tolist()
+        unfinished = [row for row, token in enumerate(tokens) if token != end]
+        for row in unfinished:
+            answers[documents[row]].append(tokens[row])
+        if len(unfinished) < len(documents):
+            rows = torch.tensor(unfinished, dtype=torch.int64, device=ids.device)
+            ids, state, documents = ids[rows], state.take(rows), [documents[row] for row in unfinished]
     return answers
 
 
 class Seq2Seq(nn.Module):
-    """Source ids and the target so far to logits of what the target says next."""
+    """Source ids and the target so far to logits of the target's next token."""
 
     def __init__(
         self,
@@ -212,9 +212,9 @@ class Seq2Seq(nn.Module):
         return self.source.words
 
     def forward(self, source_ids: Tensor, source_layout: Layout, target_ids: Tensor, target_layout: Layout) -> Tensor:
-        """Logits `(..., V)` of the token behind each target token `(...)`, in the layout of the target.
+        """Logits `(..., V)` of the token after each target token `(...)`, in the layout of the target.
 
-        A target begins with a token that stands for the start. Later tokens of it never change earlier logits.
+        A target begins with a start token. Later tokens of it never change earlier logits.
         """
         x = self.target(target_ids, target_layout)
         x = self.decoder(x, target_layout, self.encode(source_ids, source_layout), source_layout)
@@ -229,7 +229,7 @@ class Seq2Seq(nn.Module):
         return self.decoder.start(self.encode(source_ids, source_layout), source_layout)
 
     def step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Logits `(B, V)` of the token behind `ids_B`, the same as in `forward`, and the state that knows these ids."""
+        """Logits `(B, V)` of the token after `ids_B`, the same as in `forward`, and the state after these ids."""
         here = Padded(torch.ones_like(ids_B[:, None], dtype=torch.bool), first=state.position)
         x_B1D = self.target(ids_B[:, None], here)
         x_B1D, state = self.decoder.step(x_B1D, here, state)  # type: ignore[arg-type]  # its own, from `start`
@@ -250,7 +250,7 @@ def assemble_seq2seq(
         source=embeddings(model, vocab_size=vocab_size, max_length=max_length),
         encoder=encoder(model, max_length),
         target=embeddings(model, vocab_size=vocab_size, max_length=max_length),
-        decoder=decoder(model, max_length),
+        decoder=make_decoder(model, max_length),
         dropout=model.dropout_at("classifier"),
         head=nn.Linear(model.d_model, vocab_size),
     )
@@ -258,7 +258,7 @@ def assemble_seq2seq(
     return seq2seq
 
 
-def decoder(model: ModelConfig, max_length: int) -> nn.Module:
+def make_decoder(model: ModelConfig, max_length: int) -> nn.Module:
     if not model.has_heads:
         own = model.facts("encoder").get("decoder")
         if own is None:

@@ -1,4 +1,4 @@
-"""What answers that are tokens are learnt by: the loss of a row or of a hidden word, and the figures of a split.
+"""Objectives of models that answer by tokens: the loss of a row or of a hidden word, and the figures of a split.
 
 B documents . N tokens (of targets, where texts are answered by texts) . P hidden tokens . V vocabulary
 """
@@ -18,7 +18,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn.assemble import flops_per_answer, mean_flops
 from manyheads.plugins.language.config import PretrainConfig
-from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, choose, greedy, hide, hold_out
+from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, choose_places, greedy, hide, hold_out
 from manyheads.training.objectives import mean_metrics
 
 IGNORED = -100
@@ -76,13 +76,13 @@ def translate(run: RunConfig, tokens: Tokens, labels: list[str]) -> Translate:
 
 
 def target_logits(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-    """Logits `(N, V)` of the token behind each target token, in single precision."""
+    """Logits `(N, V)` of the token after each target token, in single precision."""
     assert batch.targets is not None
     return seq2seq(batch.ids_N, batch.layout, batch.targets.ids_N, batch.targets.layout).float()
 
 
 def following(batch: Batch) -> Tensor:
-    """The token behind each target token `(N,)`; behind the last of a row there is none: `IGNORED`."""
+    """The token after each target token `(N,)`; after the last of a row there is none: `IGNORED`."""
     assert batch.targets is not None
     next_N = batch.targets.ids_N.roll(-1)
     next_N[batch.targets.layout.offsets[1:] - 1] = IGNORED
@@ -141,11 +141,11 @@ class Pretrain(nn.Module):
         }
 
     def hidden(self, ids_N: Tensor, layout: Packed) -> Hidden:
-        """Hide `mask_share` of the words, by torch's generator; none of what stands behind the last text."""
+        """Hide `mask_share` of the words, drawn by torch's generator; no token after the last text."""
         draws_N, special_N = torch.rand(ids_N.shape, device=ids_N.device), self.special_V[ids_N]
         special_N[layout.n_tokens :] = True
         n = max(1, round(self.config.mask_share * (layout.n_tokens - layout.n_documents * self.n_marks)))
-        return hide(ids_N, choose(draws_N, special_N, n), self.mask)
+        return hide(ids_N, choose_places(draws_N, special_N, n), self.mask)
 
 
 def pretrain(run: Any, tokens: Tokens, labels: list[str]) -> Pretrain:

@@ -20,12 +20,14 @@ MOST_HELD_OUT = 2**17  # tokens in which words are hidden to judge a model: more
 def tokens_in_pieces(
     splits: Splits, tokenizer: Tokenizer, max_length: int, encoded: Callable[[Rows, int], Tokens]
 ) -> dict[str, Tokens]:
-    """All that the texts hold, in pieces in which words can be hidden; pairs are cut. Of validation a part will do."""
+    """All that the texts hold, in pieces in which words can be hidden; pairs are cut. A part of validation suffices."""
     pairs = splits.train.pairs is not None
     known, tokens = vocabulary(tokenizer, pairs=pairs), {}
     for name, rows in splits.by_name().items():
-        tokens[name] = encoded(rows, max_length if pairs else WHOLE)
-        tokens[name] = tokens[name] if pairs else in_pieces(tokens[name], tokenizer, max_length)
+        if pairs:
+            tokens[name] = encoded(rows, max_length)
+        else:
+            tokens[name] = in_pieces(encoded(rows, WHOLE), tokenizer, max_length)
         tokens[name].vocabulary = known
     tokens["validation"] = held_out(tokens["validation"])
     check_held_out(tokens["validation"])
@@ -56,7 +58,7 @@ def in_pieces(tokens: Tokens, tokenizer: Tokenizer, max_length: int) -> Tokens:
 
 
 def marks_around(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
-    """Ids of the marks before a text, and of those behind it."""
+    """Ids of the marks before a text, and of those after it."""
     probe = tokenizer.encode("a")
     is_text = [sequence is not None for sequence in probe.sequence_ids]
     first, last = is_text.index(True), len(is_text) - is_text[::-1].index(True)

@@ -61,7 +61,7 @@ class Recurrent(nn.Module):
                     nn.init.ones_(parameter.split(self.cells.hidden_size)[1])
 
     def forward(self, x: Tensor, layout: Layout, first: Hidden | None = None) -> Tensor:
-        """Tokens `(..., D)` to the top layer's states `(..., D)`; what lies behind a document is never read.
+        """Tokens `(..., D)` to the top layer's states `(..., D)`; what follows a document is never read.
         `first` are the states before the first token; default: zeros."""
         if torch.compiler.is_exporting() and isinstance(layout, Padded):
             return self._scanned(x, layout)
@@ -78,7 +78,7 @@ class Recurrent(nn.Module):
 
     def _scanned(self, x_BLD: Tensor, layout: Padded) -> Tensor:
         """The same in a graph, which has no packed sequences: each direction of each layer is a loop over positions.
-        What is read backwards is turned round first, so that padding stays behind it."""
+        What is read backwards is reversed first, so that padding still follows it."""
         every_L = torch.arange(x_BLD.size(1), device=x_BLD.device)
         turned_BL = torch.where(layout.keep_BL, layout.lengths_B[:, None] - 1 - every_L, every_L)
 
@@ -124,7 +124,7 @@ class Recurrent(nn.Module):
         return self.dropout(states_B1D), after
 
     def _read(self, x: Any, first: Hidden | None) -> tuple[Any, Hidden]:
-        """What the cells make of `x`, in their own type, and the states of all layers behind it.
+        """The outputs of the cells for `x`, in their own type, and the states of all layers after it.
 
         Autocast would run them in fp16 on a GPU, whatever type it is for, and nothing scales the loss then; on a CPU
         bf16 is no faster (123 against 150 ms). Each step would round.
@@ -140,7 +140,7 @@ class Recurrent(nn.Module):
 
 
 class StateAttention(nn.Module):
-    """tanh(W [c; q]): the states of a memory weighed by how well they match a query, c, beside that query.
+    """tanh(W [c; q]): c, the states of a memory weighed by how well they match a query q, next to that query.
 
     Global attention of Luong et al. (2015), section 3.1, equations 5 to 8. The additive score is that of Bahdanau
     et al. (2015), appendix A.1.2; general, concat and dot are Luong's.
@@ -224,7 +224,7 @@ class RecurrentDecoder(nn.Module):
         self.bridge = nn.Linear(d_model, recurrent.n_states * recurrent.n_layers * d_model, bias=False)
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
-        """Tokens `(..., D)` beside a memory `(..., D)` to tokens `(..., D)`, all positions at once."""
+        """Tokens `(..., D)` and a memory `(..., D)` to tokens `(..., D)`, all positions at once."""
         states = self.recurrent(x, layout, self.first(memory, memory_layout))
         return self.attention(states, layout, memory, memory_layout)
 
@@ -265,7 +265,7 @@ def reads_both_ways(model: Any) -> bool:
     return model.bidirectional
 
 
-def encoder(*, model: ModelConfig, bidirectional: bool | None = None) -> Recurrent:
+def recurrent_encoder(*, model: ModelConfig, bidirectional: bool | None = None) -> Recurrent:
     return Recurrent(
         kind=model.encoder,
         d_model=model.d_model,
@@ -288,9 +288,9 @@ def state_attention(model: ModelConfig) -> StateAttention:
     )
 
 
-def decoder(model: ModelConfig) -> RecurrentDecoder:
+def recurrent_decoder(model: ModelConfig) -> RecurrentDecoder:
     return RecurrentDecoder(
-        encoder(model=model, bidirectional=False),
+        recurrent_encoder(model=model, bidirectional=False),
         attention=state_attention(model),
         bidirectional_memory=reads_both_ways(model),
     )
@@ -300,7 +300,7 @@ def state_pooling(model: ModelConfig) -> StatePooling:
     return StatePooling(state_attention(model), bidirectional=reads_both_ways(model))
 
 
-def describe(model: ModelConfig) -> tuple[str, str]:
+def describe_recurrent(model: ModelConfig) -> tuple[str, str]:
     """What such a model is, and its shape, for the card of a model."""
     ways = "both ways" if reads_both_ways(model) else "one way"
     return "recurrent", f"{model.n_layers} {model.encoder.upper()} layers read {ways}, d_model={model.d_model}"

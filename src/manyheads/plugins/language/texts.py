@@ -21,7 +21,7 @@ from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
 
-def read(run: Any, *, with_test: bool) -> Splits:
+def read_splits_of_run(run: Any, *, with_test: bool) -> Splits:
     """The splits of a run, as `read_texts` reads them."""
     return read_texts(run.data, run.seed, run.pretrain.also, with_test=with_test)
 
@@ -90,11 +90,10 @@ def _unlabelled(
 ) -> Splits:
     """Splits of texts without labels; a validation part is carved out where there is none."""
     train = _rows(table, data, notes)
-    others = {
-        role: _rows(tables[role](), data, notes)
-        for role in ("validation", "test")
-        if role in tables and (with_test or role != "test")
-    }
+    others = {}
+    for role in ("validation", "test") if with_test else ("validation",):
+        if role in tables:
+            others[role] = _rows(tables[role](), data, notes)
     if "validation" not in others:
         seed = seed if data.split_seed is None else data.split_seed
         kept, others["validation"] = carve(train, data.validation_share, seed, "validation")
@@ -150,7 +149,7 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
         splits.notes.append(
             f"train: {left_out:,} of {len(train):,} texts are left out, as they are also in validation or test"
         )
-    kept, judged_on = (_bare(rows) for rows in (train.pick(good), shorten(validation, n_rows, seed)))
+    kept, judged_on = _bare(train.pick(good)), _bare(shorten(validation, n_rows, seed))
     return Splits(kept, judged_on, None, [], [one_line(note) for note in splits.notes])
 
 

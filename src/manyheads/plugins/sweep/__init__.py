@@ -43,7 +43,7 @@ VERBS = (
         {"hardware.nodes": "all runs are of this machine", "data.fold": "each of data.folds has its turn"},
         no_multirun="runs one training after another itself",
         shared="manyheads.plugins.sweep.config:share_search",
-        takes_several="manyheads.plugins.sweep.axes:tried",
+        takes_several="manyheads.plugins.sweep.axes:values_tried",
     ),
     Verb(
         "curve",

@@ -56,7 +56,7 @@ class Axis:
         return int(near) if self.whole else near
 
 
-def tried(name: str, given: Any) -> list[Any]:
+def values_tried(name: str, given: Any) -> list[Any]:
     """Each value of an axis, or its ends."""
     axis = make_axis(name, given)
     return list(axis.values or (axis.low, axis.high))

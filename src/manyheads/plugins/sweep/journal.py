@@ -1,8 +1,8 @@
-"""What each run of a search came to, and the journal that keeps it.
+"""What each run of a search came to, and the journal of it.
 
-The first line of the journal is the question, then there is a line of JSON for each run that ended. A line is flushed
-to the disk as a whole; one that a kill has torn is dropped by the next start. Two searches never write into the same
-folder: the first holds a lock.
+The first line of the journal holds the settings of the search, each other line, of JSON, a run that ended. A line is
+flushed to the disk as a whole; one that a kill has torn is dropped by the next start. Two searches never write into the
+same folder: the first holds a lock.
 """
 
 import json
@@ -33,7 +33,7 @@ NAME, LOCK = "journal.jsonl", ".journal.lock"
 DIVERGED = "training diverged"
 
 
-class State(Enum):
+class RunState(Enum):
     done = "done"
     late = "late"  # its minutes were up: its best figure so far counts
     pruned = "pruned"
@@ -46,15 +46,18 @@ class State(Enum):
 class Outcome:
     """One run: setting number `trial`, counted from 1, with one seed.
 
-    `value` is the network's best validation figure, or its figure on the rows that judge the run; `low` and `high` its
-    interval over these rows, known of a run that came to its end. `epochs` and `steps` were gone through to their end,
-    `why` says what went wrong, `seconds` are of the whole process.
+    Attributes:
+        value: the network's best validation figure, or, of a fold, its figure on the rows that judge the run.
+        low, high: the interval over these rows, known of a run that came to its end.
+        epochs, steps: how many were completed.
+        seconds: of the whole process.
+        why: what went wrong.
     """
 
     trial: int
     seed: int
     setting: dict[str, Any]
-    state: State
+    state: RunState
     value: float | None = None
     low: float | None = None
     high: float | None = None
@@ -66,7 +69,7 @@ class Outcome:
     @property
     def counts(self) -> bool:
         """Whether its figure is that of a setting."""
-        return self.state in (State.done, State.late) and self.value is not None
+        return self.state in (RunState.done, RunState.late) and self.value is not None
 
     @property
     def figure(self) -> float | Interval | None:
@@ -78,7 +81,7 @@ class Outcome:
     @property
     def is_final(self) -> bool:
         """Whether another start leaves it as it is."""
-        return self.state is not State.broken
+        return self.state is not RunState.broken
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -86,7 +89,7 @@ class Outcome:
 
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> "Outcome":
-        made: dict[str, Any] = values | {"state": State[values["state"]]}
+        made: dict[str, Any] = values | {"state": RunState[values["state"]]}
         return cls(**made)
 
 
@@ -140,11 +143,11 @@ class Journal:
 
 
 @contextmanager
-def open_journal(folder: Path, question: dict[str, Any]) -> Iterator[Journal]:
-    """The journal in `folder`, begun or continued; `question` is what must stay the same.
+def open_journal(folder: Path, search: dict[str, Any]) -> Iterator[Journal]:
+    """The journal in `folder`, begun or continued; `search` holds the settings that must stay the same.
 
     Raises:
-        UserError: the folder holds something else, another question, or a search that is under way.
+        UserError: the folder holds something else, another search, or one that is under way.
     """
     path = folder / NAME
     if folder.is_file() or (folder.is_dir() and not path.exists() and any(folder.iterdir())):
@@ -154,19 +157,19 @@ def open_journal(folder: Path, question: dict[str, Any]) -> Iterator[Journal]:
     with path.open("a+b") as file, locked(folder / LOCK, in_use):
         lines = _whole_lines(file)
         if lines:
-            check_question(_read(lines[0], path), question, f"output={folder}")
+            check_same_search(_read(lines[0], path), search, f"output={folder}")
         else:
-            _append(file, question)
+            _append(file, search)
         yield Journal(folder, file, [_outcome(line, path) for line in lines[1:]])
 
 
 @contextmanager
 def locked(path: Path, in_use: str, *, wait: float = 0) -> Iterator[None]:
-    """Nobody else holds the lock `path`, a file, while the block lasts. It is the kernel's, so that a process that is
-    killed leaves it free; a disk without locks holds none.
+    """Hold the lock file `path` while the block lasts. The lock is the kernel's, so that a process that is killed
+    leaves it free; a disk without locks holds none.
 
     Raises:
-        UserError: somebody does, after `wait` seconds still; says `in_use`.
+        UserError: another process still holds it after `wait` seconds; says `in_use`.
     """
     from filelock import FileLock, Timeout  # mistakes in the settings do not wait for it
 
@@ -186,7 +189,7 @@ def locked(path: Path, in_use: str, *, wait: float = 0) -> Iterator[None]:
 
 
 def _whole_lines(file: BinaryIO) -> list[bytes]:
-    """The lines that have an end; what stands after the last end is cut off."""
+    """The lines that have an end; a last line without one is cut off."""
     file.seek(0)
     content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
@@ -201,33 +204,39 @@ def _append(file: BinaryIO, values: dict[str, Any]) -> None:
     os.fsync(file.fileno())
 
 
-def check_question(held: dict[str, Any], asked: dict[str, Any], where: str) -> None:
-    """Refuse to go on with another search than the one that `where` holds. One of an earlier version has the default of
-    a setting that is new since, and may hold removed settings that are as today's optimiser is.
+def check_same_search(held: dict[str, Any], asked: dict[str, Any], where: str) -> None:
+    """Refuse to continue another search than the one that `where` holds. One of an earlier version has the default of
+    each setting that is newer, and may hold settings removed since, where they are as today's optimiser is.
 
     Raises:
         UserError: names what differs.
     """
-    asked = json.loads(json.dumps(asked))
+    asked = json.loads(json.dumps(asked))  # as it reads from a file
     held = {name: value for name, value in held.items() if name not in REMOVED or value != REMOVED[name]}
     held = {name: value for name, value in plain_settings(RunConfig()).items() if name in asked} | held
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):
-            was, now = (format_value(one.get(name)) for one in (held, asked))
-            texts = {
-                "data": f"other data ({_differing(held, asked, name)})",
-                "files": f"runs of other content of {_differing(held, asked, name)}",
-                **{one: f"other texts of {one}" for one in named_texts()},
-            }
-            made = f"runs of {name} {was}, not {now}" if name in ("manyheads", "torch") else ""
-            what = texts.get(name) or made or f"a search with {name}={was}, not {name}={now}"
-            go_on = f"type method={was} to go on, or " if name == "method" else ""
-            raise UserError(f"{where} holds {what}: {go_on}name another folder by output=FOLDER")
+            was, now = format_value(held.get(name)), format_value(asked.get(name))
+            remedy = "name another folder by output=FOLDER"
+            if name == "data":
+                what = f"other data ({_differing(held, asked, name)})"
+            elif name == "files":
+                what = f"runs of other content of {_differing(held, asked, name)}"
+            elif name in named_texts():
+                what = f"other texts of {name}"
+            elif name in ("manyheads", "torch"):
+                what = f"runs of {name} {was}, not {now}"
+            else:
+                what = f"a search with {name}={was}, not {name}={now}"
+                if name == "method":
+                    remedy = f"type method={was} to continue it, or {remedy}"
+            raise UserError(f"{where} holds {what}: {remedy}")
 
 
 def _differing(held: dict[str, Any], asked: dict[str, Any], name: str) -> str:
     """Which of the digests of one name differ."""
-    was, now = (one[name] if isinstance(one.get(name), dict) else {} for one in (held, asked))
+    was = held[name] if isinstance(held.get(name), dict) else {}
+    now = asked[name] if isinstance(asked.get(name), dict) else {}
     return ", ".join(key for key in dict.fromkeys([*now, *was]) if was.get(key) != now.get(key))
 
 
@@ -239,7 +248,7 @@ def mean_value(runs: Iterable[Outcome | None]) -> float | None:
 
 def _outcome(line: bytes, path: Path) -> Outcome:
     values = _read(line, path)
-    if values.keys() != {one.name for one in fields(Outcome)} or values["state"] not in State.__members__:
+    if values.keys() != {one.name for one in fields(Outcome)} or values["state"] not in RunState.__members__:
         raise UserError(f"{path} is not the journal of a search: name another folder by output=FOLDER")
     return Outcome.from_plain(values)
 
@@ -259,31 +268,30 @@ def read_outcome(start: Outcome, code: int, folder: Path, log: Path, metric: str
     if code == 0:
         return _finished(start, folder, metric)
     known = replace(start, **progress_of(folder))
-    figures = validations(folder, metric)
-    finite = [figure for figure in figures if math.isfinite(figure)]
+    finite = [figure for figure in validations(folder, metric) if math.isfinite(figure)]
     value = (min if lower_is_better(metric) else max)(finite, default=None)
-    if start.state is State.pruned:
+    if start.state is RunState.pruned:
         return replace(known, value=value)
     if code == OUT_OF_TIME and value is not None:
-        return replace(known, state=State.late, value=value)
+        return replace(known, state=RunState.late, value=value)
     if code == OUT_OF_TIME:
-        return replace(known, state=State.failed, why="its minutes were up before the first validation")
+        return replace(known, state=RunState.failed, why="its minutes were up before the first validation")
     if code < 0 or code > 128:
         number = -code if code < 0 else code - 128
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        return replace(known, state=State.broken, why=f"killed by {name}")
+        return replace(known, state=RunState.broken, why=f"killed by {name}")
     why = _last_line(log) or f"exit code {code}"
-    return replace(known, state=State.failed if DIVERGED in why else State.broken, why=why)
+    return replace(known, state=RunState.failed if DIVERGED in why else RunState.broken, why=why)
 
 
-def folder_of(output: Path, number: int, seed: int) -> Path:
-    """Where a search trains a run; beside it `.log` is what its process said, and `.yaml` every setting of it."""
+def trial_folder(output: Path, number: int, seed: int) -> Path:
+    """Where a search trains a run; next to it are the log of its process and a file of its settings."""
     return output / "trials" / f"{number:03d}-seed-{seed}"
 
 
 def progress_of(folder: Path) -> dict[str, int]:
-    """The epochs and steps that a run has gone through to their end: by its newest checkpoint, or metrics.csv,
-    whose rows count both from 0 and may end earlier, or later."""
+    """The epochs and steps that a run has completed: by its newest checkpoint, or metrics.csv, whose rows count both
+    from 0 and may end earlier, or later."""
     checkpoint, curves = newest_checkpoint(folder / "checkpoints"), read_metrics_csv(folder / "metrics.csv")
     saved = read_progress(checkpoint) if checkpoint else {"epoch": 0, "step": 0}
     ended = [int(row["epoch"]) + 1 for row in curves if "train_loss" in row and "epoch" in row]
@@ -301,19 +309,24 @@ def _finished(known: Outcome, folder: Path, metric: str) -> Outcome:
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return replace(known, state=State.broken, why=f"{folder} holds no summary.json")
+        return replace(known, state=RunState.broken, why=f"{folder} holds no summary.json")
     value = (summary.get("best") or {}).get("value")
     if value is None:
-        return replace(known, state=State.failed, why="it made no validation figure")
+        return replace(known, state=RunState.failed, why="it made no validation figure")
     split = "test" if summary.get("test") else "validation"
     network = summary.get("members", {}).get(split, {}).get(NETWORK) or summary[split]
     interval = network.get(metric) or {}
-    value = interval["value"] if split == "test" else value  # of a fold, which chose no epoch
+    if split == "test":  # the rows of a fold, which chose no epoch
+        value = interval["value"]
     counts = {name: summary[name] for name in ("epochs", "steps")} | {"seconds": summary["wall_seconds"]}
-    return replace(known, state=State.done, value=value, low=interval.get("low"), high=interval.get("high"), **counts)
+    return replace(
+        known, state=RunState.done, value=value, low=interval.get("low"), high=interval.get("high"), **counts
+    )
 
 
 def _last_line(log: Path) -> str:
-    """The last thing a process said, which in a mistake is its sentence."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    """The last line that a process wrote, which is the sentence of a user's mistake."""
+    if not log.is_file():
+        return ""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -1,4 +1,4 @@
-"""Optuna's side of a search: which setting is tried next, and which is given up. Imported where it is asked for."""
+"""Which setting a search tries next, and which is given up, by Optuna. Imported only where a setting needs it."""
 
 import json
 import warnings
@@ -17,15 +17,15 @@ from manyheads.config.conversion import plain_settings
 from manyheads.config.figures import lower_is_better
 from manyheads.plugins.sweep.axes import Axis
 from manyheads.plugins.sweep.config import Method, Prune, TuneConfig
-from manyheads.plugins.sweep.journal import Journal, Outcome, State, Trial, folder_of, mean_value, validations
+from manyheads.plugins.sweep.journal import Journal, Outcome, RunState, Trial, mean_value, trial_folder, validations
 from manyheads.runs.config_file import read_run
 
-REDUCTION = 3  # of `halving`: one in three goes on at each rung
+REDUCTION = 3  # of `halving`: one in three is continued at each rung
 
 
 class StudyQueue:
-    """The queue of a search: a trial of Optuna for each setting, which waits until it is taken and holds the runs that
-    have ended. The first seed of a setting decides whether the others follow; their mean counts."""
+    """The queue of a search as a study of Optuna: a trial of it for each setting waits until it is taken, and holds the
+    runs that have ended. The first seed of a setting decides whether the others follow; their mean counts."""
 
     def __init__(self, config: TuneConfig, seeds: range, folder: Path, study: optuna.Study) -> None:
         self.folder, self._seeds, self._axes, self._study = folder, seeds, config.axes(), study
@@ -40,11 +40,15 @@ class StudyQueue:
     @property
     def outcomes(self) -> list[Outcome]:
         """The runs that have ended, in the order of their numbers."""
-        return [one for _, trial in sorted(self._latest().items()) for one in self._runs(trial)]
+        ended = []
+        for _, trial in sorted(self._latest().items()):
+            ended += self._runs(trial)
+        return ended
 
     def _runs(self, trial: FrozenTrial) -> list[Outcome]:
         """Those of its seeds that have ended."""
-        return [one for seed in self._seeds if (one := outcome_of(trial, seed)) is not None]
+        runs = [outcome_of(trial, seed) for seed in self._seeds]
+        return [one for one in runs if one is not None]
 
     def take(self) -> Trial | None:
         """The next run; None where there is none now."""
@@ -62,9 +66,11 @@ class StudyQueue:
             return
         self._own[number] = trial
         setting = {axis.name: value_of(axis, trial.params[axis.name]) for axis in self._axes}
-        if outcome_of(self._frozen(number), self._seeds[0]) is None and (before := self._drawn_before(setting)):
-            why = f"drawn again: trial {before[0].trial}"
-            self._record(Outcome(number, self._seeds[0], setting, State.again, mean_value(before), why=why))
+        if outcome_of(self._frozen(number), self._seeds[0]) is None:
+            before = self._drawn_before(setting)
+            if before:
+                why = f"drawn again: trial {before[0].trial}"
+                self._record(Outcome(number, self._seeds[0], setting, RunState.again, mean_value(before), why=why))
         if number in self._own:
             self._claimed(number, setting)
         if number in self._own:  # it was not given back meanwhile
@@ -76,7 +82,7 @@ class StudyQueue:
     def _drawn_before(self, setting: dict[str, Any]) -> list[Outcome]:
         """The runs of a trial of the same setting, where all its seeds have ended."""
         for trial in self._latest().values():
-            runs = [one for one in self._runs(trial) if one.is_final and one.state is not State.again]
+            runs = [one for one in self._runs(trial) if one.is_final and one.state is not RunState.again]
             if len(runs) == len(self._seeds) and runs[0].setting == setting:
                 return runs
         return []
@@ -118,7 +124,7 @@ class StudyQueue:
         return True
 
     def _advance(self, number: int, setting: dict[str, Any]) -> None:
-        """Make ready what a setting still lacks, or tell the study what it came to."""
+        """Queue the runs that a setting still lacks, or report to the study what it came to."""
         trial = self._frozen(number)
         first, runs = outcome_of(trial, self._seeds[0]), self._runs(trial)
         missing = [seed for seed in self._seeds if outcome_of(trial, seed) is None]
@@ -128,11 +134,14 @@ class StudyQueue:
             self._ready += [Trial(number, seed, setting) for seed in missing]
         else:
             value = mean_value(runs) if first.counts else first.value
-            pruned = first.state is State.pruned
-            state = TrialState.PRUNED if pruned else TrialState.FAIL if value is None else TrialState.COMPLETE
-            told = value if state is TrialState.COMPLETE else None
+            if first.state is RunState.pruned:
+                state, value = TrialState.PRUNED, None
+            elif value is None:
+                state = TrialState.FAIL
+            else:
+                state = TrialState.COMPLETE
             with suppress(UpdateFinishedTrialError):  # it was given back meanwhile
-                self._study.tell(trial.number, told, state, skip_if_finished=True)
+                self._study.tell(trial.number, value, state, skip_if_finished=True)
             self._drop(number)
 
     def _frozen(self, number: int) -> FrozenTrial:
@@ -144,8 +153,8 @@ class StudyQueue:
 
 
 class LocalQueue(StudyQueue):
-    """The study of one machine, in memory. A later start makes it again from the journal and from what the runs wrote:
-    a search has one record, and nothing of it is unpickled.
+    """The study of one machine, in memory. A later start rebuilds it from the journal and from what the runs wrote, so
+    that a search has one record; nothing is unpickled.
 
     Args:
         planned: the settings that are tried, where Optuna only prunes; None: its sampler draws them.
@@ -156,17 +165,17 @@ class LocalQueue(StudyQueue):
     ) -> None:
         self._journal, self._metric = journal, config.checkpoint.metric
         super().__init__(config, seeds, journal.folder, create_study(config))
-        known, marks = {one.trial: one.setting for one in journal.outcomes}, {}
-        for one in (one for one in journal.outcomes if one.is_final):
-            marks.setdefault(one.trial, {})[f"seed {one.seed}"] = one.plain
+        known: dict[int, dict[str, Any]] = {}  # the settings of trials that were begun, by number
+        ended: dict[int, dict[str, Any]] = {}  # of their runs
+        for one in journal.outcomes:
+            known[one.trial] = one.setting
+            if one.is_final:
+                ended.setdefault(one.trial, {})[f"seed {one.seed}"] = one.plain
         known |= self._interrupted(known)
         n_known, settings = max(known, default=0), dict(enumerate(planned or [], start=1)) | known
         for number in range(1, 1 + max(config.n_trials, n_known)):
-            enter(
-                self._study,
-                {"number": number, **marks.get(number, {})},
-                parameters(self._axes, settings.get(number, {})),
-            )
+            attributes = {"number": number, **ended.get(number, {})}
+            enter(self._study, attributes, as_parameters(self._axes, settings.get(number, {})))
         sampler = make_sampler(config, len(known))
         learns = config.chosen is Method.cmaes  # while it draws; the others look at what has ended
         self._study.sampler = sampler if learns else optuna.samplers.RandomSampler()
@@ -181,7 +190,7 @@ class LocalQueue(StudyQueue):
     def _claimed(self, number: int, setting: dict[str, Any]) -> None:
         """Later trials are measured by the figures of a run that has ended."""
         if self._journal.find(number, self._seeds[0]) is not None:
-            folder = folder_of(self.folder, number, self._seeds[0])
+            folder = trial_folder(self.folder, number, self._seeds[0])
             for step, figure in enumerate(validations(folder, self._metric), start=1):
                 self.gives_up(number, step, figure)
 
@@ -192,10 +201,13 @@ class LocalQueue(StudyQueue):
 
     def _interrupted(self, known: Container[int]) -> dict[int, dict[str, Any]]:
         """The settings of trials that an earlier start has begun and not ended, by number."""
-        files = (self.folder / "trials").glob(f"*-seed-{self._seeds[0]}.yaml")
-        begun = {int(file.name.partition("-")[0]): file for file in files}
-        found = {number: plain_settings(read_run(file)) for number, file in begun.items() if number not in known}
-        return {number: {axis.name: plain[axis.name] for axis in self._axes} for number, plain in found.items()}
+        found = {}
+        for file in (self.folder / "trials").glob(f"*-seed-{self._seeds[0]}.yaml"):
+            number = int(file.name.partition("-")[0])
+            if number not in known:
+                plain = plain_settings(read_run(file))
+                found[number] = {axis.name: plain[axis.name] for axis in self._axes}
+        return found
 
 
 def outcome_of(trial: FrozenTrial, seed: int) -> Outcome | None:
@@ -212,21 +224,22 @@ def create_study(config: TuneConfig, **where: Any) -> optuna.Study:
     return optuna.create_study(direction=direction, pruner=make_pruner(config.prune), **where)
 
 
-def enter(study: optuna.Study, marks: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """A trial that waits; what is not among `parameters` is drawn by who takes it."""
-    held = {"fixed_params": parameters} if parameters else {}
-    study.add_trial(optuna.create_trial(state=TrialState.WAITING, user_attrs=marks, system_attrs=held))
+def enter(study: optuna.Study, attributes: dict[str, Any], parameters: dict[str, Any]) -> None:
+    """Add a trial that waits; what is not among `parameters` is drawn when it is taken."""
+    fixed = {"fixed_params": parameters} if parameters else {}
+    study.add_trial(optuna.create_trial(state=TrialState.WAITING, user_attrs=attributes, system_attrs=fixed))
 
 
 def make_sampler(config: TuneConfig, start: int) -> optuna.samplers.BaseSampler:
     """What draws settings; another `start` of the same search draws others."""
     seed = (config.seed * 1_000_003 + start) % 2**32
-    samplers = {
-        Method.tpe: lambda: optuna.samplers.TPESampler(seed=seed, constant_liar=True, multivariate=True),
-        Method.gp: lambda: optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False),
-        Method.cmaes: lambda: optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
-    }
-    return samplers.get(config.chosen, lambda: optuna.samplers.RandomSampler(seed=seed))()
+    if config.chosen is Method.tpe:
+        return optuna.samplers.TPESampler(seed=seed, constant_liar=True, multivariate=True)
+    if config.chosen is Method.gp:
+        return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False)
+    if config.chosen is Method.cmaes:
+        return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+    return optuna.samplers.RandomSampler(seed=seed)
 
 
 def make_pruner(prune: Prune) -> optuna.pruners.BasePruner:
@@ -245,7 +258,7 @@ def distribution(axis: Axis) -> BaseDistribution:
     return FloatDistribution(axis.low, axis.high, log=axis.log)
 
 
-def parameters(axes: list[Axis], setting: dict[str, Any]) -> dict[str, Any]:
+def as_parameters(axes: list[Axis], setting: dict[str, Any]) -> dict[str, Any]:
     """A setting, or none, as Optuna's parameters, which are texts and numbers."""
     named = {axis.name: axis for axis in axes}
     return {name: json.dumps(value) if named[name].values else value for name, value in setting.items()}

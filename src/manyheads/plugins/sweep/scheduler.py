@@ -16,7 +16,7 @@ from manyheads.distributed.ranks import n_cores
 from manyheads.distributed.signals import Stop, ending
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
-from manyheads.plugins.sweep.journal import Journal, Outcome, State, Trial, folder_of, read_outcome, validations
+from manyheads.plugins.sweep.journal import Journal, Outcome, RunState, Trial, read_outcome, trial_folder, validations
 from manyheads.runs.many import Ended, TrainingProcess, log_file, train_many, visible_gpus
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class Search:
 
     def _start(self, trial: Trial, slot: int) -> "TrialRun | Ended":
         """Start a trial in its own folder, or resume it there; settings that no run can have fail at once."""
-        folder = folder_of(self.queue.folder, trial.number, trial.seed)
+        folder = trial_folder(self.queue.folder, trial.number, trial.seed)
         try:
             run = self.config.run(trial.setting, trial.seed, str(folder))
         except ValueError as refusal:
-            self.record(Outcome(*trial, State.failed, why=str(refusal)))
+            self.record(Outcome(*trial, RunState.failed, why=str(refusal)))
             return Ended()
         if self.config.minutes:  # a process that resumes it gets as much again
             run.trainer["max_time"] = f"00:00:00:{60 * self.config.minutes:g}"
@@ -94,10 +94,10 @@ class Search:
         if not self.queue.add(outcome):
             return
         if outcome.is_final:
-            folder = folder_of(self.queue.folder, outcome.trial, outcome.seed)
+            folder = trial_folder(self.queue.folder, outcome.trial, outcome.seed)
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         value = "" if outcome.value is None else f" network {self.config.checkpoint.metric} {outcome.value:.4f}"
-        state = "" if outcome.state is State.done else f" {outcome.state.name}"
+        state = "" if outcome.state is RunState.done else f" {outcome.state.name}"
         why = f": {outcome.why}" if outcome.why else ""
         log.info(
             "trial %d of %d, seed %d:%s%s after %d steps, %.0f s%s",
@@ -143,6 +143,6 @@ class TrialRun:
     def outcome(self) -> Outcome:
         """What it came to, once it has ended."""
         assert self.process.code is not None
-        state = State.pruned if self.pruned else State.done
+        state = RunState.pruned if self.pruned else RunState.done
         known = Outcome(*self.trial, state, seconds=time.monotonic() - self.started)
         return read_outcome(known, self.process.code, self.folder, log_file(self.folder), self.metric)

@@ -1,9 +1,9 @@
-"""A search of several machines: each types the same command, and Optuna's storage holds what they have in common.
+"""A search on several machines: the same command is typed on each, and Optuna's storage holds what they share.
 
-The first machine enters all trials, waiting; each takes one at a time, and writes down its runs as they end. While a
-machine works on a trial it counts a beat up. Where that stands still for `LOST` seconds by another machine's clock, the
-trial is given back: it is ended, which succeeds for one machine alone, and waits again with its setting and the runs
-that are done. Whoever finds that its trial was given back leaves it. Imported where it is asked for.
+The first machine enters all trials, waiting; each machine takes one at a time, and records its runs as they end. While
+it works on a trial it counts a heartbeat up. Where that has not changed for `LOST` seconds by another machine's clock,
+that machine gives the trial back: it is ended, which succeeds for one machine alone, and waits again with its setting
+and the runs that are done. A machine whose trial was given back drops it. Imported only with `storage=`.
 """
 
 import logging
@@ -24,24 +24,24 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import TuneConfig
-from manyheads.plugins.sweep.journal import NAME, Outcome, State, Trial, check_question
+from manyheads.plugins.sweep.journal import NAME, Outcome, RunState, Trial, check_same_search
 from manyheads.plugins.sweep.optuna import (
     StudyQueue,
+    as_parameters,
     create_study,
     enter,
     make_pruner,
     make_sampler,
     outcome_of,
-    parameters,
 )
 from manyheads.runs.files import write_atomic
 
-BEAT = 15.0  # seconds between two signs of life of a trial
-LOST = 120.0  # seconds without one after which it is given back; a run that is told to end saves within half of them
+BEAT = 15.0  # seconds between two heartbeats of a trial
+LOST = 120.0  # seconds without one after which it is given back; a run that is asked to end saves within half of them
 LOOK = 2.0  # seconds between two looks for a trial that waits
 READY = 60.0  # seconds in which the first machine enters the trials
 MARK = ".search"  # holds in a folder which search of a storage it belongs to
-OURS = ("trials", "trials.csv", "report.html")  # what a search or a run leaves in its folder
+OURS = ("trials", "trials.csv", "report.html")  # what a search leaves in its folder
 MOST_TRIES = 3  # of a trial whose run is killed or breaks off, or whose machine is lost
 log = logging.getLogger("manyheads.tune")
 
@@ -81,7 +81,7 @@ def _joined(
     try:
         study = create_study(config, storage=storage, study_name=name)
         for number, setting in enumerate(planned or [{}] * config.n_trials, start=1):
-            enter(study, {"number": number}, parameters(config.axes(), setting))
+            enter(study, {"number": number}, as_parameters(config.axes(), setting))
         study.set_user_attr("id", uuid4().hex)
         study.set_user_attr("question", asked)
     except DuplicatedStudyError:
@@ -94,13 +94,13 @@ def _joined(
                 "name another by output=FOLDER"
             )
         time.sleep(0.1)
-    check_question(study.user_attrs["question"], asked, f"storage={config.storage}")
+    check_same_search(study.user_attrs["question"], asked, f"storage={config.storage}")
     _mark_folder(folder, study.user_attrs.get("id", ""))
     return study
 
 
 def _mark_folder(folder: Path, own: str) -> None:
-    """Make the folder this search's: its trials would go on from what another's have left there."""
+    """Make the folder this search's: its trials would resume from what those of another search have left there."""
     mark = folder / MARK
     held = mark.read_text(encoding="utf-8") if mark.is_file() else ""
     if held != own and any((folder / name).exists() for name in OURS):
@@ -113,10 +113,10 @@ class SharedQueue(StudyQueue):
 
     def __init__(self, config: TuneConfig, seeds: range, folder: Path, study: optuna.Study) -> None:
         super().__init__(config, seeds, folder, study)
-        self._gone: set[int] = set()  # trials that were given back when one of their runs ended: others may go on
-        self._signs: dict[int, tuple[Any, float]] = {}  # of other machines' trials: the last, and when it was new here
+        self._gone: set[int] = set()  # trials that were given back when one of their runs ended, others under way
+        self._beats: dict[int, tuple[Any, float]] = {}  # of other machines' trials: the last, and when it was new here
         self._looked = self._beaten = self._waited = -LOST
-        self._clock = 0.0  # of the wall when it last gave one: the other stands still while a machine sleeps
+        self._clock = 0.0  # of the wall at the last heartbeat: the monotonic clock stops while a machine sleeps
 
     def take(self) -> Trial | None:
         if not self._ready and time.monotonic() - self._looked <= LOOK:
@@ -127,16 +127,18 @@ class SharedQueue(StudyQueue):
 
     def _claimed(self, number: int, setting: dict[str, Any]) -> None:
         """A trial that was given back too often may be what brings machines down."""
-        if self._tries(number) > MOST_TRIES:
-            trial = self._frozen(number)
-            for seed in (seed for seed in self._seeds if outcome_of(trial, seed) is None):
-                why = f"its machine was lost {MOST_TRIES} times"
-                if not self._record(Outcome(number, seed, setting, State.broken, why=why)):
-                    return
+        if self._tries(number) <= MOST_TRIES:
+            return
+        trial, why = self._frozen(number), f"its machine was lost {MOST_TRIES} times"
+        for seed in self._seeds:
+            broken = Outcome(number, seed, setting, RunState.broken, why=why)
+            if outcome_of(trial, seed) is None and not self._record(broken):
+                return
 
     def add(self, outcome: Outcome) -> bool:
         kept = super().add(outcome)
-        self._gone |= set() if kept else {outcome.trial}
+        if not kept:
+            self._gone.add(outcome.trial)
         return kept
 
     def _record(self, outcome: Outcome) -> bool:
@@ -153,10 +155,10 @@ class SharedQueue(StudyQueue):
         return self._own[number].user_attrs.get("tries", 1)
 
     def tend(self) -> set[int]:
-        """Give signs of life, and give back what other machines have lost.
+        """Give heartbeats, and give back the trials of machines that gave none.
 
         Returns:
-            Settings that were given back, whose runs are to be killed.
+            Own trials that were given back, whose runs are to be killed.
         """
         now, gone = time.monotonic(), self._gone
         self._gone = set()
@@ -167,18 +169,18 @@ class SharedQueue(StudyQueue):
             try:
                 trial.set_user_attr("beat", trial.user_attrs.get("beat", 0) + 1)
             except UpdateFinishedTrialError:
-                log.warning("trial %d was given back to other machines, as this one gave no sign of life", number)
+                log.warning("trial %d was given back to other machines, as this one gave no heartbeat", number)
                 self._drop(number)
                 gone.add(number)
         for number, trial in self._latest().items():
             if number in self._own or self._is_finished(trial) or trial.state is TrialState.WAITING:
                 continue
-            sign = (trial.state, trial.user_attrs.get("beat", 0))  # a trial that was just ended has its own time
-            before, since = self._signs.get(trial.number, (None, now))
-            if sign != before:
-                self._signs[trial.number] = (sign, now)
+            beat = (trial.state, trial.user_attrs.get("beat", 0))  # a trial that was just ended has its own time
+            before, since = self._beats.get(trial.number, (None, now))
+            if beat != before:
+                self._beats[trial.number] = (beat, now)
             elif now - since > LOST and self._give_back(trial, trial.user_attrs.get("tries", 1) + 1):
-                log.info("trial %d is given back: its machine gave no sign of life for %.0f s", number, LOST)
+                log.info("trial %d is given back: its machine gave no heartbeat for %.0f s", number, LOST)
         return gone
 
     def waits(self) -> bool:
@@ -203,8 +205,8 @@ class SharedQueue(StudyQueue):
                 self._study.tell(trial.number, state=TrialState.FAIL)
             except (ValueError, UpdateFinishedTrialError):
                 return False
-        marks = {name: one for name, one in trial.user_attrs.items() if name != "beat"} | {"tries": tries}
-        enter(self._study, marks, trial.params or trial.system_attrs.get("fixed_params", {}))
+        attributes = {name: one for name, one in trial.user_attrs.items() if name != "beat"} | {"tries": tries}
+        enter(self._study, attributes, trial.params or trial.system_attrs.get("fixed_params", {}))
         return True
 
     def leave(self) -> None:
@@ -268,5 +270,5 @@ def _unusable(name: str, error: Exception) -> str:
     reason = str(error).strip().partition("\n")[0].rstrip(".:")
     return (
         f"storage={name} cannot be used ({reason}): see that it can be reached and written to; the same command then "
-        "goes on"
+        "continues"
     )

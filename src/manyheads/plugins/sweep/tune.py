@@ -1,6 +1,6 @@
-"""The verb `tune`: a process for each setting and seed, ranked by the validation split. It trains nothing itself.
+"""The verb `tune`: settings tried, a process for each setting and seed, and ranked by the validation split.
 
-The settings are a grid, draws, or Optuna's (optuna.py).
+The settings are a grid, random draws, or Optuna's (optuna.py). This process imports no torch.
 """
 
 import logging
@@ -35,14 +35,14 @@ from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.inference.origin import file_digests
 from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig, named_texts
-from manyheads.plugins.sweep.journal import Journal, State, Trial, open_journal
+from manyheads.plugins.sweep.journal import Journal, RunState, Trial, open_journal
 from manyheads.plugins.sweep.scheduler import Search
 from manyheads.runs.resume import resume_policy
 from manyheads.terminal import print_sheet, say, show_files, shown
 
 if TYPE_CHECKING:
     from manyheads.plugins.sweep.optuna import StudyQueue
-    from manyheads.plugins.sweep.tables import Ranked
+    from manyheads.plugins.sweep.ranking import Ranked
 
 QUOTED = re.compile(r"(['\"])(.*)\1", re.DOTALL)
 PATIENCE = 10_000  # draws in a row of settings that are known, before a range is said to hold no more
@@ -50,13 +50,13 @@ log = logging.getLogger("manyheads.tune")
 
 
 def tune(config: TuneConfig) -> "list[Ranked]":
-    """Make the runs that the journal lacks, then print and write what all of them came to.
+    """Make the runs that the journal lacks, then rank the settings, print them and write the report.
 
     Returns:
         The settings, best first.
 
     Raises:
-        Stopped: a signal ended the search; its runs have saved, and the same words go on.
+        Stopped: a signal ended the search; its runs have saved, and the same command resumes it.
         UserError: a mistake in the settings or the data, found before anything is written; a folder that holds
             another search; no run that came to a figure.
     """
@@ -66,18 +66,18 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
     check_rows(config.run({}), splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
-    with begun(config, planned, folder, question(config, splits)) as queue, shown(log):
+    with open_queue(config, planned, folder, search_settings(config, splits)) as queue, shown(log):
         if queue.outcomes:
             log.info("%d runs are in the journal already", len(queue.outcomes))
         Search(config, queue).run()
         outcomes = queue.outcomes
-    from manyheads.plugins.sweep.tables import MOST_LINES, rank, sheet_of_search, write_results
+    from manyheads.plugins.sweep.ranking import MOST_LINES, rank, search_sheet, write_results
 
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric, folds=config.data.folds > 0)
     best = ranked[0] if ranked and ranked[0].values else None
     command = "" if best is None else final_command(asked, best)
     files = write_results(folder, config, ranked, outcomes, command)
-    print_sheet(sheet_of_search(config, ranked, MOST_LINES))
+    print_sheet(search_sheet(config, ranked, MOST_LINES))
     show_files(folder, files)
     if best is None:
         raise UserError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
@@ -94,9 +94,13 @@ def check_search(config: TuneConfig) -> None:
     for refuse in hooks(config, "refuse"):
         refuse(config, "here")
     if config.needs_optuna and find_spec("optuna") is None:
-        asked = f"method={config.method.name}" if config.method in OF_OPTUNA else f"prune={config.prune.name}"
-        asked = f"storage={config.storage}" if config.storage else asked
-        raise UserError(f"{asked} needs a package that is not installed: {install_extra('tune')}")
+        if config.storage:
+            typed = f"storage={config.storage}"
+        elif config.method in OF_OPTUNA:
+            typed = f"method={config.method.name}"
+        else:
+            typed = f"prune={config.prune.name}"
+        raise UserError(f"{typed} needs a package that is not installed: {install_extra('tune')}")
     refuse_many_processes(config, "tune")
     check_training(config.trainer)
     run = config.run({})
@@ -128,56 +132,68 @@ def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
     """
     axes = config.axes()
     if config.chosen is Method.grid:
-        listed = [axis.listed for axis in axes]
-        return [dict(zip(config.search, values, strict=True)) for values in product(*(one for one in listed if one))]
+        listed = [axis.listed or () for axis in axes]
+        return [dict(zip(config.search, values, strict=True)) for values in product(*listed)]
     draw = random.Random(f"tune {config.seed}")  # noqa: S311 - settings, not secrets
-    made: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = {}
     n_trials, finite, in_vain = config.n_trials, config.size is not None, 0
-    while len(made) < n_trials:  # of a finite space no more are asked than there are
+    while len(found) < n_trials:  # a finite space has at least as many settings: `TuneConfig` checks it
         setting = {axis.name: axis.draw(draw) for axis in axes}
-        in_vain = 0 if repr(setting) not in made else in_vain + 1
-        made.setdefault(repr(setting), setting)
+        if repr(setting) not in found:
+            found[repr(setting)] = setting
+            in_vain = 0
+            continue
+        in_vain += 1
         if in_vain >= PATIENCE and not finite:
-            raise UserError(_too_narrow(config, len(made)))
-    return list(made.values())
+            ranges = " ".join(f"{axis.name}={config.search[axis.name]}" for axis in axes if axis.listed is None)
+            raise UserError(
+                f"{ranges}: only {len(found)} different settings were found for {n_trials} trials, as numbers are "
+                f"drawn with few digits: add trials={len(found)}, or search a wider range"
+            )
+    return list(found.values())
 
 
-def _too_narrow(config: TuneConfig, n_found: int) -> str:
-    ranges = " ".join(f"{axis.name}={config.search[axis.name]}" for axis in config.axes() if axis.listed is None)
-    return (
-        f"{ranges}: only {n_found} different settings were found for {config.n_trials} trials, as numbers are drawn "
-        f"with few digits: add trials={n_found}, or search a wider range"
-    )
-
-
-def question(config: TuneConfig, splits: Splits) -> dict[str, Any]:
-    """What a folder's search must have in common with the one that goes on in it, versions included."""
-    asked = {"search": config.search, "method": config.chosen.name, "prune": config.prune.name}
-    asked |= {"minutes": config.minutes}
+def search_settings(config: TuneConfig, splits: Splits) -> dict[str, Any]:
+    """What a search must have in common with the one in its folder to continue it, versions included."""
+    found = {
+        "search": config.search,
+        "method": config.chosen.name,
+        "prune": config.prune.name,
+        "minutes": config.minutes,
+    }
     for name, paths in plain_settings(config).items():
         if name in named_texts():
-            also = blake2b(digest_size=16)
-            for file in (file for path in paths for file in _files(Path(path).expanduser())):
-                also.update(blake2b(file.read_bytes()).digest())
-            asked[name] = also.hexdigest() if paths else ""
-    return asked | shared_question(config, splits)
+            found[name] = _digest_of_files(paths)
+    return found | shared_settings(config, splits)
 
 
-def shared_question(config: TuneConfig | CurveConfig, splits: Splits) -> dict[str, Any]:
+def shared_settings(config: TuneConfig | CurveConfig, splits: Splits) -> dict[str, Any]:
     """The part of it that all runs share."""
     run = config.run({})
-    decisive = {
-        name: value
-        for name, value in plain_settings(run).items()
-        if name not in ("hardware.threads", "seed") and resume_policy(name) != "free"
+    found: dict[str, Any] = {
+        "manyheads": version("manyheads"),
+        "torch": version("torch"),
+        "seed": config.seed,
+        "data": splits.digests(),
+        "files": file_digests(run),
+        "test": run.test,
     }
-    asked: dict[str, Any] = {name: version(name) for name in ("manyheads", "torch")}
-    asked |= {"seed": config.seed, "data": splits.digests(), "files": file_digests(run), "test": run.test}
-    return asked | decisive
+    for name, value in plain_settings(run).items():
+        if name not in ("hardware.threads", "seed") and resume_policy(name) != "free":
+            found[name] = value
+    return found
 
 
-def _files(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+def _digest_of_files(paths: list[str]) -> str:
+    """That of the contents of files, and of all files in folders; empty where none is named."""
+    if not paths:
+        return ""
+    digest = blake2b(digest_size=16)
+    for path in (Path(one).expanduser() for one in paths):
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        for file in files:
+            digest.update(blake2b(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def seeds_of(config: TuneConfig) -> range:
@@ -185,11 +201,11 @@ def seeds_of(config: TuneConfig) -> range:
 
 
 @contextmanager
-def begun(
+def open_queue(
     config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, asked: dict[str, Any]
 ) -> "Iterator[Journal | StudyQueue]":
-    """The queue of a search: which run is next, and those that have ended. Of settings known beforehand all are run
-    with the first seed before any with the next, so that a stop leaves whole tables."""
+    """The queue of a search: which run is next, and those that have ended. Settings known beforehand are all run with
+    the first seed before any is with the next, so that a stop leaves whole tables."""
     seeds = seeds_of(config)
     if config.storage:
         from manyheads.plugins.sweep.shared import join_search
@@ -208,25 +224,25 @@ def begun(
 
 
 def final_command(config: TuneConfig, best: "Ranked") -> str:
-    """What trains a setting with the first seed, as `train` does, and reads the test split. A run that its minutes
+    """The command that trains a setting with the first seed and judges it on the test split. A run that its minutes
     ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
     run = replace_settings(config.run(best.setting), {"test": True, "linear": True, "data.folds": 0})
     first = best.runs[0]
-    if first.state is State.late:
+    if first.state is RunState.late:
         run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})
         if config.budget:  # which no limit of epochs, rows or classes cut short
             run = replace(run, optim=replace(run.optim, **dict.fromkeys(BY_DATA, 0)))
             run.trainer["max_epochs"] = -1
-    return shlex.join(["manyheads", "train", *as_words(run)])
+    return shlex.join(["manyheads", "train", *train_words(run)])
 
 
 def _folder_name(config: TuneConfig) -> str:
     return re.sub(r"[^\w-]+", "-", "-".join(["tune", *(name.rpartition(".")[2] for name in config.search)]))
 
 
-def as_words(run: RunConfig) -> list[str]:
-    """`key=value` of every setting that is not as usual and that something reads, in the order of declaration, as
-    somebody would type them for Hydra's grammar."""
+def train_words(run: RunConfig) -> list[str]:
+    """`key=value` of every setting that is not the default and that something reads, in the order of declaration, as
+    they are typed in Hydra's grammar."""
     plain, usual = plain_settings(run), _usual_settings(run)
     texts = {name for name, one in settings(RunConfig).items() if one.is_text}
     as_typed = settings_where(RunConfig, verbatim=True)
@@ -236,8 +252,10 @@ def as_words(run: RunConfig) -> list[str]:
     for name, value in plain.items():
         if name == "plugins" or value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
-        is_plain = name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value))
-        words.append(f"{name}={value if is_plain else write(value)}")
+        if name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value)):
+            words.append(f"{name}={value}")
+        else:
+            words.append(f"{name}={write(value)}")
     return words
 
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from manyheads.plugins.sweep.record import Figures, Measured, Record
+from manyheads.plugins.sweep.results_file import Comparison, RowResults, RunFigures
 
 SMALL = (
     "model.n_layers=1", "model.n_heads=2", "model.d_model=16", "model.d_k=8", "model.d_v=8", "model.d_ff=32",
@@ -26,7 +26,7 @@ def words(tmp_path, monkeypatch):
 
 def figures(right, *, steps=10, seconds=2.0, stopped=False, diverged=False):
     n_right = right.count("1")
-    return Figures(
+    return RunFigures(
         accuracy=n_right / len(right),
         loss=0.5,
         steps=steps,
@@ -41,7 +41,7 @@ def figures(right, *, steps=10, seconds=2.0, stopped=False, diverged=False):
 
 def measured(name, row, runs, *, d_ff=64, difference=0.0, n_parameters=1000):
     width = {"d_model": 32, "d_ff": d_ff}
-    return Measured(name, row, "digest", {"model.score": row}, width, difference, n_parameters, 50_000.0, runs)
+    return RowResults(name, row, "digest", {"model.score": row}, width, difference, n_parameters, 50_000.0, runs)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def make_figures():
 @pytest.fixture
 def record():
     """Two rows of one set with two seeds, ten validation rows each."""
-    return Record(
+    return Comparison(
         vary="model.score",
         equal="parameters",
         tolerance=0.01,

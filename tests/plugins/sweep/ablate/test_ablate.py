@@ -15,8 +15,8 @@ import pytest
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.plugins.sweep import ablate as verb
-from manyheads.plugins.sweep import equal_budget as training
-from manyheads.plugins.sweep import record as record_of
+from manyheads.plugins.sweep import budget as training
+from manyheads.plugins.sweep import results_file
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_without_sets_the_data_of_the_settings_are_read(words, trained, tmp_path
 def test_each_run_says_what_it_was_made_on_and_the_file_is_json(words, trained, tmp_path, monkeypatch):
     words = [*words, f"output={tmp_path / 'placements'}"]
     verb.ablate(compose("ablate", [*words, "seeds=1"]))
-    monkeypatch.setattr(record_of, "version", lambda name: "9.9")
+    monkeypatch.setattr(results_file, "version", lambda name: "9.9")
     verb.ablate(compose("ablate", words))
     content = json.loads((tmp_path / "placements.json").read_text())
     for one in content["measured"]:
@@ -150,12 +150,12 @@ def test_a_results_file_of_another_comparison_is_refused_and_kept(words, trained
 COMMAND = """
 import sys, time
 from manyheads.cli.main import main
-from manyheads.plugins.sweep import equal_budget
-train = equal_budget.train_run
+from manyheads.plugins.sweep import budget
+train = budget.train_run
 def slow(*given, **named):
     time.sleep(1.0)
     return train(*given, **named)
-equal_budget.train_run = slow
+budget.train_run = slow
 sys.exit(main(sys.argv[1:]))
 """
 

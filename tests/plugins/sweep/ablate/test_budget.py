@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from manyheads import plugin
 from manyheads.config import ModelConfig, Placement
 from manyheads.nn import assemble
-from manyheads.plugins.sweep.equal_budget import Sizes, match_width, parameters
+from manyheads.plugins.sweep.budget import Sizes, match_width, n_parameters
 
 SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, texts=[(11, 0, 1)])
 BOTH = ["model.d_ff", "model.d_model"]
@@ -35,13 +35,13 @@ def allocated(model):
 
 
 def counted(model):
-    return parameters(model, SIZES)
+    return n_parameters(model, SIZES)
 
 
 @given(MODELS)
 @settings(max_examples=4, deadline=None)
 def test_parameters_without_memory_are_those_of_the_built_model(model):
-    assert parameters(model, SIZES) == allocated(model)
+    assert n_parameters(model, SIZES) == allocated(model)
 
 
 @given(MODELS, MODELS)

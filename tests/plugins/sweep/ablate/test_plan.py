@@ -11,13 +11,13 @@ from manyheads.data.batches import Batches
 from manyheads.data.datamodule import TextData
 from manyheads.nn import assemble
 from manyheads.nn.assemble import flops_per_token
-from manyheads.plugins.sweep.equal_budget import plan_rows
-from manyheads.plugins.sweep.record import prepare, read_sets
+from manyheads.plugins.sweep.budget import plan_rows
+from manyheads.plugins.sweep.sets import read_sets, tokenize
 
 
 def planned(*words):
     config = compose("ablate", list(words))
-    data = prepare(read_sets(config)[0], config.run(config.variants()[0]))
+    data = tokenize(read_sets(config)[0], config.run(config.variants()[0]))
     return data, plan_rows(config, data)
 
 
@@ -32,9 +32,9 @@ def built(row, data):
 def test_equal_parameters(words):
     data, rows = planned(*words, "vary=model.score", "values=[dot,additive,general]", "model.d_ff=64")
     for row in rows:
-        assert row.measured.parameters == built(row, data)
-        assert row.measured.difference == pytest.approx(built(row, data) / built(rows[0], data) - 1)
-        assert abs(row.measured.difference) <= 0.01
+        assert row.results.parameters == built(row, data)
+        assert row.results.difference == pytest.approx(built(row, data) / built(rows[0], data) - 1)
+        assert abs(row.results.difference) <= 0.01
     assert rows[0].run.model.d_ff == 64
     assert rows[1].run.model.d_ff < 64
 
@@ -50,7 +50,7 @@ def test_equal_flops_at_the_lengths_that_are_met(words, tmp_path, axis):
     lengths = data.tokens["train"].lengths.tolist()
     first, other = (sum(n * flops_per_token(row.run.model, n) for n in lengths) / sum(lengths) for row in rows)
     assert other == pytest.approx(first, rel=0.01)
-    assert [row.measured.flops_per_token for row in rows] == pytest.approx([first, other])
+    assert [row.results.flops_per_token for row in rows] == pytest.approx([first, other])
     assert rows[1].run.model.d_ff < 256
 
 
@@ -64,15 +64,15 @@ def tokens_read(row, data):
 def test_equal_tokens(words, axis):
     data, rows = planned(*words, *axis, "equal=tokens", "trainer.max_steps=60", "tolerance=0.02")
     first, other = (tokens_read(row, data) for row in rows)
-    assert rows[1].measured.difference == pytest.approx(other / first - 1)
-    assert abs(rows[1].measured.difference) <= 0.02
+    assert rows[1].results.difference == pytest.approx(other / first - 1)
+    assert abs(rows[1].results.difference) <= 0.02
     assert rows[0].run.trainer["max_steps"] == 60
 
 
 def test_the_same_batches_need_the_same_steps(words):
     _, rows = planned(*words, "equal=tokens")
     assert [row.run.trainer["max_steps"] for row in rows] == [4, 4]
-    assert rows[1].measured.difference == 0.0
+    assert rows[1].results.difference == 0.0
 
 
 def test_a_row_has_the_limits_that_its_data_decides_as_in_train(words):

@@ -8,9 +8,9 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config.facts import replace_settings
-from manyheads.plugins.sweep import equal_budget
-from manyheads.plugins.sweep.equal_budget import train_run
-from manyheads.plugins.sweep.record import prepare, read_sets
+from manyheads.plugins.sweep import budget
+from manyheads.plugins.sweep.budget import train_run
+from manyheads.plugins.sweep.sets import read_sets, tokenize
 from manyheads.training.trainer import build_trainer
 
 
@@ -18,7 +18,7 @@ from manyheads.training.trainer import build_trainer
 def prepared(words):
     config = compose("ablate", words)
     run = config.run(config.variants()[0])
-    return run, prepare(read_sets(config)[0], run)
+    return run, tokenize(read_sets(config)[0], run)
 
 
 def test_the_same_seed_gives_the_same_figures(prepared):
@@ -57,7 +57,7 @@ def rates(monkeypatch):
         return step(optimizer, closure)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", watch)
-    monkeypatch.setattr(equal_budget, "time", SimpleNamespace(perf_counter=lambda: float(len(found))))
+    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: float(len(found))))
     return found
 
 

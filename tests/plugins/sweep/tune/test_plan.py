@@ -5,8 +5,8 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.data.rows import Rows, Splits
-from manyheads.plugins.sweep.journal import check_question
-from manyheads.plugins.sweep.tune import plan_settings, question
+from manyheads.plugins.sweep.journal import check_same_search
+from manyheads.plugins.sweep.tune import plan_settings, search_settings
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,9 @@ def test_a_search_of_many_rows_is_another_with_one_other_label():
         labels = np.arange(3000, dtype=np.int32) % 2
         labels[1500] ^= changed
         rows = Rows(["a text"] * 3000, None, labels, "rows.csv", range(3000))
-        return question(compose("tune", ["model.n_layers=1,2"]), Splits(rows, rows, None, ["no", "yes"], []))["data"]
+        return search_settings(compose("tune", ["model.n_layers=1,2"]), Splits(rows, rows, None, ["no", "yes"], []))[
+            "data"
+        ]
 
     assert data(0) == data(0) != data(1)
 
@@ -53,10 +55,10 @@ def test_a_search_of_many_rows_is_another_with_one_other_label():
 def test_a_search_of_an_earlier_version_goes_on():
     """It held settings of the optimiser that are gone, and none that is new since."""
     rows = Rows(["a", "b"], None, [0, 1], "x", range(2))
-    asked = question(compose("tune", ["optim.lr=1e-3,3e-3"]), Splits(rows, rows, None, ["no", "yes"]))
+    asked = search_settings(compose("tune", ["optim.lr=1e-3,3e-3"]), Splits(rows, rows, None, ["no", "yes"]))
     before = {name: value for name, value in asked.items() if name != "batch.balance"}
-    check_question(before | {"optim.kind": "adamw", "optim.muon_lr": None}, asked, "output=x")
+    check_same_search(before | {"optim.kind": "adamw", "optim.muon_lr": None}, asked, "output=x")
     with pytest.raises(ValueError, match=r"^output=x holds a search with batch.balance=none, not batch.balance=sqrt"):
-        check_question(before, asked | {"batch.balance": "sqrt"}, "output=x")
+        check_same_search(before, asked | {"batch.balance": "sqrt"}, "output=x")
     with pytest.raises(ValueError, match=r"^output=x holds a search with optim.kind=muon"):
-        check_question(before | {"optim.kind": "muon"}, asked, "output=x")
+        check_same_search(before | {"optim.kind": "muon"}, asked, "output=x")

@@ -11,7 +11,7 @@ import pytest
 
 from manyheads import compose
 from manyheads.distributed.signals import OUT_OF_TIME, Stopped
-from manyheads.plugins.sweep.journal import Outcome, State, read_outcome, validations
+from manyheads.plugins.sweep.journal import Outcome, RunState, read_outcome, validations
 from manyheads.runs.config_file import read_yaml
 from manyheads.training_run import train
 
@@ -60,7 +60,7 @@ def test_a_run_that_is_ended_has_the_steps_and_epochs_that_it_made(tmp_path, mon
     small = ["model.n_layers=1", "model.d_model=16", "model.d_ff=16", "batch.rows=8", "trainer.max_epochs=4"]
     with pytest.raises(Stopped):
         train(compose("train", [*words, *small]), callbacks=[StopAt(step)])
-    known = Outcome(1, 0, {}, State.done)
+    known = Outcome(1, 0, {}, RunState.done)
     found = read_outcome(known, OUT_OF_TIME, tmp_path / "run", tmp_path / "run.log", "accuracy")
-    assert (found.state, found.steps, found.epochs) == (State.late, step, epochs)
+    assert (found.state, found.steps, found.epochs) == (RunState.late, step, epochs)
     assert len(validations(tmp_path / "run", "accuracy")) > epochs

@@ -16,7 +16,7 @@ optuna = pytest.importorskip("optuna")
 
 from manyheads.cli.compose import compose  # noqa: E402
 from manyheads.plugins.sweep import shared  # noqa: E402
-from manyheads.plugins.sweep.journal import Outcome, State  # noqa: E402
+from manyheads.plugins.sweep.journal import Outcome, RunState  # noqa: E402
 from manyheads.plugins.sweep.shared import join_search  # noqa: E402
 from manyheads.plugins.sweep.tune import plan_settings  # noqa: E402
 
@@ -75,7 +75,7 @@ def test_three_machines_divide_a_search_and_take_over_what_a_killed_one_had(plac
                 os.killpg(one.pid, signal.SIGKILL)
             one.communicate()
     assert [one.returncode for one in others] == [0, 0], said
-    assert sum("is given back: its machine gave no sign of life" in err for _, err in said) == 1, said
+    assert sum("is given back: its machine gave no heartbeat" in err for _, err in said) == 1, said
     assert all("6 settings by validation accuracy" in out for out, _ in said)
     rates = sorted(one["optim.lr"] for one in place.calls())
     assert rates == [0.001, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006], "each once, but for the one that was lost"
@@ -118,7 +118,7 @@ def test_a_run_that_breaks_off_is_tried_again_and_then_shown(place):
     place.behave({2e-3: "kill"})
     ranked = place.tune("optim.lr=1e-3,2e-3", storage(place))
     assert [one["optim.lr"] for one in place.calls()].count(0.002) == shared.MOST_TRIES
-    assert [one.runs[0].state for one in ranked] == [State.done, State.broken]
+    assert [one.runs[0].state for one in ranked] == [RunState.done, RunState.broken]
     assert ranked[1].runs[0].why == "killed by SIGKILL"
 
 
@@ -126,7 +126,7 @@ def test_seeds_of_a_trial_that_is_given_back_do_not_meet_those_of_its_next_try(p
     """The second seed breaks off once, while the third goes on in a folder that nobody else may write to."""
     place.behave({1e-3: "seeds"})
     ranked = place.tune("optim.lr=1e-3,2e-3", "seeds=3", "jobs=2", storage(place))
-    assert {run.state for one in ranked for run in one.runs} == {State.done}
+    assert {run.state for one in ranked for run in one.runs} == {RunState.done}
     assert sorted(one["seed"] for one in place.calls() if one["optim.lr"] == 1e-3) == [0, 1, 1, 2, 2]
 
 
@@ -176,12 +176,12 @@ def test_who_was_given_up_for_lost_leaves_its_trial(tmp_path, monkeypatch):
         assert other.tend() == set()
         monkeypatch.setattr(shared, "LOST", -1.0)
         assert other.tend() == set()
-        assert slow.add(Outcome(*mine, State.done, 0.5)) is False
+        assert slow.add(Outcome(*mine, RunState.done, 0.5)) is False
         assert slow.tend() == {1}, "another run of it may go on"
         assert slow.tend() == set()
         again = next(one for one in iter(other.take, None) if one.number == 1)
         assert again == mine
-        assert other.add(Outcome(*again, State.done, 0.5))
+        assert other.add(Outcome(*again, RunState.done, 0.5))
         assert [one.trial for one in other.outcomes] == [1]
 
 
@@ -232,7 +232,7 @@ def test_a_trial_that_is_given_back_while_it_is_taken_is_taken_again(tmp_path, m
     config = compose("tune", ["optim.lr=1e-3,3e-3", f"storage={tmp_path / 'search.journal'}"])
     joined = [config, plan_settings(config), range(1), tmp_path / "search", {}]
     with join_search(*joined) as slow, join_search(*joined) as other:
-        done, drop = Outcome(*slow.take(), State.done, 0.5), slow._drop
+        done, drop = Outcome(*slow.take(), RunState.done, 0.5), slow._drop
         assert slow.add(done)
 
         def sleeps(setting):
@@ -261,9 +261,9 @@ def test_a_trial_that_brings_its_machines_down_is_shown_as_broken(tmp_path, monk
         other.tend(), other.tend()
         assert other.take() is None
         assert [(one.trial, one.state, one.why) for one in other.outcomes] == [
-            (1, State.broken, "its machine was lost 1 times")
+            (1, RunState.broken, "its machine was lost 1 times")
         ]
-        assert other.add(Outcome(2, 0, {"optim.lr": 0.003}, State.done, 0.5))
+        assert other.add(Outcome(2, 0, {"optim.lr": 0.003}, RunState.done, 0.5))
         assert not other.waits()
 
 

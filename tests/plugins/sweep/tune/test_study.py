@@ -10,7 +10,7 @@ import pytest
 optuna = pytest.importorskip("optuna")
 
 from manyheads.cli.compose import compose  # noqa: E402
-from manyheads.plugins.sweep.journal import Outcome, State, Trial, folder_of, open_journal  # noqa: E402
+from manyheads.plugins.sweep.journal import Outcome, RunState, Trial, open_journal, trial_folder  # noqa: E402
 from manyheads.plugins.sweep.optuna import LocalQueue  # noqa: E402
 from manyheads.plugins.sweep.scheduler import TrialRun  # noqa: E402
 from manyheads.plugins.sweep.tune import plan_settings  # noqa: E402
@@ -32,7 +32,7 @@ def test_draws_lie_in_the_space_and_learn_from_what_was_told(method, tmp_path):
             assert trial.setting["model.n_layers"] in (1, 2, 3, 4)
             assert trial.setting["model.placement"] in ("pre", "post")
             found.append(abs(rate - 0.01))
-            study.add(Outcome(*trial, State.done, -found[-1]))
+            study.add(Outcome(*trial, RunState.done, -found[-1]))
     assert len(found) == 40
     assert sum(found[-10:]) < sum(found[:10]), "the last draws are nearer to the best than the first"
 
@@ -45,9 +45,9 @@ def test_a_study_that_is_made_again_knows_what_the_journal_holds(method, tmp_pat
         study = LocalQueue(config, None, range(1), journal)
         for _ in range(6):
             trial = study.take()
-            study.add(Outcome(*trial, State.done, -abs(trial.setting["optim.lr"] - 0.01)))
+            study.add(Outcome(*trial, RunState.done, -abs(trial.setting["optim.lr"] - 0.01)))
         begun = study.take()
-        folder = folder_of(journal.folder, begun.number, begun.seed)
+        folder = trial_folder(journal.folder, begun.number, begun.seed)
         folder.parent.mkdir()
         save_run(config.run(begun.setting, 0, str(folder)), settings_file(folder))
         again = LocalQueue(config, None, range(1), journal)

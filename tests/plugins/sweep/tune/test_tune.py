@@ -20,7 +20,7 @@ from manyheads.evaluation.intervals import fold_interval
 from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep import tune as room
 from manyheads.plugins.sweep.config import USUAL
-from manyheads.plugins.sweep.journal import Outcome, State, folder_of, open_journal
+from manyheads.plugins.sweep.journal import Outcome, RunState, open_journal, trial_folder
 from manyheads.runs.config_file import read_run
 from manyheads.runs.many import settings_file
 
@@ -33,7 +33,7 @@ def test_a_grid_runs_each_setting_once_and_ranks_them(place, capsys):
     assert [(one.setting["optim.lr"], one.setting["model.n_layers"]) for one in ranked] == [
         (0.003, 1), (0.003, 2), (0.001, 1), (0.001, 2), (0.01, 1), (0.01, 2),
     ]  # fmt: skip
-    assert [one.mean for one in ranked[:3]] == pytest.approx([0.9, 0.9, 0.8])
+    assert [one.shown for one in ranked[:3]] == pytest.approx([0.9, 0.9, 0.8])
     assert ranked[0].interval == pytest.approx((0.8, 1.0))
     calls = place.calls()
     assert len(calls) == 6
@@ -114,7 +114,7 @@ def test_a_limit_that_equals_the_presets_is_a_limit_like_the_others(place, capsy
 )
 def test_the_command_at_the_end_trains_what_the_trial_trained(place, capsys, model_folder, words):
     best = place.tune(*words, f"init_from={model_folder}")[0]
-    trial = read_run(settings_file(folder_of(place.output, best.trial, 0)))
+    trial = read_run(settings_file(trial_folder(place.output, best.trial, 0)))
     found, known = (plain_settings(one) for one in (read_command(capsys), trial))
     differ = {name for name in found if found[name] != known[name]}
     limits = {"trainer.max_epochs", "trainer.max_steps"} if trial.budget else set()  # which it stands for
@@ -126,7 +126,7 @@ def test_the_command_sets_what_a_preset_of_its_task_would_change(place):
     """What is best may be the usual value of a setting, which is not that of task=seq2seq."""
     config = compose("tune", ["task=seq2seq", "data=dates", "model.dropout=0.2,0.0", "tokenizer.kind=wordpiece"])
     setting = {"model.dropout": RunConfig().model.dropout}
-    run = SimpleNamespace(state=State.done, steps=20)
+    run = SimpleNamespace(state=RunState.done, steps=20)
     words = shlex.split(room.final_command(config, SimpleNamespace(setting=setting, runs=[run])))[2:]
     found, known = (plain_settings(one) for one in (compose("train", words), config.run(setting)))
     assert {name for name in found if found[name] != known[name]} <= OF_TRIALS
@@ -178,7 +178,7 @@ def test_seeds_are_an_axis_and_the_mean_decides(place, capsys):
     ranked = place.tune(RATES, "seeds=3", "seed=2")
     best = ranked[0]
     assert best.values == pytest.approx([0.92, 0.93, 0.94])
-    assert best.mean == pytest.approx(0.93)
+    assert best.shown == pytest.approx(0.93)
     assert best.deviation == pytest.approx(0.01)
     reference = stats.t.interval(0.95, 2, loc=0.93, scale=0.01 / 3**0.5)
     assert best.interval == pytest.approx(reference)
@@ -199,7 +199,7 @@ def test_runs_that_fail_are_shown_with_their_sentence(place, capsys):
     out = capsys.readouterr().out
     assert "training diverged in epoch 1" in out
     assert "stopped by minutes" in out
-    assert ranked[1].mean == pytest.approx(0.9 - 0.007 * 50)
+    assert ranked[1].shown == pytest.approx(0.9 - 0.007 * 50)
     place.calls()
     place.tune(RATES)
     assert place.calls() == [], "what a setting itself came to is not run again"
@@ -208,7 +208,7 @@ def test_runs_that_fail_are_shown_with_their_sentence(place, capsys):
 def test_a_killed_run_is_run_again_by_the_second_start_alone(place):
     place.behave({3e-3: "kill", 1e-2: "sentence"})
     ranked = place.tune(RATES)
-    assert [one.mean for one in ranked] == [pytest.approx(0.8), None, None]
+    assert [one.shown for one in ranked] == [pytest.approx(0.8), None, None]
     assert [line["state"] for line in place.lines()] == ["done", "broken", "broken"]
     assert [line["why"] for line in place.lines()][1:] == ["killed by SIGKILL", "the disk is full"]
     place.calls()
@@ -235,7 +235,7 @@ def test_first_runs_that_are_given_up_do_not_end_the_search(place):
     with open_journal(place.output, {}) as journal:
         search = scheduler.Search(config, journal)
         for number in (2, 3, 4):
-            search.record(Outcome(number, 0, {"optim.lr": 0.001 * number}, State.pruned, 0.5))
+            search.record(Outcome(number, 0, {"optim.lr": 0.001 * number}, RunState.pruned, 0.5))
         assert len(journal.outcomes) == 3
 
 
@@ -340,7 +340,9 @@ def test_other_content_of_the_same_files_is_refused(place, model_folder, shared)
 
 def test_a_grid_that_was_cut_short_goes_on_by_its_method(place):
     place.tune(RATES, "trials=1")
-    with pytest.raises(ValueError, match=r"with method=random, not method=grid: type method=random to go on, or name"):
+    with pytest.raises(
+        ValueError, match=r"with method=random, not method=grid: type method=random to continue it, or name"
+    ):
         place.tune(RATES, "trials=3")
     place.calls()
     place.tune(RATES, "trials=3", "method=random")

@@ -7,7 +7,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.validation import refuse_unused
 from manyheads.cli.verbs import choices
 from manyheads.config.conversion import plain_settings
-from manyheads.plugins.sweep.tune import as_words
+from manyheads.plugins.sweep.tune import train_words
 
 GROUPS = ("model", "optim", "experiment", "hardware", "logger", "debug")
 ODD = [
@@ -58,14 +58,14 @@ def unread(run):
 )
 def test_there_and_back(typed):
     run = compose("train", typed)
-    again = compose("train", as_words(run))
+    again = compose("train", train_words(run))
     known, found = plain_settings(run), plain_settings(again)
     assert {name for name in known if found[name] != known[name]} <= unread(run)
     assert again.data.path == run.data.path
 
 
 def test_defaults_need_no_words():
-    assert as_words(compose("train")) == []
+    assert train_words(compose("train")) == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_defaults_need_no_words():
 def test_what_trained_weights_bring_is_not_taken_for_what_was_typed(typed, model_folder):
     """Also where it was typed to be the default, which weights would otherwise change."""
     run = compose("train", [f"init_from={model_folder}", *typed])
-    again = compose("train", as_words(run))
+    again = compose("train", train_words(run))
     limits = ("trainer.max_epochs", "trainer.max_steps") if run.budget else ()  # which a budget stands for
     known, found = plain_settings(run), plain_settings(again)
     assert {name for name in known if found[name] != known[name]} <= {*limits} | unread(run)

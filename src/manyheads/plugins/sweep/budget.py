@@ -1,5 +1,5 @@
-"""The same budget for every row of a comparison: a width or a number of steps at which the costs agree; one run that
-keeps to it; and all that a results file lacks, which several processes divide.
+"""Rows of a comparison at the same budget: a width or a number of steps at which their costs agree; one run at that
+budget; and all runs that a results file lacks, which several processes divide among them.
 
 n validation rows . C classes
 """
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import lightning.pytorch as pl
 import torch
@@ -31,19 +31,17 @@ from manyheads.nn import Classifier, assemble
 from manyheads.nn.assemble import count_parameters, mean_flops
 from manyheads.plugins.sweep.config import WIDTHS, AblateConfig, Equal, Variant
 from manyheads.plugins.sweep.journal import locked
-from manyheads.plugins.sweep.record import (
-    Figures,
-    Measured,
-    Prepared,
-    Record,
-    Row,
-    Sizes,
-    check_same_question,
+from manyheads.plugins.sweep.results_file import (
+    Comparison,
+    RowResults,
+    RunFigures,
+    check_same_comparison,
     decisive,
     machine_words,
-    read_record,
-    take_over,
+    merge_earlier,
+    read_results,
 )
+from manyheads.plugins.sweep.sets import Sizes, TokenizedSet
 from manyheads.runs.many import train_in_turn
 from manyheads.runs.resolve import with_limits
 from manyheads.training.build import fit_head, has_few_rows
@@ -57,41 +55,48 @@ PATIENCE = 60.0  # seconds for which another may be writing the results file
 log = logging.getLogger("manyheads.ablate")
 
 
+class PlannedRow(NamedTuple):
+    """One row of the table on one set of data: how it is trained, and its results so far."""
+
+    run: RunConfig
+    results: RowResults
+
+
 @dataclass(frozen=True, slots=True)
-class Match:
+class WidthMatch:
     """A model at the budget; `difference` is its cost over the target, less one."""
 
     model: ModelConfig
     difference: float
 
 
-def plan_rows(config: AblateConfig, prepared: Prepared) -> list[Row]:
+def plan_rows(config: AblateConfig, prepared: TokenizedSet) -> list[PlannedRow]:
     """All rows on one set of data, each at the budget of the first.
 
     Raises:
         UserError: a budget that cannot be met; names the row.
     """
-    rows: list[Row] = []
+    rows: list[PlannedRow] = []
     for variant in config.variants():
         run = replace(config.run(variant), data=prepared.data)
         run = with_limits(run, n_rows=len(prepared.tokens["train"]), n_classes=len(prepared.labels))  # as in `train`
         run, difference = _at_budget(config, variant, run, rows[0] if rows else None, prepared)
-        measured = Measured(
+        results = RowResults(
             set=prepared.name,
             row=variant.name,
             data=prepared.digest,
             settings=decisive(run),
             width={"d_model": run.model.d_model, "d_ff": run.model.d_ff},
             difference=difference,
-            parameters=parameters(run.model, prepared.sizes),
+            parameters=n_parameters(run.model, prepared.sizes),
             flops_per_token=mean_flops(run.model, prepared.sizes.texts),
         )
-        rows.append(Row(run, measured))
+        rows.append(PlannedRow(run, results))
     return rows
 
 
 def _at_budget(
-    config: AblateConfig, variant: Variant, run: RunConfig, first: Row | None, prepared: Prepared
+    config: AblateConfig, variant: Variant, run: RunConfig, first: PlannedRow | None, prepared: TokenizedSet
 ) -> tuple[RunConfig, float]:
     """The run with the width or the steps of its budget, and how far that is off."""
     if first is None:
@@ -100,19 +105,21 @@ def _at_budget(
     levers = [name for name in WIDTHS if name not in config.varied]
 
     def cost(model: ModelConfig) -> float:
-        return parameters(model, prepared.sizes) if by_size else mean_flops(model, prepared.sizes.texts)
+        return n_parameters(model, prepared.sizes) if by_size else mean_flops(model, prepared.sizes.texts)
 
     try:
         if config.equal is Equal.tokens:
             return _same_tokens(config, run, first.run, prepared)
-        target = first.measured.parameters if by_size else first.measured.flops_per_token
+        target = first.results.parameters if by_size else first.results.flops_per_token
         match = match_width(run.model, target, cost, levers=levers, tolerance=config.tolerance)
     except ValueError as error:
         raise UserError(f"{config.vary_name}={variant.name} on {prepared.name}: {error}") from error
     return replace(run, model=match.model), match.difference
 
 
-def _same_tokens(config: AblateConfig, run: RunConfig, first: RunConfig, prepared: Prepared) -> tuple[RunConfig, float]:
+def _same_tokens(
+    config: AblateConfig, run: RunConfig, first: RunConfig, prepared: TokenizedSet
+) -> tuple[RunConfig, float]:
     """`run` with as many steps as it needs to read the tokens that the first row reads."""
     data = TextData(prepared.tokens, first.batch, first.seed)
     n_first = data.n_steps(first.trainer.get("max_epochs"), first.trainer.get("max_steps", -1))
@@ -133,7 +140,7 @@ def _same_tokens(config: AblateConfig, run: RunConfig, first: RunConfig, prepare
     return replace(run, trainer={**run.trainer, "max_steps": steps, "max_epochs": -1}), difference
 
 
-def _tokens_of_steps(run: RunConfig, prepared: Prepared) -> Iterator[int]:
+def _tokens_of_steps(run: RunConfig, prepared: TokenizedSet) -> Iterator[int]:
     """Tokens that each optimiser step reads, without an end."""
     data, lengths = TextData(prepared.tokens, run.batch, run.seed), prepared.tokens["train"].lengths
     for epoch in count():
@@ -142,7 +149,7 @@ def _tokens_of_steps(run: RunConfig, prepared: Prepared) -> Iterator[int]:
             yield sum(int(lengths[one.rows].sum()) for one in plan[start : start + run.batch.accumulate])
 
 
-def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[str], tolerance: float) -> Match:
+def match_width(model: ModelConfig, target: float, cost: Cost, *, levers: list[str], tolerance: float) -> WidthMatch:
     """`model` at another width, so that `cost` is as near to `target` as a whole number allows.
 
     That is `d_ff`, since it changes nothing else of the model; `d_model` where the cost does not depend on `d_ff`, as
@@ -175,14 +182,14 @@ def _may_be_odd(model: ModelConfig) -> bool:
     return True
 
 
-def _nearest(target: float, cost: Cost, wide: Callable[[int], ModelConfig], widest: int) -> Match:
+def _nearest(target: float, cost: Cost, wide: Callable[[int], ModelConfig], widest: int) -> WidthMatch:
     """Of all widths from 1 to `widest` the one whose cost, which rises, is nearest to `target`: by bisection."""
     enough = 1 + bisect_left(range(1, widest), target, key=lambda width: cost(wide(width)))
-    matches = [Match(wide(width), cost(wide(width)) / target - 1) for width in {enough, max(1, enough - 1)}]
+    matches = [WidthMatch(wide(width), cost(wide(width)) / target - 1) for width in {enough, max(1, enough - 1)}]
     return min(matches, key=lambda one: abs(one.difference))
 
 
-def _out_of_reach(target: float, nearest: Match | None, tolerance: float) -> str:
+def _out_of_reach(target: float, nearest: WidthMatch | None, tolerance: float) -> str:
     if nearest is None:
         return (
             "no width is left to make the rows equal, as model.d_ff and model.d_model both vary or are fixed: "
@@ -196,13 +203,13 @@ def _out_of_reach(target: float, nearest: Match | None, tolerance: float) -> str
     )
 
 
-def parameters(model: ModelConfig, sizes: Sizes) -> int:
+def n_parameters(model: ModelConfig, sizes: Sizes) -> int:
     """Trained numbers of the model, on torch's meta device: nothing is allocated, whatever the size."""
     with torch.device("meta"):
-        return count_parameters(untrained(model, sizes))
+        return count_parameters(fresh_classifier(model, sizes))
 
 
-def untrained(model: ModelConfig, sizes: Sizes) -> Classifier:
+def fresh_classifier(model: ModelConfig, sizes: Sizes) -> Classifier:
     """A classifier with fresh weights, drawn from torch's generator."""
     return assemble(
         model,
@@ -231,7 +238,7 @@ class Deadline(Callback):
             self.is_over = trainer.should_stop = True
 
 
-def train_run(run: RunConfig, prepared: Prepared, seconds: float) -> Figures:
+def train_run(run: RunConfig, prepared: TokenizedSet, seconds: float) -> RunFigures:
     """Train as `run` says, for `seconds` at the most.
 
     Weights, order of rows and dropout are drawn by `run.seed`. No epoch is chosen by its validation figures.
@@ -240,7 +247,7 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float) -> Figures:
     module, diverged = _fit(run, prepared, [meter, deadline], {})
     steps = module.trainer.global_step
     right_n, loss = judge(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
-    return Figures(
+    return RunFigures(
         accuracy=float(right_n.double().mean()),
         loss=loss,
         steps=steps,
@@ -253,17 +260,17 @@ def train_run(run: RunConfig, prepared: Prepared, seconds: float) -> Figures:
     )
 
 
-def warm_up(run: RunConfig, prepared: Prepared) -> None:
+def warm_up(run: RunConfig, prepared: TokenizedSet) -> None:
     """Two steps for nothing: the first steps of a process are slow, whatever they train."""
     _fit(run, prepared, [], {"max_epochs": -1, "max_steps": 2})
 
 
 def _fit(
-    run: RunConfig, prepared: Prepared, callbacks: list[Callback], limits: dict[str, int]
+    run: RunConfig, prepared: TokenizedSet, callbacks: list[Callback], limits: dict[str, int]
 ) -> tuple[LitModule, bool]:
     """The module of a run that never looks at validation rows, after training, and whether that diverged."""
     pl.seed_everything(run.seed, workers=True, verbose=False)
-    classifier = untrained(run.model, prepared.sizes)
+    classifier = fresh_classifier(run.model, prepared.sizes)
     run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
     if has_few_rows(run, prepared.tokens["train"], prepared.labels):
         fit_head(run, classifier, prepared.tokens["train"])
@@ -283,50 +290,52 @@ def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
     return right_n, float(F.cross_entropy(logits_nC, tokens.labels.long()))
 
 
-def run_missing(config: AblateConfig, rows: list[Row], data: dict[str, Prepared], record: Record, path: Path) -> None:
+def run_missing(
+    config: AblateConfig, rows: list[PlannedRow], data: dict[str, TokenizedSet], results: Comparison, path: Path
+) -> None:
     """Make the runs that the results file lacks: all rows of one seed before the next, so that a stop leaves whole
     comparisons."""
-    missing = [(row, seed) for seed in record.seeds for row in rows if str(seed) not in row.measured.runs]
+    missing = [(row, seed) for seed in results.seeds for row in rows if str(seed) not in row.results.runs]
     if missing:
         first = missing[0][0]
-        warm_up(first.run, data[first.measured.set])
+        warm_up(first.run, data[first.results.set])
 
-    def train_one(job: tuple[int, tuple[Row, int]]) -> None:
+    def train_one(job: tuple[int, tuple[PlannedRow, int]]) -> None:
         """Unless another process makes this run at the moment, or has made it."""
         at, (row, seed) = job
-        measured = row.measured
-        mark = hashlib.blake2b(f"{measured.set} {measured.row} {seed}".encode(), digest_size=8).hexdigest()
+        name, runs = row.results.set, row.results.runs
+        mark = hashlib.blake2b(f"{name} {row.results.row} {seed}".encode(), digest_size=8).hexdigest()
         with ExitStack() as claim:
             try:
                 claim.enter_context(locked(path.with_name(f".{path.name}.{mark}.lock"), "another makes it"))
             except ValueError:
                 return
-            share(record, path, config)
-            if str(seed) in measured.runs:
+            share(results, path, config)
+            if str(seed) in runs:
                 return
-            figures = train_run(replace(row.run, seed=seed), data[measured.set], config.seconds)
-            measured.runs[str(seed)] = replace(figures, machine=machine_words(record.machine))
-            share(record, path, config)
+            figures = train_run(replace(row.run, seed=seed), data[name], config.seconds)
+            runs[str(seed)] = replace(figures, machine=machine_words(results.machine))
+            share(results, path, config)
         log.info(
             "run %d of %d: %s, %s, seed %d: accuracy %.4f after %d steps in %.1f s",
-            *(at, len(missing), measured.set, measured.row),
+            *(at, len(missing), name, row.results.row),
             *(seed, figures.accuracy, figures.steps, figures.seconds),
         )
 
     train_in_turn(enumerate(missing, start=1), train_one)
-    share(record, path, config)
-    left = sum(str(seed) not in row.measured.runs for seed in record.seeds for row in rows)
+    share(results, path, config)
+    left = [(row, seed) for row, seed in missing if str(seed) not in row.results.runs]
     if left:
-        log.info("%d run(s) are left to other processes with this results file: the tables lack them", left)
+        log.info("%d run(s) are left to other processes with this results file: the tables lack them", len(left))
 
 
-def share(record: Record, path: Path, config: AblateConfig) -> int:
-    """Take over what the results file holds, and write it with what is new here. Returns what `take_over` does."""
-    dropped, in_use = 0, f"output={path} has been written by another process for {PATIENCE:g} s: see what it is at"
+def share(results: Comparison, path: Path, config: AblateConfig) -> int:
+    """Merge what the results file holds, and write it with what is new here. Returns what `merge_earlier` does."""
+    n_dropped, in_use = 0, f"output={path} has been written by another process for {PATIENCE:g} s: see what it does"
     with locked(path.with_name(f".{path.name}.lock"), in_use, wait=PATIENCE):
         if path.exists():
-            before = read_record(path)
-            check_same_question(before, path, config)
-            dropped = take_over(record, before)
-        record.write(path)
-    return dropped
+            before = read_results(path)
+            check_same_comparison(before, path, config)
+            n_dropped = merge_earlier(results, before)
+        results.write(path)
+    return n_dropped

@@ -1,0 +1,212 @@
+"""The settings of a search, ranked by their validation figures: the table on the screen, report.html and trials.csv.
+
+No ranking of settings by importance is made: with a few dozen trials such numbers are mostly noise.
+"""
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from manyheads.config.figures import is_share, lower_is_better
+from manyheads.config.sentences import format_list
+from manyheads.evaluation.intervals import fold_interval, seed_interval
+from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
+from manyheads.plugins.sweep.config import TuneConfig
+from manyheads.plugins.sweep.journal import Outcome, RunState
+from manyheads.runs.files import replace_file
+from manyheads.runs.summary import NETWORK, Interval, words_of
+from manyheads.terminal import Sheet
+
+MOST_LINES = 20  # on the screen
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A setting and its runs, one for each of `n_seeds` seeds, or of as many `folds`.
+
+    Attributes:
+        share: the figure lies between 0 and 1.
+    """
+
+    trial: int
+    setting: dict[str, Any]
+    runs: list[Outcome]
+    n_seeds: int
+    folds: bool = False
+    share: bool = True
+
+    @property
+    def values(self) -> list[float]:
+        return [one.value for one in self.runs if one.counts and one.value is not None]
+
+    @property
+    def deviation(self) -> float | None:
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the 95 % interval of the mean: `seed_interval`, with runs as the units, for where the mean of
+        many more seeds lies; of folds `fold_interval`. Of a single run that came to its end it is the interval over
+        the rows of the validation split."""
+        figures = [one.figure for one in self.runs if one.counts and one.figure is not None]
+        found: float | Interval | None = None
+        if self.n_seeds == 1:
+            if figures:
+                found = figures[0]
+        elif len(figures) > 1 and self.folds:
+            found = fold_interval(figures, 1 / (self.n_seeds - 1), share=self.share)
+        elif len(figures) > 1:
+            found = seed_interval(figures, share=self.share)
+        return (found.low, found.high) if isinstance(found, Interval) else None
+
+    @property
+    def shown(self) -> float | None:
+        """Its mean, or the figure at which it was given up."""
+        if self.values:
+            return fmean(self.values)
+        return next((run.value for run in self.runs if run.state is RunState.pruned), None)
+
+
+def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool = False) -> list[Ranked]:
+    """Best first: settings of which every seed came to a figure, then those of which some did, then those given up.
+
+    What was drawn again is left out.
+    """
+    runs: dict[int, list[Outcome]] = {}
+    for one in outcomes:
+        if one.state is not RunState.again and one.seed in seeds:
+            runs.setdefault(one.trial, []).append(one)
+    ranked = [Ranked(trial, of[0].setting, of, len(seeds), folds, is_share(metric)) for trial, of in runs.items()]
+    sign = 1 if lower_is_better(metric) else -1
+
+    def place(one: Ranked) -> tuple[int, float, int]:
+        if len(one.values) == one.n_seeds:
+            group = 0
+        elif one.values:
+            group = 1
+        else:
+            group = 2 if one.shown is not None else 3
+        return group, sign * (one.shown or 0.0), one.trial
+
+    return sorted(ranked, key=place)
+
+
+def search_sheet(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> Sheet:
+    """One line a setting, best first; of more than `most` the best, and how many are left out."""
+    metric = words_of(config.checkpoint.metric)
+    columns = ["trial", *short_names(config.search), metric, "sd", "95 %", "steps", "minutes"]
+    if config.n_runs == 1:
+        columns.remove("sd")
+    lines, reasons = [], []
+    for one in ranked[:most]:
+        lines.append(_line(config, one))
+        why = dict.fromkeys(run.why for run in one.runs if run.why)
+        if why:
+            reasons.append(f"trial {one.trial}: {'; '.join(why)}")
+    notes = [_how_to_read(config)]
+    if len(ranked) > len(lines):
+        notes.append(f"{len(ranked) - len(lines)} more are in trials.csv.")
+    title = f"{len(ranked)} settings by validation {metric} of the {NETWORK}"
+    return sheet_with_remarks(title, columns, lines, [*notes, *reasons])
+
+
+def sheet_with_remarks(title: str, columns: list[str], lines: list[list[str]], notes: list[str]) -> Sheet:
+    """A sheet whose lines end with a remark; the column of remarks is left out where there is none."""
+    if any(line[-1] for line in lines):
+        return Sheet(title, [*columns, "remarks"], lines, notes)
+    return Sheet(title, columns, [line[:-1] for line in lines], notes)
+
+
+def short_names(names: Iterable[str]) -> list[str]:
+    """Without their sections, where that leaves them different."""
+    short = [name.rpartition(".")[2] for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def _line(config: TuneConfig, one: Ranked) -> list[str]:
+    cells = [str(one.trial), *(format_list(one.setting[name]) for name in config.search)]
+    cells.append("" if one.shown is None else f"{one.shown:.4f}")
+    if config.n_runs > 1:
+        cells.append("" if one.deviation is None else f"{one.deviation:.4f}")
+    cells.append("" if one.interval is None else f"{one.interval[0]:.3f}-{one.interval[1]:.3f}")
+    cells.append(f"{max((run.steps for run in one.runs), default=0):,}")
+    cells.append(f"{sum(run.seconds for run in one.runs) / 60:.1f}")
+    return [*cells, _remarks(config, one)]
+
+
+def _remarks(config: TuneConfig, one: Ranked) -> str:
+    states, remarks = [run.state for run in one.runs], []
+    if 0 < len(one.values) < config.n_runs:
+        remarks.append(f"{len(one.values)} of {config.n_runs} {'folds' if config.data.folds else 'seeds'}")
+    late = states.count(RunState.late)
+    if late:
+        remarks.append("stopped by minutes" if config.seeds == 1 else f"{late} stopped by minutes")
+    if RunState.pruned in states:
+        remarks.append("given up")
+    remarks += [state.name for state in (RunState.failed, RunState.broken) if state in states]
+    return ", ".join(remarks)
+
+
+def _how_to_read(config: TuneConfig) -> str:
+    metric = words_of(config.checkpoint.metric)
+    best = f"the network's {metric} of its best epoch on the validation split; the test split is not read"
+    if config.data.folds:
+        spread = (
+            f"Mean and standard deviation over {config.data.folds} folds of the network's {metric} on the fold, which "
+            "its model has not seen; the test split is not read. 95 %: of the mean, with the variance of Nadeau and "
+            "Bengio (2003)."
+        )
+    elif config.seeds > 1:
+        seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}"
+        spread = f"Mean and standard deviation over the {seeds}, of {best}. 95 %: of the mean, Student's t over seeds."
+    else:
+        spread = f"{metric.capitalize()}: {best}. 95 %: over the rows of the split."
+    return f"{spread} The best of many is partly luck: expect less on new texts."
+
+
+def write_results(
+    folder: Path, config: TuneConfig, ranked: Sequence[Ranked], outcomes: Sequence[Outcome], command: str
+) -> list[str]:
+    """Write report.html and trials.csv, each file whole; returns their names."""
+    write_csv(folder / "trials.csv", config, outcomes)
+    write_page(folder / "report.html", search_page(config, ranked, command))
+    return ["report.html", "trials.csv"]
+
+
+def search_page(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> Page:
+    """The report; `command` trains the best setting, where one came to a figure."""
+    sheet = search_sheet(config, ranked)
+    kinds = "n" * len(sheet.columns)
+    if sheet.columns[-1] == "remarks":
+        kinds = kinds[:-1] + "w"
+    sections = [Section(sheet.title, Table(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)]
+    if command:
+        sections.append(Section("Train the best setting, and judge it on the test split", command=command))
+    searched = {}
+    for name, given in config.search.items():
+        searched[name] = given if isinstance(given, str) else ", ".join(map(format_list, given))
+    how = {
+        "method": config.chosen.name,
+        "prune": config.prune.name,
+        "seeds": config.seeds,
+        "folds": config.data.folds,
+        "minutes": config.minutes,
+    }
+    sections += value_sections({"Searched": searched, "How": how, "Versions": installed_versions()})
+    subtitle = f"{len(ranked)} settings, {config.n_runs} run(s) each"
+    return Page(title="A search for settings", subtitle=subtitle, sections=sections)
+
+
+def write_csv(path: Path, config: TuneConfig, outcomes: Sequence[Outcome]) -> None:
+    """Every run in the order of its trial."""
+    figures = [config.checkpoint.metric, "low", "high", "epochs", "steps", "seconds", "why"]
+    with replace_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["trial", "seed", *config.search, "state", *figures])
+        for one in outcomes:
+            setting = [format_list(one.setting[name]) for name in config.search]
+            values = [one.value, one.low, one.high, one.epochs, one.steps, round(one.seconds, 1), one.why]
+            table.writerow([one.trial, one.seed, *setting, one.state.name, *values])
