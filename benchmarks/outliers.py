@@ -31,7 +31,7 @@ from manyheads.data.sources import read_split
 from manyheads.evaluation.intervals import Z, plain, share_interval
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.plugins.judge.outliers import Outliers, fit_outliers, read
+from manyheads.plugins.judge.outliers import Outliers, fit_outliers, read_vectors
 
 KNOWN = ("emotion", "sst2", "snips")
 OTHERS = (*KNOWN, "indonlu_smsa", "goemotions", "trec6", "banking77", "ag_news_10k", "imdb")
@@ -72,12 +72,12 @@ class Known:
         self.outliers: Outliers = fit_outliers(self.classifier, train, held)
         step = max(1, len(train) // 5_000)
         self.labels_n = np.array(train.labels[::step])
-        _, _, vectors = read(self.classifier, list(train.texts[::step]), None, 4096)
+        _, _, vectors = read_vectors(self.classifier, list(train.texts[::step]), None, 4096)
         self.vectors_nD = vectors.numpy()
 
     def scores(self, texts: list[str]) -> dict[str, Floats]:
         """Of every way, the higher the stranger."""
-        encoded, logits, vectors = read(self.classifier, texts, None, 4096)
+        encoded, logits, vectors = read_vectors(self.classifier, texts, None, 4096)
         distance_n, surprise_n = self.outliers.parts(encoded, vectors).numpy()
         logits_nC = self.classifier.logits(texts, network_nC=logits).double()
         return {

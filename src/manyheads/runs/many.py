@@ -29,7 +29,7 @@ from manyheads.runs.folder import OUTPUT_VARIABLE
 Job = TypeVar("Job")
 COMMAND = (sys.executable, "-P", "-m", "manyheads.cli.main")
 PAUSE = 0.2  # seconds between two looks at trainings under way
-GRACE = 60.0  # seconds in which those that are told to end save their state
+GRACE = 60.0  # seconds in which those that are asked to end save their state
 GRACE_ALONE = 120.0  # seconds of one whose supervisor was killed
 
 
@@ -117,7 +117,7 @@ def train_many(
 
 class TrainingProcess:
     """`manyheads train` in a process of its own, in a session of its own, so that Ctrl-C reaches its supervisor alone.
-    Where that is killed, the process is told to end as by SIGTERM, so that it saves its state (cli/main.py).
+    Where that is killed, the process ends as after SIGTERM, so that it saves its state (cli/main.py).
 
     Args:
         run: its `output` is a folder of its own, next to which are a file of its settings and its log.

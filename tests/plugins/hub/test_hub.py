@@ -319,8 +319,8 @@ def test_a_calibration_goes_with_its_model_and_with_no_other(hub, run):
     assert load("me/reviews", "fp32").logits(texts).equal(plain.logits(texts))
 
 
+@pytest.mark.verb("audit")  # of the plugin whose setting is typed
 def test_marks_of_texts_unlike_the_training_go_with_the_model(hub, run, tmp_path, capsys):
-    pytest.importorskip("manyheads.plugins.judge.outliers", reason="its setting is typed")
     asked = ["predict", "text=хороший фильм", "outliers.false_alarms=0.1", "output=out.jsonl"]
     hub.add("me/reviews", {"outliers.safetensors": b"of another model"}, private=True)
     assert main(["push", f"run={run}", "repo=me/reviews"]) == 0
@@ -339,8 +339,8 @@ def test_marks_of_texts_unlike_the_training_go_with_the_model(hub, run, tmp_path
     assert left_out.startswith(f"outliers.safetensors of {run / 'model'} is left out: the export answers, but marks no")
 
 
+@pytest.mark.verb("serve")
 def test_a_server_holds_the_commit_that_it_began_with(hub, run, monkeypatch):
-    serve = pytest.importorskip("manyheads.plugins.serving.serve", reason="its verb is typed")
     assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
     held = []
 
@@ -348,7 +348,7 @@ def test_a_server_holds_the_commit_that_it_began_with(hub, run, monkeypatch):
         held.append(config.run)
         return 0
 
-    monkeypatch.setattr(serve, "_serve", begun)
+    monkeypatch.setattr("manyheads.plugins.serving.serve._serve", begun)
     for name in ("me/reviews", "me/reviews@v1"):
         assert main(["serve", f"run={name}", "port=0"]) == 0
     assert held == [f"me/reviews@{hub.repos['me/reviews']['refs']['v1']}"] * 2
@@ -389,8 +389,8 @@ def test_verbs_take_a_name_of_the_hub_and_write_nothing_beside_its_copy(hub, run
     assert main(["push", "run=me/reviews", "repo=me/again"]) == 2
 
 
+@pytest.mark.verb("compare")
 def test_models_of_the_hub_are_compared_at_their_revisions(hub, run, tmp_path, capsys):
-    pytest.importorskip("manyheads.plugins.judge.compare", reason="its verb is typed")
     assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
     (run / "model" / "calibration.json").write_text(
         json.dumps({"method": "vector", "scale": [1e-9] * 3, "shift": [9, 0, 0]})

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,11 @@ from manyheads.config import (
     Segments,
 )
 from manyheads.config.conversion import to_plain
+from manyheads.data.batches import Batch, Planned, gather
+from manyheads.data.tokens import encode
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
+from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.plugins.hub.write import family_of, write_family
 
 transformers = pytest.importorskip("transformers")
@@ -116,12 +121,39 @@ def test_every_shape_answers_there_as_here(name, pairs, drawn, tmp_path):
     assert to_plain(again.config.architecture()) == to_plain(model.model)
 
 
+def only_batch(model: TextClassifier, text: str, second: str | None) -> Batch:
+    """One text, or pair."""
+    seconds = None if second is None else [second]
+    tokens = encode(model.tokenizer, [text], seconds, [0], model.max_length, model.cutting)
+    return gather(tokens, Planned(torch.tensor([0]), 1.0))
+
+
+@contextmanager
+def attention_maps(network: torch.nn.Module) -> Iterator[list[Any]]:
+    """Of each attention within the block, in order, a function of the document: its exact weights `(H, L, M)`."""
+    maps: list[Any] = []
+
+    def note(attention: Any, given: tuple[Any, ...], output: torch.Tensor) -> None:
+        x, queries, memory, keys = (*given, None, None)[:4]
+        weights_BHLM = attention.maps(x, queries, memory, keys)[0]
+
+        def of_document(document: int = 0) -> torch.Tensor:
+            n, m = (int(one.lengths_B[document]) for one in (queries, keys or queries))
+            return weights_BHLM[document, :, :n, :m]
+
+        maps.append(of_document)
+
+    hooks = [one.register_forward_hook(note) for one in network.modules() if isinstance(one, MultiHeadAttention)]
+    yield maps
+    for hook in hooks:
+        hook.remove()
+
+
 @pytest.mark.parametrize(
     ("name", "side"), [("windows and scores by layer", "right"), ("rotary in windows", "left"), ("pooling max", "left")]
 )
 @torch.no_grad()
 def test_attentions_are_our_maps_and_hidden_states_those_of_each_layer(name, side, drawn, tmp_path):
-    maps = pytest.importorskip("manyheads.plugins.interpret.maps", reason="our own maps, for comparison")
     model = drawn(SHAPES[name])
     folder = written(model, tmp_path / "theirs")
     batch, theirs = given(folder, side=side), opened(folder)
@@ -134,12 +166,11 @@ def test_attentions_are_our_maps_and_hidden_states_those_of_each_layer(name, sid
     assert torch.equal(head, found.logits)
     for row, text in enumerate(TEXTS):
         real = batch["attention_mask"][row].bool()
-        one = maps.only_batch(model, text, None)
-        with maps.record_attention(model.network) as calls:
+        one = only_batch(model, text, None)
+        with attention_maps(model.network) as maps:
             states = model.network.encode(one.ids_N, one.layout)
-        for call, whole in zip(calls, found.attentions, strict=True):
-            expected = maps.layer_maps(call).weights_HLM
-            torch.testing.assert_close(whole[row][:, real][:, :, real], expected, rtol=0, atol=1e-6)
+        for of_document, whole in zip(maps, found.attentions, strict=True):
+            torch.testing.assert_close(whole[row][:, real][:, :, real], of_document(), rtol=0, atol=1e-6)
             assert not whole[row][:, ~real].any()
             assert not whole[row][:, :, ~real].any()
         torch.testing.assert_close(found.hidden_states[-1][row, real], states, rtol=0, atol=1e-5)
@@ -149,18 +180,17 @@ def test_attentions_are_our_maps_and_hidden_states_those_of_each_layer(name, sid
 
 @torch.no_grad()
 def test_maps_of_two_texts_that_are_read_apart_are_of_each_text(drawn, tmp_path):
-    maps = pytest.importorskip("manyheads.plugins.interpret.maps", reason="our own maps, for comparison")
     model = drawn(PAIRS["read apart"], pairs=True)
     folder = written(model, tmp_path / "theirs")
     found = opened(folder)(**given(folder, SECONDS, "left"), output_attentions=True, output_hidden_states=True)
     assert [len(one) for one in (*found.attentions, *found.hidden_states)] == [2 * len(TEXTS)] * 7
     for row in (0, 3):
-        one = maps.only_batch(model, TEXTS[row], SECONDS[row])
-        with maps.record_attention(model.network) as calls:
+        one = only_batch(model, TEXTS[row], SECONDS[row])
+        with attention_maps(model.network) as maps:
             model.network(one.ids_N, one.layout, one.segments_N)
-        for call, whole in zip(calls, found.attentions, strict=True):
+        for of_document, whole in zip(maps, found.attentions, strict=True):
             for of, at in ((0, row), (1, row + len(TEXTS))):
-                expected = maps.layer_maps(call, document=of).weights_HLM
+                expected = of_document(of)
                 _, n, m = expected.shape
                 torch.testing.assert_close(whole[at, :, :n, :m], expected, rtol=0, atol=1e-6)
 

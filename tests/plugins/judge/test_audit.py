@@ -30,7 +30,7 @@ from manyheads.plugins.judge.facts import (
     near_repeats,
     out_of_fold,
     personal,
-    scripts,
+    rows_by_script,
 )
 
 GOOD = ["a", "fine", "good", "lovely", "warm", "film", "with", "charm", "and", "wit", "that", "delights"]
@@ -293,7 +293,7 @@ def test_numbers_that_are_nobodys_are_left_alone():
 
 
 def test_scripts_are_those_of_most_letters():
-    assert scripts(rows_of(["hello", "привет мир ok", "你好", "123", "नमस्ते", "ok then"])) == {
+    assert rows_by_script(rows_of(["hello", "привет мир ok", "你好", "123", "नमस्ते", "ok then"])) == {
         "Latin": 2,
         "Cyrillic": 1,
         "CJK": 1,

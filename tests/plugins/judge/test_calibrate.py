@@ -14,6 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss
 
 import manyheads
+import manyheads.plugin as plugin
 from manyheads.cli import main as cli
 from manyheads.cli.verbs import VERBS
 from manyheads.config import (
@@ -29,7 +30,7 @@ from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
 from manyheads.linear.calibration import read_calibration
 from manyheads.plugins.judge import calibrate as verb
-from manyheads.plugins.judge.calibrate import calibrate, fit
+from manyheads.plugins.judge.calibrate import calibrate, fit_calibration
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
 from manyheads.runs.config_file import save_run
 from manyheads.runs.summary import Interval
@@ -54,7 +55,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def test_the_temperature_is_scipys() -> None:
     logits, labels = too_sure()
     found = minimize_scalar(lambda one: log_loss(labels, softmax(logits.numpy() / one)), bounds=(0.1, 10))
-    fitted = fit(temperature, logits, labels)
+    fitted = fit_calibration(temperature, logits, labels)
     assert 1 / fitted.scale_C.numpy() == pytest.approx([found.x] * 3, rel=1e-3)
     assert found.x == pytest.approx(3, abs=0.4)
     mapped = fitted.of(logits, multi=False).softmax(-1)
@@ -68,9 +69,9 @@ def test_few_rows_that_are_all_right_make_nobody_certain(method: CalibrationMeth
     labels = torch.arange(50) % 2
     marks = torch.nn.functional.one_hot(labels, 2).double()
     logits = 12 * marks - 6
-    wrong = 1 - fit(method, logits, marks if multi else labels).of(logits, multi=multi)[0].softmax(-1)[0]
+    wrong = 1 - fit_calibration(method, logits, marks if multi else labels).of(logits, multi=multi)[0].softmax(-1)[0]
     if multi:
-        wrong = 1 - fit(method, logits, marks).of(logits, multi=True)[0, 0].sigmoid()
+        wrong = 1 - fit_calibration(method, logits, marks).of(logits, multi=True)[0, 0].sigmoid()
     assert wrong.item() == pytest.approx(0.25 / 50.5, rel=0.3)
 
 
@@ -82,12 +83,12 @@ def test_the_vector_is_as_likely_as_scipys() -> None:
         return log_loss(labels, softmax(logits.numpy() * np.exp(both[:3]) + both[3:]))
 
     best = minimize(loss, np.zeros(6)).fun
-    assert log_loss(labels, fit(vector, logits, labels).of(logits, multi=False).softmax(-1)) < best + 2e-3
+    assert log_loss(labels, fit_calibration(vector, logits, labels).of(logits, multi=False).softmax(-1)) < best + 2e-3
 
 
 def test_the_line_is_scikit_learns() -> None:
     logits, labels = too_sure()
-    likely, fitted = softmax(logits.numpy()), fit(isotonic, logits, labels)
+    likely, fitted = softmax(logits.numpy()), fit_calibration(isotonic, logits, labels)
     lines = [
         IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
         .fit(likely[:, at], labels == at)
@@ -103,7 +104,7 @@ def test_the_line_is_scikit_learns() -> None:
 def test_labels_are_given_to_the_same_texts(method: CalibrationMethod) -> None:
     logits, labels = too_sure()
     marks, logits = torch.nn.functional.one_hot(labels, 3).double(), logits.float().double()
-    fitted = fit(method, logits, marks)
+    fitted = fit_calibration(method, logits, marks)
     mapped = fitted.of(logits.float(), multi=True).double().sigmoid()  # as a model has them
     loss = torch.nn.functional.binary_cross_entropy
     assert loss(mapped, marks) < loss(logits.sigmoid(), marks)
@@ -115,7 +116,7 @@ def test_labels_are_given_to_the_same_texts(method: CalibrationMethod) -> None:
 def test_what_is_written_can_be_read(tmp_path: Path) -> None:
     logits = torch.tensor([[0.01, 0.0], [0.0, 0.01]], dtype=torch.float64).repeat(50, 1)  # all right, and hardly sure
     for method in CalibrationMethod:
-        fitted = fit(method, logits, torch.arange(2).repeat(50))
+        fitted = fit_calibration(method, logits, torch.arange(2).repeat(50))
         (tmp_path / "calibration.json").write_text(json.dumps(fitted.as_json()))
         assert read_calibration(tmp_path / "calibration.json", 2) is not None
 
@@ -193,7 +194,7 @@ def test_a_class_that_no_row_has_keeps_its_probability(multi: bool) -> None:
     torch.manual_seed(0)
     labels = torch.randint(3, (400,))
     logits = torch.randn(400, 4, dtype=torch.float64) + 2 * torch.nn.functional.one_hot(labels, 4)
-    fitted = fit(isotonic, logits, torch.nn.functional.one_hot(labels, 4).double() if multi else labels)
+    fitted = fit_calibration(isotonic, logits, torch.nn.functional.one_hot(labels, 4).double() if multi else labels)
     of_rare = torch.tensor([[3.0, -4.0, -4.0, 4.0]], dtype=torch.float64)
     mapped = fitted.of(of_rare, multi=multi)
     if multi:
@@ -278,8 +279,8 @@ def test_card_report_and_what_is_pushed_say_what_the_model_is_now(
         assert "are left out: calibrate has changed the model since they were measured" in plain["warnings"][-1]
         if "push" in VERBS:
             assert cli.main(["push", "run=run", "repo=me/it", "dry=true"]) == 0
-            push = pytest.importorskip("manyheads.plugins.hub.push", reason="its verb is typed")
-            pushed = push.card_of(open_folder("run"), "me/it", "main")
+            card_of = plugin.resolve("manyheads.plugins.hub.push:card_of")
+            pushed = card_of(open_folder("run"), "me/it", "main")
             assert old[0] not in pushed
             assert f"{summary['test']['loss']['low']:.4f}" not in pushed
             assert f"loss (after calibrate, by five folds, 95 % interval {found['after']['loss']['low']:.4f}" in pushed
@@ -301,7 +302,7 @@ def test_card_report_and_what_is_pushed_say_what_the_model_is_now(
 def test_a_label_of_every_text_and_one_of_none_stay_so_when_probabilities_are_calibrated(method):
     logits_nC, marks_nC = torch.linspace(-9, 9, 601)[:, None].repeat(1, 2).double(), torch.zeros(601, 2)
     marks_nC[torch.arange(601) % 100 < torch.arange(601) / 6] = 1.0
-    fitted = fit(method, logits_nC, marks_nC)
+    fitted = fit_calibration(method, logits_nC, marks_nC)
     moved = torch.tensor(fitted.thresholds([0.0, 1.0]), dtype=torch.float64)
     answers = (fitted.of(logits_nC, multi=True).sigmoid() >= moved).numpy()
     assert answers.mean(0).tolist() == [1.0, 0.0]

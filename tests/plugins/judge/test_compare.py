@@ -29,7 +29,16 @@ from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.plugins.judge.calibrate import calibrate
-from manyheads.plugins.judge.compare import Judged, _words, compare, compared, mcnemar, names_of, rows_needed, verdict
+from manyheads.plugins.judge.compare import (
+    ComparedModel,
+    _words,
+    compare,
+    compare_answers,
+    mcnemar,
+    names_of,
+    pair_verdict,
+    rows_needed,
+)
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod, CompareConfig
 from manyheads.runs.config_file import save_run
 
@@ -288,14 +297,14 @@ def test_differences_are_those_of_a_paired_bootstrap() -> None:
     truth = random.integers(3, size=900)
     one, other = (np.where(random.random(900) < share, truth, (truth + 1) % 3) for share in (0.7, 0.8))
     rows = Rows(["x"] * 900, None, truth.tolist(), "x.csv", range(900))
-    data, config = EvaluationData(rows, "x", "test"), CompareConfig(runs=["a", "b"], data=DataConfig())
-    (pair,) = compared([Judged("a", one), Judged("b", other)], data, LABELS, config)["pairs"]
+    data = EvaluationData(rows, "x", "test")
+    (pair,) = compare_answers([ComparedModel("a", one), ComparedModel("b", other)], data, LABELS)["pairs"]
     gain = (other == truth).astype(float) - (one == truth)
     spread = 1.96 * gain.std() / 30
     change = pair["change"]["accuracy"]
     assert change["value"] == pytest.approx(gain.mean())
     assert (change["low"], change["high"]) == pytest.approx((gain.mean() - spread, gain.mean() + spread), abs=4e-3)
-    assert verdict(pair, 900).startswith("b is better than a" if pair["p_holm"] < 0.05 else "b and a cannot be told")
+    assert pair_verdict(pair, 900).startswith("b is better" if pair["p_holm"] < 0.05 else "b and a do not differ")
 
 
 def test_a_class_is_written_by_its_name_and_labels_as_they_are_read_back():

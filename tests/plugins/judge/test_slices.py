@@ -12,7 +12,7 @@ from manyheads.config import EvaluateConfig
 from manyheads.data.rows import Rows, Table, Unread, script_of
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.intervals import holm, share_interval
-from manyheads.plugins.judge.checks import check_slices
+from manyheads.plugins.judge.checks import wants_slices
 from manyheads.plugins.judge.slices import find_slices
 from manyheads.runs.summary import NETWORK
 
@@ -139,7 +139,7 @@ def test_a_confidence_of_several_labels_is_said_to_be_none() -> None:
 
 def test_a_column_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"slices=column:web is no further column of x.csv: it has source, id"):
-        check_slices(EvaluateConfig(run="x", slices=["label", "column:web"]), CLASSES, stored(50)[0].rows)
+        wants_slices(EvaluateConfig(run="x", slices=["label", "column:web"]), CLASSES, stored(50)[0].rows)
 
 
 def test_a_slice_that_is_named_twice_would_count_twice_in_the_correction() -> None:

@@ -246,7 +246,7 @@ MISTAKES = [
     ),
     (
         "output=/a/100%",
-        "output=/a/100% cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
+        "output=/a/100% cannot be written in a script of SLURM: use letters, digits, spaces and the signs "
         "/ . , : + = @ ~ _ - alone",
     ),
 ]

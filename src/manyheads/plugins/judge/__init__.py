@@ -1,4 +1,4 @@
-"""How far a classifier may be believed: the verbs compare, calibrate and probe, and audit of rows before training; in
+"""How far a classifier can be trusted: the verbs compare, calibrate and probe, and audit of rows before training; in
 evaluate slices of rows and costs of mistakes; in predict and evaluate texts left unanswered, sets of classes, outliers.
 """
 
@@ -22,7 +22,7 @@ VERBS = (
         "compare",
         "manyheads.plugins.judge.config:CompareConfig",
         "manyheads.plugins.judge.compare:compare",
-        "compare trained models, or anybody's predictions, on the same rows",
+        "compare trained models, or predictions in files, on the same rows",
         OF_RUN,
         (
             "manyheads compare runs=[outputs/a,outputs/b]",
@@ -35,7 +35,7 @@ VERBS = (
         "calibrate",
         "manyheads.plugins.judge.config:CalibrateConfig",
         "manyheads.plugins.judge.calibrate:calibrate",
-        "fit how far the probabilities of a trained classifier may be believed",
+        "calibrate the probabilities of a trained classifier",
         OF_RUN,
         (
             "manyheads calibrate run=outputs/reviews",
@@ -48,7 +48,7 @@ VERBS = (
         "probe",
         "manyheads.plugins.judge.config:ProbeConfig",
         "manyheads.plugins.judge.probe:probe",
-        "try how a trained classifier behaves: texts changed in small ways, and tests of your own",
+        "behavioural tests of a trained classifier: texts changed in small ways, and tests of your own",
         OF_RUN,
         (
             "manyheads probe run=outputs/reviews",
@@ -77,12 +77,12 @@ VERBS = (
 SECTIONS = (
     Section(
         "",
-        "manyheads.plugins.judge.sections:Questions",
+        "manyheads.plugins.judge.sections:AnalysisConfig",
         "",
         ("judge",),
-        check="manyheads.plugins.judge.sections:check_slices",
+        check="manyheads.plugins.judge.sections:check_slice_names",
     ),
-    Section("", "manyheads.plugins.judge.sections:Labelled", "", ("judge", "answer")),
+    Section("", "manyheads.plugins.judge.sections:LabelledConfig", "", ("judge", "answer")),
     Section(
         "abstain",
         "manyheads.plugins.judge.sections:AbstainConfig",
@@ -102,25 +102,25 @@ PARTS = (
         "analysis",
         "slices",
         "manyheads.plugins.judge.slices:slices",
-        facts={"check": "manyheads.plugins.judge.checks:check_slices"},
+        facts={"check": "manyheads.plugins.judge.checks:wants_slices"},
     ),
     Part(
         "analysis",
         "costs",
         "manyheads.plugins.judge.decisions:costs",
-        facts={"check": "manyheads.plugins.judge.checks:check_costs"},
+        facts={"check": "manyheads.plugins.judge.checks:wants_costs"},
     ),
     Part(
         "answer_rule",
         "promises",
-        "manyheads.plugins.judge.abstain:rule",
-        facts={"check": "manyheads.plugins.judge.checks:check_promises"},
+        "manyheads.plugins.judge.abstain:promise_rule",
+        facts={"check": "manyheads.plugins.judge.checks:wants_promises"},
     ),
     Part(
         "answer_rule",
         "outliers",
-        "manyheads.plugins.judge.outliers:rule",
-        facts={"check": "manyheads.plugins.judge.checks:check_outliers"},
+        "manyheads.plugins.judge.outliers:outlier_rule",
+        facts={"check": "manyheads.plugins.judge.checks:wants_outliers"},
     ),
 )
 

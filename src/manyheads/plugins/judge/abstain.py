@@ -25,7 +25,7 @@ from manyheads.evaluation.held_out import require_held_out, require_new, require
 from manyheads.inference.classifier import Prediction, TextClassifier, chunks_of
 from manyheads.inference.format import COLUMNS, ModelFolder, run_folder
 from manyheads.inference.rules import AnswerRule
-from manyheads.plugins.judge.checks import Asked
+from manyheads.plugins.judge.checks import AnswerSettings
 from manyheads.runs.config_file import read_run
 
 DOUBT = 0.05  # that the promise of a risk does not hold
@@ -73,7 +73,7 @@ class Rules:
         return said
 
 
-def held_out_rows(config: Asked, folder: ModelFolder) -> Rows:
+def held_out_rows(config: AnswerSettings, folder: ModelFolder) -> Rows:
     """Rows with the class ids of the model: those of the file `labelled`, else the run's own validation split. A
     ValueError where there are none."""
     settings, labels, home = folder.settings, folder.labels(), run_folder(folder.path)
@@ -97,7 +97,7 @@ def held_out_rows(config: Asked, folder: ModelFolder) -> Rows:
     return replace(rows, labels=[ids[label] for label in rows.labels])
 
 
-def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:
+def promise_rule(config: AnswerSettings, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:
     """What predict and evaluate do with answers by `Rules`."""
     rules = set_rules(config, folder, classifier)
     return AnswerRule(
@@ -128,7 +128,7 @@ def apply(rules: Rules, answers: list[dict[str, Any]], predictions: list[Predict
         answer["set"] = sorted(names, key=lambda name: -one.probabilities[name])
 
 
-def set_rules(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> Rules:
+def set_rules(config: AnswerSettings, folder: ModelFolder, classifier: TextClassifier) -> Rules:
     """The rules that the settings ask for, by the classifier's answers to `held_out_rows`."""
     rows, tokens = held_out_rows(config, folder), config.batch.tokens
     otherwise = "name others by labelled=<file>"

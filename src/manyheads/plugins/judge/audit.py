@@ -1,8 +1,8 @@
 """The verb `audit`: one page on labelled texts before anything is trained on them.
 
 Classes, lengths, scripts, repeated and nearly repeated texts, leaks between splits, contradicting and probably wrong
-labels, personal data by its patterns (counted, and masked on the page), and what more rows would bring. A linear model
-stands for the classifiers to come. Of a large split a sample is looked at, which the page says.
+labels, personal data by its patterns (counted, and masked on the page), and what more rows would bring, by a linear
+model in place of the classifiers to come. Of a large split a sample is looked at, which the page says.
 
 n rows . C classes or labels
 """
@@ -37,13 +37,13 @@ from manyheads.plugins.judge.facts import (
     answers_of,
     both_texts,
     learning_curve,
-    lengths,
     likely_wrong,
     masked,
     near_repeats,
     out_of_fold,
     personal,
-    scripts,
+    rows_by_script,
+    token_counts,
     without_rare,
 )
 from manyheads.runs.files import write_json
@@ -95,7 +95,7 @@ def audit(config: AuditConfig) -> dict[str, Any]:
         refuse_occupied(Path(config.output), AUDITED, overwrite=config.overwrite)
     splits = read_splits(config.data, config.seed, with_unread=True)
     folder = Path(config.output).absolute() if config.overwrite else start_folder(config.output)
-    found, page, suspects = looked_at(splits, config)
+    found, page, suspects = inspect(splits, config)
     names = ["audit.html", "audit.json"]
     with output_folder(folder, AUDITED, overwrite=config.overwrite) as place:
         write_page(place / "audit.html", page)
@@ -108,7 +108,7 @@ def audit(config: AuditConfig) -> dict[str, Any]:
     return found
 
 
-def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page, tuple[Rows, Suspects] | None]:
+def inspect(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page, tuple[Rows, Suspects] | None]:
     """What audit.json holds, the page, and the training rows that were asked with those under suspicion."""
     some = {name: rows.drawn(config.sample, config.seed) for name, rows in splits.by_name().items()}
     labels, n_classes = splits.labels, len(splits.labels)
@@ -120,8 +120,8 @@ def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page
             name: dict(zip(labels, rows_of_class(rows, n_classes), strict=True))
             for name, rows in splits.by_name().items()
         },
-        "lengths": lengths(some, config),
-        "scripts": {name: scripts(rows) for name, rows in some.items()},
+        "lengths": token_counts(some, config),
+        "scripts": {name: rows_by_script(rows) for name, rows in some.items()},
         "personal": {name: personal(rows) for name, rows in some.items()},
         "notes": splits.notes,
     }
@@ -149,7 +149,7 @@ def looked_at(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page
             suspects = (rows, Suspects(likely_wrong(rows, asked), asked, splits.multi))
             names = [labels[one] for one in rare]
             found["suspects"] = {"rows": len(suspects[1].at), "of": len(asked), "not_asked": names}
-    return found, page_of(found, splits, some, alike, suspects, config), suspects
+    return found, audit_page(found, splits, some, alike, suspects, config), suspects
 
 
 def write_suspects(path: Path, rows: Rows, suspects: Suspects, labels: list[str]) -> None:
@@ -179,22 +179,19 @@ def sentences(found: dict[str, Any]) -> list[str]:
     for name, of in found["personal"].items():
         said += [f"{name}: {_rows(count, 'seem')} to hold personal data: {what}" for what, count in of.items()]
     alike = found["near_repeats"]
-    said += (
-        [f"near repeats: {alike}"]
-        if isinstance(alike, str)
-        else [
-            f"{name}: {_rows(count, 'nearly repeat')} the text of another row" for name, count in alike.items() if count
-        ]
-    )
+    if isinstance(alike, str):
+        said.append(f"near repeats: {alike}")
+    else:
+        for name, count in alike.items():
+            if count:
+                said.append(f"{name}: {_rows(count, 'nearly repeat')} the text of another row")
     suspects = found["suspects"]
     if isinstance(suspects, str):
         said.append(f"wrong labels: {suspects}")
     else:
         said.append(f"train: {suspects['rows']:,} of {suspects['of']:,} labels may be wrong: a linear model disagrees")
         if rare := suspects["not_asked"]:
-            said.append(
-                f"wrong labels: not looked for in {list_names(rare)}, which fewer rows have than there are folds"
-            )
+            said.append(f"wrong labels: not looked for in {list_names(rare)}: fewer rows have it than there are folds")
     if curve := found["curve"]:
         more = curve["twice"]
         said.append(
@@ -208,7 +205,7 @@ def _rows(count: int, verb: str) -> str:
     return f"1 row {verb}s" if count == 1 else f"{count:,} rows {verb}"
 
 
-def page_of(
+def audit_page(
     found: dict[str, Any],
     splits: Splits,
     some: dict[str, Rows],
@@ -217,8 +214,10 @@ def page_of(
     config: AuditConfig,
 ) -> Page:
     """The page: what was found, then classes, lengths, repeats, suspects and the curve."""
-    drawn = [f"{name}: {len(rows):,} of {found['rows'][name]:,} rows, drawn, were looked at"
-             for name, rows in some.items() if len(rows) < found["rows"][name]]  # fmt: skip
+    drawn = []
+    for name, rows in some.items():
+        if len(rows) < found["rows"][name]:
+            drawn.append(f"{name}: {len(rows):,} of {found['rows'][name]:,} rows, drawn, were looked at")
     sections = [
         Section("What was found", items=[*splits.notes, *sentences(found), *drawn]),
         classes_section(found, len(splits.train)),
@@ -250,11 +249,10 @@ def classes_section(found: dict[str, Any], n_train: int) -> Section:
 
 def lengths_section(found: dict[str, Any]) -> Section:
     """Tokens of a text by split."""
-    lines = [[name, *(f"{of[key]:,.0f}" for key in of if key != "cut"), f"{of['cut']:.1%}"]
-             for name, of in found["lengths"].items()]  # fmt: skip
-    return Section(
-        "Tokens of a text", Table(["split", "least", "5 %", "median", "95 %", "most", "cut"], lines, "wnnnnnn")
-    )
+    columns, lines = ["least", "5 %", "median", "95 %", "most"], []
+    for name, of in found["lengths"].items():
+        lines.append([name, *(f"{of[key]:,.0f}" for key in columns), f"{of['cut']:.1%}"])
+    return Section("Tokens of a text", Table(["split", *columns, "cut"], lines, "wnnnnnn"))
 
 
 def repeats_sections(some: dict[str, Rows], alike: dict[str, list[Any]] | None) -> list[Section]:
@@ -262,7 +260,10 @@ def repeats_sections(some: dict[str, Rows], alike: dict[str, list[Any]] | None) 
     pairs = sorted((one for of in (alike or {}).values() for one in of), key=lambda one: (one[0] == one[2], -one[4]))
     shown = []
     for name, at, other, there, share in pairs[:SHOWN]:
-        texts = [masked(next(both_texts(some[split].pick([row]))))[0] for split, row in ((name, at), (other, there))]
+        texts = []
+        for split, row in ((name, at), (other, there)):
+            (text,) = both_texts(some[split].pick([row]))
+            texts.append(masked(text)[0])
         place = f"{share:.0%} alike: {name} row {some[name].numbers[at]:,}, {other} row {some[other].numbers[there]:,}"
         shown.append(Example(place, texts))
     return [Section("Nearly the same text", examples=shown, long=True)] if shown else []

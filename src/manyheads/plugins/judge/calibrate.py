@@ -1,7 +1,7 @@
-"""The verb `calibrate`: fit on rows of its own how probabilities of a finished classifier may be believed.
+"""The verb `calibrate`: calibrate the probabilities of a finished classifier on rows that it has not learnt from.
 
-The figures after it are of folds: each fifth of the rows is mapped by what was fitted on the others, so that they are
-not those of rows it was fitted on.
+The figures after it are of folds: each fifth of the rows is mapped by what was fitted on the others, so that no row is
+judged by what was fitted on it.
 
 n rows . C classes or labels
 """
@@ -82,8 +82,12 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=config.batch.tokens)}  # noqa: E731
         logits_nC = answer_in_chunks(ask, rows, len(labels), progress)[""].double()
     truth = torch.tensor(list(rows.labels)) if rows.sets is None else multi_hot(rows.sets, len(labels)).double()
-    fitted = fit(config.method, logits_nC, truth)
-    found = {**fitted.as_json(), "digest": data.rows.digest(labels), **figures(config, logits_nC, truth, labels, data)}
+    fitted = fit_calibration(config.method, logits_nC, truth)
+    found = {
+        **fitted.as_json(),
+        "digest": data.rows.digest(labels),
+        **before_and_after(config, logits_nC, truth, labels, data),
+    }
     target, text = Path(config.output or folder.path), json.dumps(found, ensure_ascii=False) + "\n"
     thresholds = None
     if folder.settings.multi:
@@ -111,7 +115,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     return found
 
 
-def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Calibration":
+def fit_calibration(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Calibration":
     """Logits in fp64 to those of calibrated probabilities; `truth` are class ids `(n,)`, or marks `(n, C)`."""
     import torch
     from torch.nn import functional as F
@@ -132,10 +136,8 @@ def fit(method: CalibrationMethod, logits_nC: "Tensor", truth: "Tensor") -> "Cal
 
     log_scale = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     _minimise(lambda: loss_of(logits_nC * log_scale.exp()), [log_scale])
-    scale_C, shift_C = (
-        log_scale.detach().exp().clamp(max=MOST_READ).expand(n_classes),
-        torch.zeros(n_classes, dtype=torch.float64),
-    )
+    scale_C = log_scale.detach().exp().clamp(max=MOST_READ).expand(n_classes)
+    shift_C = torch.zeros(n_classes, dtype=torch.float64)
     if method is CalibrationMethod.temperature:
         return Calibration(method.name, scale_C.clone(), shift_C)
     log_C, shift_C = log_scale.detach().expand(n_classes).clone().requires_grad_(), shift_C.requires_grad_()
@@ -182,10 +184,10 @@ def _knots(logits_nC: "Tensor", truth: "Tensor") -> "list[tuple[Tensor, Tensor]]
     return knots
 
 
-def figures(
+def before_and_after(
     config: CalibrateConfig, logits_nC: "Tensor", truth: "Tensor", labels: list[str], data: EvaluationData
 ) -> dict[str, Any]:
-    """Of the rows before, and after by folds, each with its interval."""
+    """The figures of the rows before calibration and after it, by folds, each with its interval."""
     import torch
 
     order = torch.randperm(len(logits_nC), generator=torch.Generator().manual_seed(config.seed))
@@ -193,9 +195,16 @@ def figures(
     for fold in range(FOLDS):
         held = torch.zeros(len(order), dtype=torch.bool)
         held[order[fold::FOLDS]] = True
-        after_nC[held] = fit(config.method, logits_nC[~held], truth[~held]).of(logits_nC[held], multi=truth.ndim == 2)
-    before, after = (_scored(one, truth, labels) for one in (logits_nC, after_nC))
-    return {"rows": len(order), "of": len(data.rows), "source": data.rows.source, "before": before, "after": after}
+        after_nC[held] = fit_calibration(config.method, logits_nC[~held], truth[~held]).of(
+            logits_nC[held], multi=truth.ndim == 2
+        )
+    return {
+        "rows": len(order),
+        "of": len(data.rows),
+        "source": data.rows.source,
+        "before": _scored(logits_nC, truth, labels),
+        "after": _scored(after_nC, truth, labels),
+    }
 
 
 def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str]) -> dict[str, Any]:
@@ -205,10 +214,10 @@ def _scored(logits_nC: "Tensor", truth: "Tensor", labels: list[str]) -> dict[str
         scores = score(truth.numpy(), logits_nC.softmax(-1).numpy(), labels)
     else:
         scores = score_labels(truth.bool().numpy(), logits_nC.sigmoid().numpy(), labels, [0.5] * len(labels))
-    shown = [
-        one for one in SHOWN if truth.ndim == 1 or one != "accuracy"
-    ]  # which thresholds decide, and they move along
-    return {name: asdict(scores.figures[name]) for name in shown if name in scores.figures}
+    found = {name: asdict(scores.figures[name]) for name in SHOWN if name in scores.figures}
+    if truth.ndim == 2:  # thresholds decide it, which are mapped as well
+        found.pop("accuracy", None)
+    return found
 
 
 def _show(found: dict[str, Any], folder: Path) -> None:
@@ -217,6 +226,5 @@ def _show(found: dict[str, Any], folder: Path) -> None:
     lines = [by]
     for name, before in found["before"].items():
         after = found["after"][name]
-        was, now = (Interval(**one).words for one in (before, after))
-        lines.append(f"  {words_of(name)}: {was} before, {now} after")
+        lines.append(f"  {words_of(name)}: {Interval(**before).words} before, {Interval(**after).words} after")
     say(*lines, folder / CALIBRATION)

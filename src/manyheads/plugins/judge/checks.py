@@ -16,7 +16,7 @@ from manyheads.plugins.judge.sections import AbstainConfig, OutliersConfig, Sets
 MOST_COST = 1e12  # of an answer, so that squares of costs have sums
 
 
-class Asked(Protocol):
+class AnswerSettings(Protocol):
     """The settings of predict, or of evaluate, that this plugin reads."""
 
     run: str
@@ -27,7 +27,7 @@ class Asked(Protocol):
     batch: InferenceBatch
 
 
-def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
+def wants_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     """Whether slices are asked for. A UserError where the model has no classes, or they are of a column that the rows
     do not have beyond those that are read."""
     if config.slices and folder.settings.task != "classify":
@@ -43,7 +43,7 @@ def check_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     return bool(config.slices)
 
 
-def check_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
+def wants_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     """Whether costs are asked for. A UserError where the model does not give one class a text, or the file has not the
     costs of its classes."""
     if not config.costs:
@@ -54,7 +54,7 @@ def check_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     return bool(read_costs(config.costs, folder.labels()))
 
 
-def check_outliers(config: Asked, folder: ModelFolder) -> bool:
+def wants_outliers(config: AnswerSettings, folder: ModelFolder) -> bool:
     """Whether outliers are asked for. A UserError where the model has no vectors of texts."""
     alarms, model = config.outliers.false_alarms, folder.settings
     if alarms and (not model.n_classes or not (folder.path / WEIGHTS).is_file()):
@@ -65,7 +65,7 @@ def check_outliers(config: Asked, folder: ModelFolder) -> bool:
     return alarms > 0
 
 
-def check_promises(config: Asked, folder: ModelFolder) -> bool:
+def wants_promises(config: AnswerSettings, folder: ModelFolder) -> bool:
     """Whether a risk or sets are asked for. A UserError where the settings do nothing, or the model has no one class a
     text to promise something of."""
     names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]

@@ -1,4 +1,4 @@
-"""The verb `compare`: two or more models, or anybody's predictions, on the same rows; is one better, and where?
+"""The verb `compare`: two or more models, or predictions in files, on the same rows; is one better, and where?
 
 Differences are paired: both answers to a row are drawn together, and McNemar's exact test asks whether of the rows that
 one alone has right each has as many as the other. p-values of several pairs are corrected by Holm.
@@ -47,8 +47,8 @@ COMPARED = VerbOutput("compare", "compare.json", ('"models":', '"pairs":', '"n_r
 
 
 @dataclass(slots=True)
-class Judged:
-    """A model by its name, and what it answers: class ids `(n,)`, or marks `(n, C)`."""
+class ComparedModel:
+    """A model by its name, and its answers: class ids `(n,)`, or, of several labels, bool `(n, C)`."""
 
     name: str
     answers: "NDArray[Any]"
@@ -81,17 +81,21 @@ def compare(config: CompareConfig) -> dict[str, Any]:
     folder = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
     if config.output or config.overwrite:
         refuse_occupied(folder, COMPARED, overwrite=config.overwrite)
-    seen = [note for name, folder in folders.items() for note in _learnt_from(name, folder, data, labels)]
+    seen = []  # rows that are judged and that a model learnt from
+    for name, model in folders.items():
+        n_learnt, note = learnt_texts(run_folder(model.path), data.rows, labels, who=name, also_hub=True)
+        if n_learnt:
+            seen.append(note)
     merged = {config.data.merge_labels, first.settings.columns.merge_labels}
     known = Known(labels, any_case=MergeLabels.case in merged)
     read = {one: _predictions(Path(one), data, known) for one in config.runs if _is_file(one)}
 
     names = names_of(config.runs)
-    judged = [
-        Judged(name, read[one] if one in read else _asked(folders[one], data, labels, config))
-        for name, one in zip(names, config.runs, strict=True)
-    ]
-    found: dict[str, Any] = compared(judged, data, labels, config) | {"warnings": seen}
+    judged = []
+    for name, one in zip(names, config.runs, strict=True):
+        answers = read[one] if one in read else _answers_of(folders[one], data, labels, config)
+        judged.append(ComparedModel(name, answers))
+    found: dict[str, Any] = compare_answers(judged, data, labels) | {"warnings": seen}
     written = _write(folder, found, judged, data, labels, config)
     if config.require:
         last = next(one for one in found["pairs"] if (one["from"], one["to"]) == (names[0], names[-1]))
@@ -128,13 +132,6 @@ def _require_alike(name: str, folder: ModelFolder, first_name: str, first: Model
         if one != other:
             has = f"{name if one else first_name} takes or gives {what}, and {first_name if one else name} does not"
             raise UserError(f"runs: {has}: models of one kind are compared")
-
-
-def _learnt_from(name: str, folder: ModelFolder, data: EvaluationData, labels: list[str]) -> list[str]:
-    """That rows which are judged are among those that a model learnt from, as where its splits were drawn by another
-    seed; nothing where the rows it learnt from are not there."""
-    n, said = learnt_texts(run_folder(folder.path), data.rows, labels, who=name, also_hub=True)
-    return [said] if n else []
 
 
 def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any]":
@@ -220,8 +217,8 @@ def _places(path: Path, table: Table, rows: Rows) -> "NDArray[Any] | None":
     return None
 
 
-def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config: CompareConfig) -> "NDArray[Any]":
-    """What a model answers, its classes in the order of `labels`."""
+def _answers_of(folder: ModelFolder, data: EvaluationData, labels: list[str], config: CompareConfig) -> "NDArray[Any]":
+    """The answers of a model, its classes in the order of `labels`."""
     import numpy as np
 
     from manyheads.evaluation.answered import answer_rows
@@ -247,8 +244,8 @@ def _asked(folder: ModelFolder, data: EvaluationData, labels: list[str], config:
     return np.concatenate(given)
 
 
-def compared(judged: list[Judged], data: EvaluationData, labels: list[str], config: CompareConfig) -> dict[str, Any]:
-    """Figures of every model, and of every two the differences, McNemar's test, and the rows that would tell them."""
+def compare_answers(judged: list[ComparedModel], data: EvaluationData, labels: list[str]) -> dict[str, Any]:
+    """Figures of every model, and of every two the differences, McNemar's test, and the rows needed to find them."""
     from manyheads.evaluation.intervals import holm, plain
     from manyheads.evaluation.metrics import change_of_answers, score_answers
 
@@ -257,7 +254,7 @@ def compared(judged: list[Judged], data: EvaluationData, labels: list[str], conf
     pairs: list[dict[str, Any]] = []
     for before, after in combinations(judged, 2):
         (change,) = change_of_answers(truth, before.answers, [after.answers], len(labels))
-        was, now = (right_of(truth, one.answers) for one in (before, after))
+        was, now = right_of(truth, before.answers), right_of(truth, after.answers)
         won, lost = int((~was & now).sum()), int((was & ~now).sum())
         pairs.append(
             {
@@ -281,10 +278,9 @@ def truth_of(data: EvaluationData, n_classes: int) -> "NDArray[Any]":
 
     from manyheads.data.tokens import multi_hot
 
-    rows = data.rows
-    return (
-        np.asarray(rows.labels, dtype=np.int64) if rows.sets is None else multi_hot(rows.sets, n_classes).bool().numpy()
-    )
+    if data.rows.sets is None:
+        return np.asarray(data.rows.labels, dtype=np.int64)
+    return multi_hot(data.rows.sets, n_classes).bool().numpy()
 
 
 def right_of(truth: "NDArray[Any]", answers: "NDArray[Any]") -> "NDArray[Any]":
@@ -293,8 +289,8 @@ def right_of(truth: "NDArray[Any]", answers: "NDArray[Any]") -> "NDArray[Any]":
 
 
 def mcnemar(won: int, lost: int) -> float:
-    """How likely a split as uneven of the rows that one of two models alone has right is by chance: McNemar (1947), by
-    the binomial distribution."""
+    """p of the rows that one of two models alone has right being split so unevenly by chance: McNemar (1947), by the
+    binomial distribution."""
     from scipy.stats import binomtest
 
     return float(binomtest(min(won, lost), won + lost).pvalue) if won + lost else 1.0
@@ -303,7 +299,7 @@ def mcnemar(won: int, lost: int) -> float:
 def rows_needed(won: int, lost: int, n: int) -> int | None:
     """Rows on which a difference such as this one is found at p < 0.05 in four of five samples; None: there is none.
     Connor (1987), "Sample Size for Testing Differences in Proportions for the Paired-Sample Design", corrected for
-    continuity, as McNemar's exact test finds less than the one he has in mind."""
+    continuity, as McNemar's exact test has less power than the test that he assumes."""
     from manyheads.evaluation.intervals import Z
 
     apart, change = (won + lost) / n, (won - lost) / n
@@ -313,8 +309,8 @@ def rows_needed(won: int, lost: int, n: int) -> int | None:
     return math.ceil(needed + 1 / abs(change))
 
 
-def verdict(pair: dict[str, Any], n_rows: int) -> str:
-    """What a pair comes to, in a sentence."""
+def pair_verdict(pair: dict[str, Any], n_rows: int) -> str:
+    """The result of a pair in a sentence."""
     change, first, second = pair["change"]["accuracy"], pair["from"], pair["to"]
     points = (
         f"{100 * change['value']:+.1f} points (95 % interval {100 * change['low']:.1f} to {100 * change['high']:.1f})"
@@ -325,15 +321,17 @@ def verdict(pair: dict[str, Any], n_rows: int) -> str:
     if pair["p_holm"] < 0.05:
         better, other = (second, first) if change["value"] > 0 else (first, second)
         return f"{better} is better than {other}: accuracy of {second} less that of {first} is {points}; {counts}"
+    said = f"{second} and {first} do not differ significantly: {points}; {counts}"
     needed = pair["rows_needed"]
-    more = f"; about {needed:,} rows would tell a difference of this size" if needed and needed > n_rows else ""
-    return f"{second} and {first} cannot be told apart: {points}; {counts}{more}"
+    if needed and needed > n_rows:
+        said += f"; about {needed:,} rows are needed to find a difference of this size"
+    return said
 
 
 def _write(
     folder: Path,
     found: dict[str, Any],
-    judged: list[Judged],
+    judged: list[ComparedModel],
     data: EvaluationData,
     labels: list[str],
     config: CompareConfig,
@@ -346,7 +344,7 @@ def _write(
     same = [right_of(judged[0].answers, one.answers) for one in judged[1:]]
     truth, changed = truth_of(data, len(labels)), np.flatnonzero(~np.all(same, axis=0))
     words = partial(_words, labels=labels)
-    said = [verdict(pair, found["n_rows"]) for pair in found["pairs"]]
+    said = [pair_verdict(pair, found["n_rows"]) for pair in found["pairs"]]
     page = Page(
         title=f"{' and '.join(one.name for one in judged)} compared",
         subtitle=f"{data.title}, {found['n_rows']:,} rows",
@@ -359,7 +357,8 @@ def _write(
         warnings=found["warnings"],
     )
     with output_folder(folder, COMPARED, overwrite=config.overwrite) as place:
-        answers = ([words(one[at]) for one in (truth, *(one.answers for one in judged))] for at in changed.tolist())
+        columns = [truth, *(one.answers for one in judged)]
+        answers = ([words(column[at]) for column in columns] for at in changed.tolist())
         names = ["label", *(f"{PREDICTION} of {one.name}" for one in judged)]
         write_answers(place / "changed.csv", data.rows.pick(changed), names, answers)
         write_page(place / "report.html", page)
@@ -387,21 +386,15 @@ def _sections(found: dict[str, Any]) -> "list[Section]":
     models = [[name, *(Interval(**of[one]) for one in names)] for name, of in found["models"].items()]
     pairs = []
     for one in found["pairs"]:
-        change = [
-            f"{of['value']:+.3f} ({of['low']:+.3f} to {of['high']:+.3f})" for of in map(one["change"].get, names[:2])
-        ]
+        change = []
+        for name in names[:2]:
+            of = one["change"][name]
+            change.append(f"{of['value']:+.3f} ({of['low']:+.3f} to {of['high']:+.3f})")
         needed = f"{one['rows_needed']:,}" if one["rows_needed"] else "-"
         counts = [f"{one[key]:,}" for key in ("won", "lost", "changed")]
         pairs.append([f"{one['from']} to {one['to']}", *change, *counts, f"{one['p_holm']:.2g}", needed])
-    columns = [
-        "",
-        *(f"change of {words_of(one)}" for one in names[:2]),
-        "won",
-        "lost",
-        "answers changed",
-        "p",
-        "rows needed",
-    ]
+    changes = [f"change of {words_of(one)}" for one in names[:2]]
+    columns = ["", *changes, "won", "lost", "answers changed", "p", "rows needed"]
     notes = [
         "won and lost are rows that the second alone, or the first alone, has right; p is McNemar's after Holm's "
         "correction; on as many rows as are needed a difference of this size is found in four of five samples; - is no "
@@ -414,7 +407,7 @@ def _sections(found: dict[str, Any]) -> "list[Section]":
 
 
 def changed_rows(
-    judged: list[Judged], truth: "NDArray[Any]", data: EvaluationData, words: Any, most: int
+    judged: list[ComparedModel], truth: "NDArray[Any]", data: EvaluationData, words: Any, most: int
 ) -> "list[Section]":
     """Rows that one of two alone has right, both ways, the first of them with their texts."""
     import numpy as np
@@ -426,15 +419,14 @@ def changed_rows(
         right = {of.name: right_of(truth, of.answers) for of in (one, other)}
         for better, worse in ((other, one), (one, other)):
             which = np.flatnonzero(right[better.name] & ~right[worse.name])
-            examples = [
-                Example(
-                    f"row {data.rows.numbers[at]:,}",
-                    [data.rows.texts[at], *([] if data.rows.pairs is None else [data.rows.pairs[at]])],
-                    words(truth[at]) or "no label",
-                    words(worse.answers[at]) or "no label",
-                )
-                for at in which[:most].tolist()
-            ]
-            title = f"{better.name} is right, {worse.name} is wrong: {len(which):,} rows"
-            sections += [Section(title, examples=examples, long=True)] if examples else []
+            examples = []
+            for at in which[:most].tolist():
+                texts = [data.rows.texts[at]]
+                if data.rows.pairs is not None:
+                    texts.append(data.rows.pairs[at])
+                wanted, given = words(truth[at]) or "no label", words(worse.answers[at]) or "no label"
+                examples.append(Example(f"row {data.rows.numbers[at]:,}", texts, wanted, given))
+            if examples:
+                title = f"{better.name} is right, {worse.name} is wrong: {len(which):,} rows"
+                sections.append(Section(title, examples=examples, long=True))
     return sections

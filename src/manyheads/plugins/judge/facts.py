@@ -1,5 +1,5 @@
-"""Facts of labelled texts that an audit tells: lengths, scripts, personal data, near repeats, labels that may be wrong,
-and what more rows would bring. A linear model stands for the classifiers to come.
+"""Facts of labelled texts that an audit reports: lengths, scripts, personal data, near repeats, labels that may be
+wrong, and what more rows would bring, by a linear model in place of the classifiers to come.
 
 n rows . C classes or labels . S sizes of the training rows . R resamples
 """
@@ -28,7 +28,7 @@ from manyheads.runs.summary import Interval
 
 ALIKE = 0.8  # Jaccard similarity of the runs of letters of two texts
 RUN = 5  # letters
-CANDIDATES, HASHES = 0.65, 128  # their similarity by a signature of so many hashes: of candidates it is then computed
+CANDIDATES, HASHES = 0.65, 128  # their similarity by a signature of that many hashes: of candidates it is then computed
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows
 PERSONAL = {
     "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
@@ -47,7 +47,7 @@ def both_texts(rows: Rows) -> Iterator[str]:
     yield from rows.texts if rows.pairs is None else map("{} {}".format, rows.texts, rows.pairs)
 
 
-def lengths(some: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, float]]:
+def token_counts(some: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, float]]:
     """Tokens of the texts by split: least, quantiles, most; and the share of texts that `data.max_length` cuts."""
     pairs = some["train"].pairs is not None
     path = config.tokenizer.path
@@ -64,7 +64,7 @@ def lengths(some: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, f
     return found
 
 
-def scripts(rows: Rows) -> dict[str, int]:
+def rows_by_script(rows: Rows) -> dict[str, int]:
     """Rows by the script of each."""
     words = {"cjk": "CJK", "none": "no letters"}
     counts = Counter(map(script_of, both_texts(rows)))
@@ -115,7 +115,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
 }
 
 
-def runs_of(text: str) -> set[int]:
+def letter_runs(text: str) -> set[int]:
     """Hashes of its runs of five letters, composed and in lower case; of a shorter text the whole."""
     letters = " ".join(fold_case(text).split())
     return {crc32(letters[at : at + RUN].encode()) for at in range(max(1, len(letters) - RUN + 1))}
@@ -139,11 +139,11 @@ def near_repeats(some: dict[str, Rows]) -> dict[str, list[tuple[str, int, str, i
             if plain_text in first:
                 continue
             place = first[plain_text] = (name, at)
-            runs = runs_of(text)
+            runs = letter_runs(text)
             signature = MinHash(HASHES, hashfunc=int)
             signature.update_batch(runs)
             candidates: list[Any] = index.query(signature)
-            near = [(len(runs & its) / len(runs | its), one) for one in candidates for its in [runs_of(texts[one])]]
+            near = [(len(runs & its) / len(runs | its), one) for one in candidates for its in [letter_runs(texts[one])]]
             if near and (best := max(near))[0] >= ALIKE:
                 alike[name].append((name, at, *best[1], best[0]))
             texts[place] = text

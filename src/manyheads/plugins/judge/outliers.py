@@ -34,7 +34,7 @@ from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.download import OUTLIERS
 from manyheads.inference.format import WEIGHTS, ModelFolder, run_folder
 from manyheads.inference.rules import AnswerRule
-from manyheads.plugins.judge.checks import Asked
+from manyheads.plugins.judge.checks import AnswerSettings
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import replace_file
 from manyheads.terminal import one_line
@@ -63,7 +63,7 @@ class Outliers:
         self, classifier: TextClassifier, texts: list[str], pairs: list[str] | None, *, tokens: int = ANSWER_TOKENS
     ) -> tuple[Tensor, Tensor]:
         """The network's logits `(n, C)`, and p-values `(n,)`: the texts are read once."""
-        encoded, network_nC, vectors_nD = read(classifier, texts, pairs, tokens)
+        encoded, network_nC, vectors_nD = read_vectors(classifier, texts, pairs, tokens)
         return network_nC, self.p_values(self.scores(texts, pairs, encoded, vectors_nD))
 
     def p_values(self, scores_n: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Outliers:
         return sha256(self.scores_Z.numpy().tobytes()).hexdigest()
 
 
-def read(
+def read_vectors(
     classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int
 ) -> tuple[Tokens, Tensor, Tensor]:
     """The tokens of texts, the network's logits `(n, C)`, and the vectors `(n, D)` that its head reads."""
@@ -109,7 +109,7 @@ def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens
     """By some training rows, and p-values by some others; always in fp32 and by one process."""
     alone = replace(classifier.on(next(classifier.network.parameters()).device), workers=None)
     some, others = _spread(train, ROWS), _spread(held_out, HELD_OUT)
-    encoded, _, vectors_nD = read(alone, some.texts, some.pairs, tokens)
+    encoded, _, vectors_nD = read_vectors(alone, some.texts, some.pairs, tokens)
     counts_V = torch.bincount(encoded.ids_N, minlength=classifier.settings.vocab_size) + SMOOTH
     covariance_DD = torch.cov(vectors_nD.T, correction=0).reshape(vectors_nD.size(1), -1)
     even_D = covariance_DD.diagonal().mean().clamp(min=1e-30).expand(vectors_nD.size(1))
@@ -125,7 +125,7 @@ def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens
     found.spreads_2 = spreads_2.where(spreads_2 > 0, 1.0)
 
     def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
-        encoded, _, vectors_nD = read(alone, texts, pairs, tokens)
+        encoded, _, vectors_nD = read_vectors(alone, texts, pairs, tokens)
         return {"": found.scores(texts, pairs, encoded, vectors_nD)}
 
     found.scores_Z = answer_in_chunks(ask, others, 1, lambda n_rows: None)[""].sort().values
@@ -133,14 +133,14 @@ def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens
 
 
 def _spread(rows: Rows, most: int) -> Rows:
-    """At most so many of them, from the first to the last."""
+    """At most `most` of them, evenly spread from the first to the last."""
     if len(rows) <= most:
         return rows
     at = torch.linspace(0, len(rows) - 1, most).long()  # in fp32, which may round the last number of many up
     return rows.pick(at.clamp(max=len(rows) - 1).unique().numpy())
 
 
-def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:
+def outlier_rule(config: AnswerSettings, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:
     """What predict and evaluate do with texts by `Outliers`."""
     alarms, outliers = config.outliers.false_alarms, set_outliers(config, folder, classifier)
 
@@ -160,8 +160,8 @@ def rule(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> Answ
     )
 
 
-def set_outliers(config: Asked, folder: ModelFolder, classifier: TextClassifier) -> Outliers:
-    """What is kept beside the model, else what the data of its run says, which is then kept there.
+def set_outliers(config: AnswerSettings, folder: ModelFolder, classifier: TextClassifier) -> Outliers:
+    """What is kept in the model folder, else fitted on the data of its run and kept there.
 
     Raises:
         UserError: the run's data is not there, or has too few validation rows for so few false alarms.
@@ -188,7 +188,7 @@ def set_outliers(config: Asked, folder: ModelFolder, classifier: TextClassifier)
     if (1 + len(found.scores_Z)) * alarms < 1:
         least = math.ceil(1e6 / (1 + len(found.scores_Z))) / 1e6
         raise UserError(
-            f"outliers.false_alarms={alarms:g} cannot be told by {len(found.scores_Z):,} validation rows: ask for "
+            f"outliers.false_alarms={alarms:g} needs more than {len(found.scores_Z):,} validation rows: set "
             f"{least:g} or more"
         )
     return found

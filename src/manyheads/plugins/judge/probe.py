@@ -1,4 +1,4 @@
-"""The verb `probe`: how a classifier behaves where its answer can be said beforehand.
+"""The verb `probe`: behavioural tests of a classifier, on texts whose answer is known beforehand.
 
 Three kinds of tests, of Ribeiro et al. (2020), "Beyond Accuracy: Behavioral Testing of NLP Models with CheckList":
 a changed text keeps its answer (invariance), a change moves the probability of a label one way (direction), and a short
@@ -108,7 +108,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
 
     classifier = place(load(folder, TextClassifier), config.hardware)
     with progress_bar(sum(map(len, cases))) as progress:
-        found = [judged(*one, classifier, config, progress) for one in zip(tests, cases, strict=True)]
+        found = [run_test(*one, classifier, config, progress) for one in zip(tests, cases, strict=True)]
     return _write(output, config, data, found)
 
 
@@ -230,13 +230,10 @@ def _change(change: str | dict[str, Any]) -> "Change":
 
 def typo(text: str, draw: "Generator") -> str:
     """Two letters inside a word change places."""
-    inner = [
-        at
-        for word in re.finditer(r"[^\W\d_]{4,}", text)
-        if word[0].isalpha()  # a raised 2 is neither letter nor digit
-        for at in range(word.start() + 1, word.end() - 2)
-        if text[at] != text[at + 1]
-    ]
+    inner = []
+    for word in re.finditer(r"[^\W\d_]{4,}", text):
+        if word[0].isalpha():  # a raised 2 is neither letter nor digit
+            inner += [at for at in range(word.start() + 1, word.end() - 2) if text[at] != text[at + 1]]
     if not inner:
         return text
     at = int(draw.choice(inner))
@@ -244,16 +241,20 @@ def typo(text: str, draw: "Generator") -> str:
 
 
 def punctuation(text: str, draw: "Generator") -> str:
-    """The mark at the end is taken away, or a full stop is put there."""
+    """The mark at the end is removed, or a full stop is added."""
     bare = text.rstrip()
-    ends = unicodedata.category(bare[-1:] or " ").startswith("P")
-    return bare[:-1] if ends and len(bare) > 1 else f"{bare}." if bare else text
+    if not bare:
+        return text
+    if len(bare) > 1 and unicodedata.category(bare[-1]).startswith("P"):
+        return bare[:-1]
+    return f"{bare}."
 
 
 def accents(text: str, draw: "Generator") -> str:
     """Letters lose their accents."""
-    apart = (one for letter in text for one in unicodedata.normalize("NFD", letter))
-    return unicodedata.normalize("NFC", "".join(one for one in apart if unicodedata.category(one) != "Mn"))
+    decomposed = "".join(unicodedata.normalize("NFD", letter) for letter in text)
+    bare = "".join(one for one in decomposed if unicodedata.category(one) != "Mn")
+    return unicodedata.normalize("NFC", bare)
 
 
 Change = Callable[[str, Any], str]
@@ -268,7 +269,7 @@ CHANGES: dict[str, Change] = {
 _CHOICE = f"choose {one_of([*CHANGES, '{append: text}', '{replace: {old: new}}'])}"
 
 
-def judged(
+def run_test(
     test: Check, cases: list[Case], classifier: "TextClassifier", config: ProbeConfig, progress: Callable[[int], None]
 ) -> dict[str, Any]:
     """How often a test fails, with its interval, and the cases that fail, those that move most first."""
@@ -278,10 +279,10 @@ def judged(
 
     if not cases:
         return {"test": test, "n": 0, "failures": [], "rate": None}
-    before, given_before = answered([one.texts for one in cases], classifier, config)
+    before, given_before = answer_texts([one.texts for one in cases], classifier, config)
     after, given_after = before, given_before
     if test.change:
-        after, given_after = answered([one.after for one in cases], classifier, config)
+        after, given_after = answer_texts([one.after for one in cases], classifier, config)
     at = classifier.labels.index(test.label) if test.label else -1
     if test.expect:
         moved = (after[:, at] - before[:, at]) * (1 if test.expect == "up" else -1)
@@ -298,20 +299,17 @@ def judged(
         shown = f" ({test.label} {likely[at]:.3f})" if test.label else f" ({likely.max():.3f})"
         return ((join_names(names) or "no label") if classifier.multi else names[0]) + shown
 
-    failures = [
-        {
-            "place": cases[one].place,
-            "texts": cases[one].texts,
-            **({"changed": cases[one].changed, "before": words(given_before[one], before[one])} if test.change else {}),
-            "answer": words(given_after[one], after[one]),
-        }
-        for one in order[: config.examples]
-    ]
+    failures = []
+    for one in order[: config.examples]:
+        failure: dict[str, Any] = {"place": cases[one].place, "texts": cases[one].texts}
+        if test.change:
+            failure |= {"changed": cases[one].changed, "before": words(given_before[one], before[one])}
+        failures.append(failure | {"answer": words(given_after[one], after[one])})
     rate = share_interval(int(fails.sum()), len(cases))
     return {"test": test, "n": len(cases), "n_failed": int(fails.sum()), "rate": rate, "failures": failures}
 
 
-def answered(texts: list[list[str]], classifier: "TextClassifier", config: ProbeConfig) -> tuple[Any, Any]:
+def answer_texts(texts: list[list[str]], classifier: "TextClassifier", config: ProbeConfig) -> tuple[Any, Any]:
     """Probabilities `(n, C)`, and which labels each text is given."""
     from manyheads.inference.classifier import answer_in_chunks
 
@@ -329,21 +327,18 @@ def _write(
 ) -> dict[str, Any]:
     from manyheads.evaluation.report import write_page
 
-    told = {
-        "run": config.run,
-        **(data.about if data else {}),
-        "tests": [
-            {**asdict(one["test"]), **{key: one[key] for key in one if key not in ("test", "rate")}}
-            | {"rate": None if one["rate"] is None else asdict(one["rate"])}
-            for one in found
-        ],
-    }
+    tests = []
+    for one in found:
+        rate = None if one["rate"] is None else asdict(one["rate"])
+        figures = {key: value for key, value in one.items() if key not in ("test", "rate")}
+        tests.append({**asdict(one["test"]), **figures, "rate": rate})
+    content = {"run": config.run, **(data.about if data else {}), "tests": tests}
     with output_folder(folder, PROBED, overwrite=config.overwrite) as place:
         write_page(place / "report.html", _page(config, data, found))
-        write_json(place / "probe.json", told)
+        write_json(place / "probe.json", content)
     say(*_lines(found))
     show_files(folder, ["probe.json", "report.html"])
-    return told
+    return content
 
 
 def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -365,18 +360,14 @@ def _page(config: ProbeConfig, data: EvaluationData | None, found: list[dict[str
     notes = [f"no text is changed by {list_names(idle)}"] if idle else []
     sections = [Section("Tests", Table(["test", "passes where", "texts", "share that fails"], rows, "wwni"), notes)]
     for one in found:
-        examples = [
-            Example(
-                of["place"],
-                [*of["texts"], *([of["changed"]] if "changed" in of else [])],
-                of.get("before", one["test"].label),
-                of["answer"],
-            )
-            for of in one["failures"]
-        ]
+        examples = []
+        for of in one["failures"]:
+            texts = [*of["texts"], of["changed"]] if "changed" in of else of["texts"]
+            examples.append(Example(of["place"], texts, of.get("before", one["test"].label), of["answer"]))
         title = f"{one['test'].name}: {len(examples)} of {one.get('n_failed', 0):,} failures"
         notes = ["the answer before and after; the text, and what it is changed to"] if one["test"].change else []
-        sections += [Section(title, notes=notes, examples=examples, long=True)] if examples else []
+        if examples:
+            sections.append(Section(title, notes=notes, examples=examples, long=True))
     settings = dict(dotted(to_plain(config)))
     return Page(
         title=f"Behaviour of {config.run}",

@@ -10,8 +10,8 @@ SLICES = ("length", "label", "script", "confidence", "worst")
 
 
 @section()
-class Questions:
-    """What is asked of an evaluation."""
+class AnalysisConfig:
+    """Further analyses of an evaluation."""
 
     slices: Any = setting(  # a list of texts
         list,
@@ -24,8 +24,8 @@ class Questions:
 
 
 @section()
-class Labelled:
-    """Rows that the promises of answers are set on."""
+class LabelledConfig:
+    """Rows that abstain.risk and sets.coverage are set on."""
 
     labelled: str = setting(
         "",
@@ -60,7 +60,7 @@ class OutliersConfig:
     )
 
 
-def check_slices(config: Any) -> None:
+def check_slice_names(config: Any) -> None:
     """Raise UserError where `slices` is no list of ways to cut rows."""
     slices = config.slices
     is_list = isinstance(slices, list | tuple)

@@ -33,12 +33,8 @@ MOST_VALUES, MOST_DIFFERENT = 20, 10_000  # values of a column that are slices; 
 PARTS = (0.25, 0.5, 0.75)  # of the rows, at which lengths are cut
 CONFIDENCES = (0.5, 0.7, 0.9, 0.99)
 SURE = 0.05  # a corrected p-value below it
-DEPTH, MOST_SEARCHED, MOST_WORDS, WORST = (
-    3,
-    50_000,
-    200,
-    3,
-)  # of the tree; leaves that are tested
+DEPTH, MOST_SEARCHED, MOST_WORDS = 3, 50_000, 200  # of the tree that finds the worst slices
+WORST = 3  # of its leaves that are tested, and slices named on the screen
 WORD = re.compile(r"\w+")
 LARGEST = float(np.finfo(np.float32).max)  # that the tree takes
 OTHER, NOTHING = "(other)", "(empty)"
@@ -64,25 +60,27 @@ def find_slices(stored: LogitStore, slices: Sequence[str], seed: int = 0) -> Fin
     Raises:
         UserError: a column has too many values.
     """
-    multi = next(iter(stored.models.values())) is not None
-    notes = ["confidence cuts no slices, as rows with any number of labels have no confidence of one answer"]
-    notes = notes if multi and "confidence" in slices else []
-    names = [one for one in slices if one != "worst" and not (multi and one == "confidence")]
-    cuts = [_cut(by, stored) for by in names]
-    lines = _judged([(cut.by, name) for cut in cuts for name in cut.names], cuts, stored)
+    multi, notes = next(iter(stored.models.values())) is not None, list[str]()
+    names = [one for one in slices if one != "worst"]
+    if multi and "confidence" in names:
+        names.remove("confidence")
+        notes.append("confidence cuts no slices, as rows with any number of labels have no confidence of one answer")
+    lines = _score_slices([_cut(by, stored) for by in names], stored)
     if "worst" in slices:
         lines += _worst(stored, seed)
-    corrected(lines)
-    said = [
-        f"slice: {one['by']} {one['slice']}: accuracy {one['accuracy']['value']:.1%} on {one['n_rows']:,} rows, "
-        f"{one['rest']:.1%} on the rest (Holm p = {one['p_holm']:.2g})"
-        for one in sorted((one for one in lines if _is_bad(one)), key=lambda one: one["accuracy"]["value"])[:WORST]
-    ]
+    correct_p_values(lines)
+    bad = sorted((one for one in lines if _is_bad(one)), key=lambda one: one["accuracy"]["value"])
+    said = []
+    for one in bad[:WORST]:
+        said.append(
+            f"slice: {one['by']} {one['slice']}: accuracy {one['accuracy']['value']:.1%} on {one['n_rows']:,} rows, "
+            f"{one['rest']:.1%} on the rest (Holm p = {one['p_holm']:.2g})"
+        )
     return Finding("slices", lines, [_section(lines, notes)], said)
 
 
 def _is_bad(line: dict[str, Any]) -> bool:
-    """Worse than the rest; that the model is often wrong where it is not sure goes without saying."""
+    """Significantly worse than the rest. Slices by confidence do not count: a model errs where it is unsure."""
     return line["by"] != "confidence" and line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]
 
 
@@ -92,7 +90,7 @@ def chunks_of_rows(rows: Rows, step: int) -> Iterator[Rows]:
 
 
 def _cut(by: str, stored: LogitStore) -> Cut:
-    """One of those that are typed."""
+    """The cut that is named so in the settings."""
     kind, _, column = by.partition(":")
     if kind == "label":
         return Cut(by, stored.names, lambda found: found.marks_nC)
@@ -103,14 +101,15 @@ def _cut(by: str, stored: LogitStore) -> Cut:
             by, names, lambda found: _of_ids(np.digitize(found.probabilities_nC.max(1), CONFIDENCES), len(names))
         )
     if kind == "length":
-        return _cut_numbers(by, stored, lengths, "characters")
-    values = scripts if kind == "script" else lambda rows: cells_of(rows, column)
+        return _cut_numbers(by, stored, n_characters, "characters")
+    values = scripts_of_rows if kind == "script" else lambda rows: cells_of(rows, column)
     counted = _counted(by, stored, values)
     if kind == "column" and len(counted) > MOST_VALUES and (numbers := _numbers(counted)) is not None:
         return _cut_numbers(by, stored, lambda rows: [numbers[one] for one in values(rows)], "", counted)
     names = [name for name, _ in counted.most_common(MOST_VALUES)]
     at = {name: index for index, name in enumerate(names)}
-    names += [OTHER] if len(counted) > len(names) else []
+    if len(counted) > len(names):
+        names.append(OTHER)
     return Cut(by, names, lambda found: _of_ids([at.get(one, len(at)) for one in values(found.rows)], len(names)))
 
 
@@ -128,10 +127,10 @@ def _cut_numbers(
     numbers = np.array(sorted(counted))
     ends = np.cumsum([counted[one] for one in numbers.tolist()])
     bounds = sorted({float(numbers[np.searchsorted(ends, part * ends[-1])]) for part in PARTS} - {float(numbers[-1])})
-    edges = list(map(_shown, bounds))
-    names = [f"up to {edges[0]}"] if edges else ["all"]
-    names += [f"above {low} to {high}" for low, high in pairwise(edges)]
-    names += [f"above {edges[-1]}"] if edges else []
+    edges, names = list(map(_shown, bounds)), ["all"]
+    if edges:
+        between = [f"above {low} to {high}" for low, high in pairwise(edges)]
+        names = [f"up to {edges[0]}", *between, f"above {edges[-1]}"]
     names = [f"{one} {unit}".rstrip() for one in names]
     return Cut(by, names, lambda found: _of_ids(np.digitize(values(found.rows), bounds, right=True), len(names)))
 
@@ -166,13 +165,13 @@ def _of_ids(ids: Iterable[int] | np.ndarray, n_slices: int) -> Bools:
     return np.asarray(ids)[:, None] == np.arange(n_slices)
 
 
-def lengths(rows: Rows) -> list[int]:
+def n_characters(rows: Rows) -> list[int]:
     """Characters of the text, or of both."""
     pairs = rows.pairs if rows.pairs is not None else [""] * len(rows)
     return [len(text) + len(pair) for text, pair in zip(rows.texts, pairs, strict=True)]
 
 
-def scripts(rows: Rows) -> list[str]:
+def scripts_of_rows(rows: Rows) -> list[str]:
     """The writing system of each text."""
     return [script_of(text) for text in rows.texts]
 
@@ -184,10 +183,11 @@ def cells_of(rows: Rows, column: str) -> list[str]:
     return [NOTHING if one is None or one == "" else str(one) for one in columns[column]]
 
 
-def _judged(names: list[tuple[str, str]], cuts: list[Cut], stored: LogitStore) -> list[dict[str, Any]]:
-    """One line a slice; those that hold rows enough are judged."""
-    if not names:
+def _score_slices(cuts: list[Cut], stored: LogitStore) -> list[dict[str, Any]]:
+    """One line a slice; those of `FEWEST` rows or more have figures."""
+    if not cuts:
         return []
+    names = [(cut.by, name) for cut in cuts for name in cut.names]
     n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
     columns = (
         [found.labels, found.answers, found.right_n, np.concatenate([cut.masks(found) for cut in cuts], axis=1)]
@@ -224,8 +224,8 @@ def against_rest(n_rows: int, right: int, n: int, n_right: int) -> dict[str, flo
     return {"rest": right_others / others, "p": float(test.pvalue)}  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def corrected(lines: list[dict[str, Any]]) -> None:
-    """Give the lines with a `p` Holm's `p_holm`, too."""
+def correct_p_values(lines: list[dict[str, Any]]) -> None:
+    """Add Holm's `p_holm` to the lines with a `p`."""
     tested = [line for line in lines if "p" in line]
     for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
         line["p_holm"] = p
@@ -254,7 +254,8 @@ def _worst(stored: LogitStore, seed: int) -> list[dict[str, Any]]:
     rules, found = _rules(tree.tree_, names), list[tuple[float, int]]()
     for leaf in np.unique(leaf_n[first_n]).tolist():
         share = float(right_n[first_n & (leaf_n == leaf)].mean())
-        found += [(share, leaf)] if share < right_n[first_n].mean() and rules[leaf] else []
+        if share < right_n[first_n].mean() and rules[leaf]:
+            found.append((share, leaf))
     lines, held_n = list[dict[str, Any]](), right_n[~first_n]
     for share, leaf in sorted(found)[:WORST]:
         of_leaf = held_n[leaf_n[~first_n] == leaf]
@@ -267,15 +268,17 @@ def _worst(stored: LogitStore, seed: int) -> list[dict[str, Any]]:
 
 
 def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.ndarray]:
-    """What the tree may ask of a row, each in words for no and for yes, and the answers `(n, F)`: lengths, words that
-    are neither rare nor everywhere, and values of columns."""
+    """The features of the tree, each in words for no and for yes, and their values `(n, F)`: lengths, words that are
+    neither rare nor everywhere, and values of columns."""
     texts = list(rows.texts) if rows.pairs is None else list(map("{} {}".format, rows.texts, rows.pairs))
-    words = [{*WORD.findall(text.lower())} for text in texts]
-    counted = Counter(word for one, is_first in zip(words, first_n, strict=True) if is_first for word in one)
+    words = [dict.fromkeys(WORD.findall(text.lower())) for text in texts]  # no set, whose order is another each time
+    counted = Counter[str]()
+    for at in np.flatnonzero(first_n).tolist():
+        counted.update(words[at].keys())
     n = max(1, int(first_n.sum()))
     usual = [word for word, times in counted.most_common() if 0.01 <= times / n <= 0.5][:MOST_WORDS]
     names = [("length", "")] + [(f"without '{word}'", f"with '{word}'") for word in usual]
-    columns = [np.array(lengths(rows)), *(np.array([word in one for one in words]) for word in usual)]
+    columns = [np.array(n_characters(rows)), *(np.array([word in one for one in words]) for word in usual)]
     for name in rows.unread.columns() if rows.unread else ():
         cells = cells_of(rows, name)
         values = Counter(cells)
@@ -290,7 +293,7 @@ def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.nda
 
 
 def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
-    """What each leaf asks for, in words."""
+    """The conditions of each leaf, in words."""
     found, open_ = dict[int, str](), [(0, dict[int, tuple[float, float]]())]
     while open_:
         node, within = open_.pop()
@@ -313,19 +316,22 @@ def _rule(no: str, yes: str, low: float, high: float) -> str:
 
 
 def _section(lines: list[dict[str, Any]], notes: list[str]) -> Section:
+    f1, in_words = "macro_f1", "macro F1"
+    if any("micro_f1" in line for line in lines):
+        f1, in_words = "micro_f1", "micro F1"
     rows = []
     for one in lines:
-        shown = [
-            f"{one[name]['value']:.3f} ({one[name]['low']:.3f} to {one[name]['high']:.3f})" if name in one else ""
-            for name in ("accuracy", "micro_f1" if any("micro_f1" in line for line in lines) else "macro_f1")
-        ]
-        p = f"{one['p_holm']:.2g}" if "p_holm" in one else ""
-        rows.append([one["by"], one["slice"], f"{one['n_rows']:,}", *shown, f"{one['rest']:.3f}" if p else "", p])
-    f1 = "micro F1" if any("micro_f1" in line for line in lines) else "macro F1"
+        shown = []
+        for name in ("accuracy", f1):
+            of = one.get(name)
+            shown.append("" if of is None else f"{of['value']:.3f} ({of['low']:.3f} to {of['high']:.3f})")
+        tested = [f"{one['rest']:.3f}", f"{one['p_holm']:.2g}"] if "p_holm" in one else ["", ""]
+        rows.append([one["by"], one["slice"], f"{one['n_rows']:,}", *shown, *tested])
     notes = [
         *notes,
-        "p says how likely a difference as large from the rest is by chance, after Holm's correction; slices below "
-        f"{FEWEST} rows are not judged; the worst were searched on one half of the rows and are judged on the other",
+        "p is the chance of so large a difference from the rest if there were none, after Holm's correction; slices of "
+        f"fewer than {FEWEST} rows are not judged; the worst were searched on one half of the rows and are judged on "
+        "the other",
     ]
-    table = Table(["by", "slice", "rows", "accuracy", f1, "the rest", "p"], rows, "wwnnnnn")
+    table = Table(["by", "slice", "rows", "accuracy", in_words, "the rest", "p"], rows, "wwnnnnn")
     return Section("Where is it good, where bad?", table, notes, long=True)

@@ -6,9 +6,9 @@ from manyheads.plugin import Plugin, Section
 
 HOOKS = {
     "facts": {"resume": "free"},
-    "unread": "manyheads.plugins.slurm.script:unread",
+    "unread": "manyheads.plugins.slurm.script:slurm_unread",
     "launch": "manyheads.plugins.slurm.script:launch",
-    "refuse": "manyheads.plugins.slurm.script:refuse",
+    "refuse": "manyheads.plugins.slurm.script:refuse_slurm",
     "files": ("job.sbatch", "slurm-*.out"),
     "barred": {"slurm": "a job of training"},
 }

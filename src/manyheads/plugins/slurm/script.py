@@ -1,9 +1,9 @@
-"""`hardware=slurm`: the script that starts these very words in a SLURM queue, and again until they are done.
+"""`hardware=slurm`: the script that starts the same command in a SLURM queue, and again until it is done.
 
 Standard library only. SLURM sends SIGUSR1 to every task 90 s before the time is up (`slurm.options=--signal=USR1@600`:
 ten minutes); the run saves its state and ends with 138, and the script puts its job back into the queue, where the same
-words continue by resume=auto. For a verb whose jobs can share its work it is an array of jobs, one machine each; where
-they share a file, the script lies next to that.
+command continues by resume=auto. For a verb whose jobs can share its work it is an array of jobs, one machine each;
+where they share a file, the script lies next to that.
 """
 
 import os
@@ -41,18 +41,19 @@ exit "$code"
 
 
 def is_for_the_queue(config: Config) -> bool:
-    """Whether a command is to be written down for a queue, not begun: hardware=slurm outside of a job."""
+    """Whether a command is to be written into a script and not begun: hardware=slurm outside of a job."""
     return config.slurm.script and not getattr(config, "dry", False) and "SLURM_JOB_ID" not in os.environ
 
 
-def unread(config: Config, name: str) -> str:
+def slurm_unread(config: Config, name: str) -> str:
     """Why a setting of a script does nothing, and what to do; empty where there is a script."""
-    is_read = config.slurm.script or name == "slurm.script" or not name.startswith("slurm.")
-    return "" if is_read else "without hardware=slurm: add that, or remove it"
+    if config.slurm.script or name == "slurm.script" or not name.startswith("slurm."):
+        return ""
+    return "without hardware=slurm: add that, or remove it"
 
 
-def refuse(config: Config, where: str) -> None:
-    """Refuse hardware=slurm where nothing was typed that a script could say."""
+def refuse_slurm(config: Config, where: str) -> None:
+    """Refuse hardware=slurm where no command was typed that a script could start."""
     if where == "-m" and config.slurm.script:
         raise UserError(
             "hardware=slurm is refused under -m, which writes no script: start each run alone, such as "
@@ -66,8 +67,8 @@ def refuse(config: Config, where: str) -> None:
 
 
 def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | None) -> str:
-    """Where hardware=slurm says so, write `job.sbatch` into the folder of the run, or `<output>.sbatch` next to a
-    results file, and return the line that submits it; else nothing.
+    """With hardware=slurm, write `job.sbatch` into the folder of the run, or `<output>.sbatch` next to a results file,
+    and return the line that submits it; else an empty text.
 
     Args:
         words: what was typed after the verb.
@@ -85,7 +86,7 @@ def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | No
         )
     if not _PATH.fullmatch(path):
         raise UserError(
-            f"output={format_value(path)} cannot stand in a script of SLURM: use letters, digits, spaces and the signs "
+            f"output={format_value(path)} cannot be written in a script of SLURM: use letters, digits, spaces and the signs "
             "/ . , : + = @ ~ _ - alone"
         )
     if shared and not shared.target:

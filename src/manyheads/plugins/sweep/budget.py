@@ -134,7 +134,7 @@ def _same_tokens(
     difference = total / target - 1
     if abs(difference) > config.tolerance:
         raise UserError(
-            f"no number of steps reads the first row's {target:,} tokens: the nearest, {steps}, reads {total:,}, "
+            f"no step count reads the first row's {target:,} tokens: the nearest, {steps}, reads {total:,}, "
             f"beyond tolerance={config.tolerance:g}; use more steps, or smaller batches"
         )
     return replace(run, trainer={**run.trainer, "max_steps": steps, "max_epochs": -1}), difference

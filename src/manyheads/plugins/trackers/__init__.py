@@ -9,8 +9,8 @@ SETTINGS = Section(
     "manyheads.plugins.trackers.config:TrackersConfig",
     "trackers of figures",
     into=("logger",),
-    unread="manyheads.plugins.trackers.config:unread",
-    refuse="manyheads.plugins.trackers.config:refuse",
+    unread="manyheads.plugins.trackers.config:project_unread",
+    refuse="manyheads.plugins.trackers.config:refuse_missing",
     logger="manyheads.plugins.trackers.trackers:tracked",
     links=("wandb",),  # its newest run and its own logs
 )

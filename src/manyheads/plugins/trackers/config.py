@@ -22,20 +22,20 @@ class TrackersConfig:
     project: str = setting("manyheads", "project of wandb and trackio, experiment of mlflow", may_be_empty=False)
 
 
-def chosen(config: Config) -> list[str]:
+def chosen_trackers(config: Config) -> list[str]:
     """The trackers that `logger=` names."""
     return [name for name in TRACKERS if getattr(config.logger, name)]
 
 
-def refuse(config: Config, where: str) -> None:
+def refuse_missing(config: Config, where: str) -> None:
     """The package of each tracker, which has its name, must be installed."""
-    for name in chosen(config):
+    for name in chosen_trackers(config):
         if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
             raise UserError(f"logger={name} needs a package that is not installed: {install_extra('track')}")
 
 
-def unread(config: Config, name: str) -> str:
+def project_unread(config: Config, name: str) -> str:
     """Why a project does nothing."""
-    if name != "logger.project" or {"mlflow", "wandb", "trackio"} & {*chosen(config)}:
+    if name != "logger.project" or {"mlflow", "wandb", "trackio"} & {*chosen_trackers(config)}:
         return ""
     return "without a tracker that has projects: add logger=wandb, mlflow or trackio, or remove it"

@@ -22,7 +22,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from manyheads.config import RunConfig
 from manyheads.config.conversion import plain_settings
 from manyheads.distributed.signals import Stopped
-from manyheads.plugins.trackers.config import chosen
+from manyheads.plugins.trackers.config import chosen_trackers
 from manyheads.runs.files import read_json_or_none
 from manyheads.terminal import one_line
 
@@ -187,7 +187,7 @@ class Guarded(Logger):
             self.failed = True
             said = IN_ADDRESS.sub("//", one_line(str(problem).strip()))[:200]
             log.warning(
-                "logger=%s failed (%s: %s): the run goes on without it, metrics.csv has every figure",
+                "logger=%s failed (%s: %s): the run continues without it, metrics.csv has every figure",
                 *(self.kind, type(problem).__name__, said),
             )
 
@@ -203,7 +203,7 @@ class Guarded(Logger):
 def tracked(run: RunConfig, folder: Path) -> Iterator[list[Guarded]]:
     """The loggers that `logger=` names; their runs end as the block does."""
     config: Any = run.logger
-    loggers = [Guarded(kind, folder) for kind in chosen(run)]
+    loggers = [Guarded(kind, folder) for kind in chosen_trackers(run)]
     status = "FAILED"
     try:
         for one in loggers:

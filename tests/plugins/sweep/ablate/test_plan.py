@@ -93,7 +93,7 @@ def test_a_row_has_the_limits_that_its_data_decides_as_in_train(words):
         (["vary=[model.d_ff,model.d_model]", "values=[[8,8],[9,9]]"], r"9, 9 on rows: no width is left to make the "),
         (
             ["vary=batch.rows", "values=[8,24]", "equal=tokens"],
-            r"24 on rows: no number of steps reads the first row's ",
+            r"24 on rows: no step count reads the first row's ",
         ),
     ],
 )
