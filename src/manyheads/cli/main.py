@@ -267,6 +267,10 @@ def _complete(words: list[str]) -> int:
     from manyheads.cli.compose import run_hydra
 
     program, _, line = os.environ.get("COMP_LINE", "").lstrip().partition(" ")
+    *typed, partial = line.split(" ")
+    with suppress(UserError):  # which the command itself will report
+        typed = take_plugins(typed)
+    line = " ".join([*typed, partial])
     verb, space, after = line.lstrip().partition(" ")
     if words[0].startswith("query=") and not (verb in VERBS and space):
         print(" ".join(one for one in VERBS if one.startswith(verb)))

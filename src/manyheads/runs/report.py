@@ -259,7 +259,7 @@ def runs(config: RunsConfig) -> None:
         csv.writer(sys.stdout, "excel" if form == "csv" else "excel-tab", lineterminator="\n").writerows(lines)
     if broken:
         more = f"; and {len(broken) - MOST_SAID} more" * (len(broken) > MOST_SAID)
-        print(one_line(f"{len(broken)} damaged, left out: {'; '.join(broken[:MOST_SAID])}{more}"), file=sys.stderr)
+        print(one_line(f"{len(broken)} unreadable, left out: {'; '.join(broken[:MOST_SAID])}{more}"), file=sys.stderr)
 
 
 def find_runs(folder: Path, where: str = "", sort: str = "") -> tuple[Found, list[str]]:

@@ -14,6 +14,7 @@ from manyheads import __version__
 from manyheads.cli import main as cli
 from manyheads.cli.main import verb_help
 from manyheads.cli.verbs import VERBS, schema_of
+from tests.conftest import forget_plugins
 
 ROOT = Path(__file__).parents[3]
 
@@ -147,6 +148,28 @@ def test_info_and_completion(tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("COMP_LINE", line)
         assert cli.main(["-sc", "query=bash"]) == 0
         assert capsys.readouterr().out.split() == [completed]
+
+
+OWN_SECTION = """
+from manyheads.api import Plugin, Section
+from manyheads.config.facts import section, setting
+
+@section("diary.")
+class Diary:
+    page: int = setting(3, "which page")
+
+PLUGIN = Plugin("my_parts", sections=[Section("diary", Diary, "a diary")])
+"""
+
+
+def test_settings_of_own_parts_are_completed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_parts.py").write_text(OWN_SECTION)
+    for word, completed in (("plugins=[./my_parts.py]", ["diary.page="]), ("plugins=[./none.py]", []), ("", [])):
+        monkeypatch.setenv("COMP_LINE", f"manyheads train {word} diary.p")
+        assert cli.main(["-sc", "query=bash"]) == 0
+        assert capsys.readouterr().out.split() == completed
+        forget_plugins()
 
 
 @pytest.mark.parametrize("words", ["--shell-completion install=bash", "train --cfg job", "train --info config"])

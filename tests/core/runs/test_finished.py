@@ -398,7 +398,7 @@ def test_damaged_runs_are_counted_and_left_out(outputs: Path, capsys) -> None:
     code, out, err = typed(f"runs folder={outputs}", capsys)
     assert code == 0
     assert [line[0] for line in cells(out)] == ["run", "c", "sweep/b", "a", "begun"]
-    assert err.startswith(f"{n_damaged} damaged, left out: ")
+    assert err.startswith(f"{n_damaged} unreadable, left out: ")
     assert err.endswith(f"; and {n_damaged - 3} more\n")
     assert err.count("\n") == 1
     assert "root:" not in err
@@ -413,7 +413,7 @@ def test_a_huge_file_is_not_read(outputs: Path, capsys) -> None:
             opened.truncate(n_bytes)
     code, out, err = typed(f"runs folder={outputs}", capsys)
     assert (code, [line[0] for line in cells(out)]) == (0, ["run", "sweep/b", "begun"])
-    assert err.startswith("2 damaged, left out: ")
+    assert err.startswith("2 unreadable, left out: ")
     assert "is larger than" in err
 
 
