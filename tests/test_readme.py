@@ -184,7 +184,7 @@ def test_command(command, reader, capsys):
     elif "outliers.false_alarms=0.05" in words:  # told by 19 validation rows and more, such as those of the real size
         (reader / "labels.jsonl").unlink(missing_ok=True)
         assert cli.main([verb, *words]) == 2
-        assert "outliers.false_alarms=0.05 cannot be told by 6 validation rows" in capsys.readouterr().err
+        assert "outliers.false_alarms=0.05 needs more than 6 validation rows" in capsys.readouterr().err
     elif verb == "evaluate":
         export_first(words, capsys)
         run_evaluation(words, reader)

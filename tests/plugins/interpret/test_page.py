@@ -17,7 +17,7 @@ import torch
 from manyheads.config import ModelConfig, PairKind
 from manyheads.inference.folder import load
 from manyheads.plugins.interpret.maps import LayerMaps, Word, answer_batch, layer_maps, only_batch, record_attention
-from manyheads.plugins.interpret.page import SMALL, STEPS, Block, Shown, look_at, pack, shrink, write_text_page
+from manyheads.plugins.interpret.page import SMALL, STEPS, MapBlock, Shown, look_at, pack, shrink, write_text_page
 from manyheads.plugins.interpret.shown import Chosen
 
 NASTY = "</script><script>alert(1)</script> \"double\" 'single' & <img src=x onerror=alert(2)> {{maps}}"
@@ -60,7 +60,10 @@ def layers(*, seen=None, file=None, n_tokens=4):
             seen.append(file.tell())
         weights = torch.rand(2, n_tokens, n_tokens).softmax(-1)
         span = (0, n_tokens)
-        yield Block(f"Layer {layer + 1}", str(layer + 1), span, span), LayerMaps(layer, [0, 2], weights, 1e-7 * layer)
+        yield (
+            MapBlock(f"Layer {layer + 1}", str(layer + 1), span, span),
+            LayerMaps(layer, [0, 2], weights, 1e-7 * layer),
+        )
 
 
 def content(text="good", **more):

@@ -245,7 +245,7 @@ def test_what_is_kept_is_of_this_model_and_whole(home: Path) -> None:
 
 
 def test_what_cannot_be_told_is_one_sentence(home: Path, model_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot be told by 90 validation rows: ask for 0\.01099 or more"):
+    with pytest.raises(ValueError, match=r"needs more than 90 validation rows: set 0\.01099 or more"):
         predict(asked(home, 0.01, text="a film"))
     file, opened, classifier = home / "model" / "outliers.safetensors", open_folder(home), load(home, TextClassifier)
     with safe_open(file, "pt") as read:

@@ -199,12 +199,12 @@ def test_a_logger_that_is_not_installed_is_one_sentence(kind, tmp_path, monkeypa
         f"logger={kind} needs a package that is not installed: pip install -e '.[track]' in the clone of manyheads\n"
     )
     assert list(tmp_path.iterdir()) == []
-    settings.refuse_missing(RunConfig(), "here")
+    settings.refuse_not_installed(RunConfig(), "here")
 
 
 def test_either_package_of_tensorboard_will_do(monkeypatch):
     monkeypatch.setattr(settings, "find_spec", lambda name: name == "tensorboardX" or None)
-    settings.refuse_missing(ask("tensorboard"), "here")
+    settings.refuse_not_installed(ask("tensorboard"), "here")
 
 
 @pytest.mark.parametrize(

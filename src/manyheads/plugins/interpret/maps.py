@@ -238,7 +238,7 @@ class Maps:
         return torch.stack([other_TM if across else own_TM for across in self.across])
 
 
-class MarkIds(NamedTuple):
+class TextMarks(NamedTuple):
     """Ids that the tokenizer puts around texts, such as `[CLS]` and `[SEP]`; `separators` are those not only at the
     beginning."""
 
@@ -246,12 +246,12 @@ class MarkIds(NamedTuple):
     separators: Tensor
 
 
-def find_marks(deliverable: TextClassifier) -> MarkIds:
+def find_marks(deliverable: TextClassifier) -> TextMarks:
     """What the tokenizer adds to a text, on the model's device."""
     probe = deliverable.tokenizer.encode(PROBE, PROBE if deliverable.pairs else None)
     ids, added = torch.tensor(probe.ids), torch.tensor(probe.special_tokens_mask).bool()
     device = deliverable.network.head.weight.device
-    return MarkIds(ids[added].unique().to(device), ids[1:][added[1:]].unique().to(device))
+    return TextMarks(ids[added].unique().to(device), ids[1:][added[1:]].unique().to(device))
 
 
 def tokens_of(deliverable: TextClassifier, rows: Rows) -> Tokens:

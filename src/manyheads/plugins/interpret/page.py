@@ -62,7 +62,7 @@ class Looked:
 
 
 @dataclass(slots=True)
-class Block:
+class MapBlock:
     """Where the maps of a layer belong: its name, and the tokens that ask and that are asked, as [first, end)."""
 
     name: str
@@ -159,7 +159,7 @@ def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], lis
 
 def _layers(
     calls: Sequence[Call], chosen: Chosen, documents: list[tuple[int, int]], *, windows: bool
-) -> Iterator[tuple[Block, LayerMaps]]:
+) -> Iterator[tuple[MapBlock, LayerMaps]]:
     for call in calls:
         if call.layer not in chosen.layers:
             continue
@@ -172,7 +172,7 @@ def _layers(
             elif call.memory is not None:
                 keys = documents[1 - at]
                 name, short = f"{name}, text {'AB'[at]} to text {'BA'[at]}", f"{short} {'AB'[at]}→{'BA'[at]}"
-            yield Block(name, short, queries, keys), layer_maps(call, chosen.heads, at)
+            yield MapBlock(name, short, queries, keys), layer_maps(call, chosen.heads, at)
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
         raise
 
 
-def write_text_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, LayerMaps]]) -> dict[str, float]:
+def write_text_page(file: TextIO, content: Shown, layers: Iterable[tuple[MapBlock, LayerMaps]]) -> dict[str, float]:
     """Write the page; a layer's maps are asked for once those before it are in the file.
 
     Returns:
@@ -232,7 +232,7 @@ def write_text_page(file: TextIO, content: Shown, layers: Iterable[tuple[Block, 
     return {block["name"]: block["error"] for block in blocks}
 
 
-def _packed(layers: Iterable[tuple[Block, LayerMaps]], blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _packed(layers: Iterable[tuple[MapBlock, LayerMaps]], blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """The id and the weights of each map, for an element of its own that the script opens when it is asked for; what
     else there is to say of a layer is appended to `blocks`."""
     for number, (block, maps) in enumerate(layers):

@@ -279,10 +279,10 @@ def run_test(
 
     if not cases:
         return {"test": test, "n": 0, "failures": [], "rate": None}
-    before, given_before = answer_texts([one.texts for one in cases], classifier, config)
+    before, given_before = label_texts([one.texts for one in cases], classifier, config)
     after, given_after = before, given_before
     if test.change:
-        after, given_after = answer_texts([one.after for one in cases], classifier, config)
+        after, given_after = label_texts([one.after for one in cases], classifier, config)
     at = classifier.labels.index(test.label) if test.label else -1
     if test.expect:
         moved = (after[:, at] - before[:, at]) * (1 if test.expect == "up" else -1)
@@ -309,7 +309,7 @@ def run_test(
     return {"test": test, "n": len(cases), "n_failed": int(fails.sum()), "rate": rate, "failures": failures}
 
 
-def answer_texts(texts: list[list[str]], classifier: "TextClassifier", config: ProbeConfig) -> tuple[Any, Any]:
+def label_texts(texts: list[list[str]], classifier: "TextClassifier", config: ProbeConfig) -> tuple[Any, Any]:
     """Probabilities `(n, C)`, and which labels each text is given."""
     from manyheads.inference.classifier import answer_in_chunks
 

@@ -137,7 +137,7 @@ def assemble_masked(
     return MaskedLM(embeddings=classifier.embeddings, encoder=classifier.encoder, head=head)
 
 
-class DecoderState(Protocol):
+class StepState(Protocol):
     """What a decoder remembers of each row between two steps."""
 
     def take(self, rows: Tensor) -> Self:
@@ -145,7 +145,7 @@ class DecoderState(Protocol):
         ...
 
 
-Memory = TypeVar("Memory", bound=DecoderState)
+Memory = TypeVar("Memory", bound=StepState)
 
 
 class Stepwise(Protocol[Memory]):

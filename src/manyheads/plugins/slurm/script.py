@@ -86,8 +86,8 @@ def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | No
         )
     if not _PATH.fullmatch(path):
         raise UserError(
-            f"output={format_value(path)} cannot be written in a script of SLURM: use letters, digits, spaces and the signs "
-            "/ . , : + = @ ~ _ - alone"
+            f"output={format_value(path)} cannot be written in a script of SLURM: use letters, digits, spaces and the "
+            "signs / . , : + = @ ~ _ - alone"
         )
     if shared and not shared.target:
         raise UserError(

@@ -246,7 +246,7 @@ def train_run(run: RunConfig, prepared: TokenizedSet, seconds: float) -> RunFigu
     meter, deadline = Meter(), Deadline(seconds)
     module, diverged = _fit(run, prepared, [meter, deadline], {})
     steps = module.trainer.global_step
-    right_n, loss = judge(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
+    right_n, loss = right_and_loss(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
     return RunFigures(
         accuracy=float(right_n.double().mean()),
         loss=loss,
@@ -280,7 +280,7 @@ def _fit(
         return end.module, True
 
 
-def judge(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
+def right_and_loss(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
     """Which rows are answered right, bool `(n,)`, and the mean loss, both of logits in fp32 on the CPU.
 
     A row whose logits are not finite is wrong.

@@ -204,7 +204,7 @@ class CurveConfig:
         )
         self.run({})
 
-    minutes, storage, n_runs = 0.0, "", 1  # what a search may have, and this one has not
+    minutes = 0.0  # a curve has no limit of time
 
     @property
     def n_trials(self) -> int:

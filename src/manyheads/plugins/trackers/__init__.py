@@ -10,7 +10,7 @@ SETTINGS = Section(
     "trackers of figures",
     into=("logger",),
     unread="manyheads.plugins.trackers.config:project_unread",
-    refuse="manyheads.plugins.trackers.config:refuse_missing",
+    refuse="manyheads.plugins.trackers.config:refuse_not_installed",
     logger="manyheads.plugins.trackers.trackers:tracked",
     links=("wandb",),  # its newest run and its own logs
 )

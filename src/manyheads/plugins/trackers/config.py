@@ -27,7 +27,7 @@ def chosen_trackers(config: Config) -> list[str]:
     return [name for name in TRACKERS if getattr(config.logger, name)]
 
 
-def refuse_missing(config: Config, where: str) -> None:
+def refuse_not_installed(config: Config, where: str) -> None:
     """The package of each tracker, which has its name, must be installed."""
     for name in chosen_trackers(config):
         if not find_spec(name) and not (name == "tensorboard" and find_spec("tensorboardX")):
