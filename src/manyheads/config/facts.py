@@ -205,7 +205,7 @@ def section(prefix: str = "", opening: str = "") -> Callable[[type[Schema]], typ
     """
 
     def declare(schema: Any) -> Any:
-        own_check = schema.__dict__.get("__post_init__")
+        own_check = getattr(schema, "__post_init__", None)  # also that of a section that it extends
 
         def check(self: Any) -> None:
             check_ranges(self, prefix)
