@@ -113,6 +113,12 @@ def test_all_verbs_read_the_same_texts(tmp_path: Path, name: str) -> None:
     assert len(texts) >= 4
 
 
+def test_a_mark_within_a_table_is_part_of_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\ufefftext,label\n\ufeffgood,x\n\ufeffbad,y\n", encoding="utf-8")
+    assert answered(path) == judged(path) == ["\ufeffgood", "\ufeffbad"]
+
+
 @pytest.mark.usefixtures("in_blocks")
 @pytest.mark.parametrize("name", REFUSED)
 def test_all_verbs_say_the_same_of_a_broken_file(tmp_path: Path, name: str) -> None:

@@ -5,6 +5,7 @@ fast. A text is split into rows by the csv module or at line feeds, never by `st
 U+0085 and U+2028 inside a text.
 """
 
+import codecs
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -136,6 +137,8 @@ class DelimitedParser:
         """None: Arrow may read it otherwise than the csv module, or not at all."""
         sign = self.dialect.delimiter
         if self.dialect.skipinitialspace or (b"\r" in raw and raw.count(b"\r") != raw.count(b"\r\n")):
+            return None
+        if raw.startswith(codecs.BOM_UTF8):  # of a text, which Arrow would leave out
             return None
         bytes_N = np.frombuffer(raw, dtype=np.uint8)
         ends = lines = np.flatnonzero(bytes_N == LF)
