@@ -169,7 +169,7 @@ def test_one_of_two_torchrun_is_killed_and_both_go_on(start, home, launched):
     said = finished(both[0], code=1)  # that of torchrun itself, of a process that left with 69
     assert time.monotonic() - since < 30, "seen at once, not after hardware.timeout"
     assert said.count("rank 1 died at step") == 1, said
-    assert "the run ends, and resume=auto goes on from its newest checkpoint" in said
+    assert "the run ends, and resume=auto resumes it from its newest checkpoint" in said
     assert not re.search(r'File "[^"]*/manyheads/\w', said), "no traceback of ours; the clone may have our name"
     again = two_agents(start, "output=agents", "resume=auto")
     assert [finished(one).count("resumed at step") for one in again] == [1, 0]

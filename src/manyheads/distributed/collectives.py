@@ -1,4 +1,4 @@
-"""What the processes of a run send each other, and what they decide together.
+"""Messages between the processes of a run, and their joint decisions.
 
 Bytes go as tensors, never as pickles. Where there is no group, there is one process.
 
@@ -23,13 +23,13 @@ TOPICS: tuple[str, ...] = (
 
 
 def destroy_groups() -> None:
-    """Close the connections of all groups: at the end of a process their threads might abort it."""
+    """Close the connections of all groups, whose threads might otherwise abort the process when it ends."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def gathered(content: bytes, group: dist.ProcessGroup | None) -> list[bytes]:
-    """What each rank gives, in their order, on rank 0; elsewhere nothing. All ranks call it."""
+    """The content of each rank, by rank, on rank 0; empty elsewhere. All ranks call it."""
     if group is None:
         return [content]
     size = torch.tensor([len(content)])
@@ -43,7 +43,7 @@ def gathered(content: bytes, group: dist.ProcessGroup | None) -> list[bytes]:
 
 
 def from_first(content: bytes, group: dist.ProcessGroup | None) -> bytes:
-    """What rank 0 gives, on every rank, which waits for it. All ranks call it."""
+    """The content of rank 0, on every rank, which waits for it. All ranks call it."""
     if group is None:
         return content
     size = torch.tensor([len(content)])
@@ -58,10 +58,13 @@ def _tensor(content: bytes) -> Tensor:
 
 
 class Votes:
-    """The largest number that any rank has put for each topic, read one step later; in one process at once.
+    """The largest number that any rank has put for each topic, read one step later; in a single process at once.
 
-    `group` is that of `join`, for whatever else the ranks tell each other; None in one process. A rank that waits for
-    the others gives up after `timeout` seconds.
+    Args:
+        timeout: seconds after which a rank stops waiting for the others.
+
+    Attributes:
+        group: made by `join`, for other messages of the ranks, too; None in a single process.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -78,12 +81,12 @@ class Votes:
             self.group = group
 
     def put(self, mine: Mapping[str, int]) -> None:
-        """Vote for these numbers, by topic, when the votes are cast next."""
+        """Add these numbers, by topic, to the votes that are cast next."""
         for topic, number in mine.items():
             self._mine[topic] = max(self._mine[topic], number)
 
     def cast(self) -> dict[str, int]:
-        """Cast what was put; returns what came of the votes cast before."""
+        """Cast the votes; returns the outcome of those cast before."""
         mine, self._mine = self._mine, dict.fromkeys(TOPICS, 0)
         if self.group is None:
             return mine
@@ -95,7 +98,7 @@ class Votes:
         return outcome
 
     def settle(self) -> dict[str, int]:
-        """Cast what was put and wait for what comes of it, and of the votes before: where no step follows."""
+        """Cast the votes and wait for their outcome, and that of the votes before: used where no step follows."""
         before = self.cast()
         after = self._counted()
         return {topic: max(before[topic], after[topic]) for topic in TOPICS}

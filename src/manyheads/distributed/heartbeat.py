@@ -1,8 +1,8 @@
-"""What each process of a run is at, and the end of the run where one of them is dead, stuck or gone.
+"""A heartbeat for each process of a run, and the end of the run where one of them is dead, stuck or gone.
 
-A thread of each process writes `ranks/rank-N.json` once a second and reads the others'. A process that is not answered
-by another, or gets no further for `hardware.timeout` seconds, says which rank it was, at which step and in which phase,
-and leaves with exit code 69. It needs nothing of torch, so it also sees what a collective that waits for ever does not.
+A thread of each process writes `ranks/rank-N.json` once a second and reads the others'. Where another process is
+silent, or this one makes no progress for `hardware.timeout` seconds, it logs which rank it was, at which step and in
+which phase, and exits with code 69. It does not use torch, so it also notices a collective that waits for ever.
 Standard library only.
 """
 
@@ -26,8 +26,8 @@ from manyheads.runs.folder import RANKS
 from manyheads.runs.restart import RestartRequested
 
 LOST = 69  # EX_UNAVAILABLE of sysexits.h: another process is gone
-BEAT = 1.0  # seconds between two looks
-QUIET = 5.0  # seconds of silence that make a process suspect, once it is known that one is gone
+BEAT_SECONDS = 1.0  # between two heartbeats
+QUIET = 5.0  # seconds of silence after which a process is suspected, once one is known to be gone
 _TRANSPORT = re.compile(r"gloo|nccl|c10d|TCPStore|Connection closed|Socket Timeout", re.IGNORECASE)
 log = logging.getLogger("manyheads")
 
@@ -36,8 +36,11 @@ log = logging.getLogger("manyheads")
 class Record:
     """What a process writes of itself.
 
-    `marks` counts the places it came by, so that of several the one that is stuck has the least. `ended` is empty while
-    it goes on, then "done", "stopped" on request, "failed", or "lost" where it left for another; `why` says more.
+    Attributes:
+        marks: how many beats it has made: of several processes the one that is stuck has the fewest.
+        ended: empty while it runs, then "done", "stopped" on request, "failed", or "lost" where it left because of
+            another process.
+        why: more on how it ended.
     """
 
     rank: int
@@ -68,11 +71,13 @@ _own: Record | None = None
 
 @contextmanager
 def monitor_peers(folder: Path, timeout: float) -> Iterator[None]:
-    """This process is watched by the others, and watches them, while the block lasts; alone, nothing happens. Where the
-    block failed because another process is gone, `PeerLost` is raised.
+    """Watch the other processes while the block lasts, and be watched by them; does nothing in a single process.
 
     Args:
         folder: `ranks/` of the run.
+
+    Raises:
+        PeerLost: the block failed because another process is gone.
     """
     global _own
     ranks = this_process()
@@ -100,7 +105,7 @@ def monitor_peers(folder: Path, timeout: float) -> Iterator[None]:
 
 
 def beat(step: int | None = None, phase: str | None = None) -> None:
-    """Note that this process came by; all that a step costs where there are several."""
+    """Note progress of this process: all that a step costs where there are several."""
     if _own is not None:
         _own.marks += 1
         _own.step = _own.step if step is None else step
@@ -109,7 +114,7 @@ def beat(step: int | None = None, phase: str | None = None) -> None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """What this process is at while the block lasts."""
+    """The phase of this process while the block lasts."""
     before = _own.phase if _own is not None else ""
     beat(phase=name)
     yield
@@ -117,43 +122,43 @@ def phase(name: str) -> Iterator[None]:
 
 
 def last_seen(folder: Path, rank: int, n_ranks: int) -> str:
-    """Where a process of `n_ranks` was, in words that follow what became of it; empty where it has not written."""
-    found = [_read(folder / RANKS / f"rank-{one}.json") for one in range(n_ranks)]
+    """Where a process of `n_ranks` was, such as " at step 3 (training)"; empty where it has written nothing."""
+    found = [_read_record(folder / RANKS / f"rank-{one}.json") for one in range(n_ranks)]
     record = found[rank]
     return f" {_place(record, found)}" if record else ""
 
 
 def _place(record: Record, all_records: Iterable[Record | None]) -> str:
-    """Where a process ended. It writes once a second, and steps may be shorter: had it not come as far as another has
-    by then, that would have waited for it."""
+    """Where a process ended. It writes once a second, and steps may be shorter: it must have come as far as the others,
+    which would have waited for it."""
     if record.ended:
         return record.place
     return max((one for one in all_records if one), key=lambda one: one.marks).place
 
 
 class _Watch:
-    """One process's sight of all: what their files hold, and when they were last seen to change."""
+    """What one process knows of all: what their files hold, and when they were last seen to change."""
 
     def __init__(self, own: Record, files: Sequence[Path], timeout: float) -> None:
         self.own, self.files, self.timeout = own, files, timeout
         self.over = threading.Event()
         others = [rank for rank in range(len(files)) if rank != own.rank]
-        self._last = {rank: _read(files[rank]) for rank in others}  # of an earlier start, maybe
+        self._last = {rank: _read_record(files[rank]) for rank in others}  # of an earlier start, maybe
         self._seen: dict[int, Record] = {}
         self._changed = dict.fromkeys(others, time.monotonic())
         self._moved = time.monotonic(), own.marks
 
     def run(self) -> None:
-        """Write and look, about once a second, until the block is over; leave where another process is lost."""
-        while not self.over.wait(BEAT):
+        """Write and look, about once a second, until the block is over; exit where another process is lost."""
+        while not self.over.wait(BEAT_SECONDS):
             self.write()
             self.look()
             if why := self.lost():
-                self._leave(why)
+                self._log_loss(why)
                 os._exit(LOST)
 
     def write(self) -> None:
-        """A reader sees the file whole; a disk that is full or away for a while ends nothing."""
+        """Readers see the file whole. A disk that is full or away for a while is ignored."""
         self.own.time = time.time()
         file = self.files[self.own.rank]
         part = file.with_suffix(".part")
@@ -162,10 +167,10 @@ class _Watch:
             os.replace(part, file)
 
     def look(self) -> None:
-        """Take notice of the others' files; one that does not change was left by an earlier start."""
+        """Read the others' files. One that does not change was left by an earlier start."""
         now = time.monotonic()
         for rank, last in self._last.items():
-            record = _read(self.files[rank])
+            record = _read_record(self.files[rank])
             if record and record != last:
                 self._last[rank] = self._seen[rank] = record
                 self._changed[rank] = now
@@ -173,7 +178,7 @@ class _Watch:
             self._moved = now, self.own.marks
 
     def lost(self) -> str:
-        """Which process is dead, silent, gone in the midst of it, or stuck; empty while all is well."""
+        """Which process is dead, silent, gone too early, or stuck; empty while all is well."""
         if why := self._gone(self.timeout):
             return why
         if time.monotonic() - self._moved[0] < self.timeout:
@@ -189,29 +194,29 @@ class _Watch:
                 said = f"it left with exit code {0 if error.code is None else error.code}"
             self.own.ended, self.own.why = "failed", said
             return error
-        self.over.set()  # from here on it looks by itself
+        self.over.set()  # the thread stops, and this one looks
         until = time.monotonic() + 2 * QUIET
         while not (why := self._gone(QUIET)) and time.monotonic() < until:
             if code := next((int(one.why) for one in self._seen.values() if one.ended == "stopped"), 0):
                 self.own.ended, self.own.why = "stopped", str(code)
                 return RunEnded(f"another process ended with exit code {code}", code)
-            time.sleep(BEAT / 10)
+            time.sleep(BEAT_SECONDS / 10)
             self.write()
             self.look()
         why = why or self._behind() or f"another process broke the connection {self.own.place}"
-        self._leave(why)
+        self._log_loss(why)
         return PeerLost(why)
 
-    def _leave(self, why: str) -> None:
+    def _log_loss(self, why: str) -> None:
         self.own.ended, self.own.why = "lost", why
         self.write()
-        log.error("%s: the run ends, and resume=auto goes on from its newest checkpoint", why)
+        log.error("%s: the run ends, and resume=auto resumes it from its newest checkpoint", why)
         if self.own.rank:  # its log does not reach the screen
             print(why, file=sys.stderr, flush=True)
 
     def _gone(self, quiet: float) -> str:
-        """A process that died or left early; else one that has been silent for `quiet` seconds; else one that left for
-        the sake of another."""
+        """A process that died or failed; else one that was silent for `quiet` seconds; else one that left because of
+        another."""
         left, silent = "", ""
         for rank, since in self._changed.items():
             record, silence = self._seen.get(rank), time.monotonic() - since
@@ -223,7 +228,7 @@ class _Watch:
                 left = record.why
             elif record.ended:
                 return f"rank {rank} failed {record.place}: {record.why}"
-            elif record.machine == self.own.machine and not _runs(record.process):
+            elif record.machine == self.own.machine and not _is_alive(record.process):
                 return f"rank {rank} died {_place(record, (record, self.own))}"
             elif silence > quiet:
                 place = _place(record, (record, self.own))
@@ -231,7 +236,7 @@ class _Watch:
         return silent or left
 
     def _behind(self) -> str:
-        """The process that came by the fewest places, which the others wait for."""
+        """The process with the fewest beats, which the others wait for."""
         going = [self.own, *(one for one in self._seen.values() if not one.ended)]
         least = min(going, key=lambda one: one.marks)
         if all(one.marks == least.marks for one in going):
@@ -239,7 +244,7 @@ class _Watch:
         return f"rank {least.rank} got no further {least.place} for {self.timeout:g} seconds"
 
 
-def _runs(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     """Whether a process of this machine lives; one that is dead and not yet waited for does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
@@ -250,7 +255,7 @@ def _runs(process: int) -> bool:
     return state not in "ZX"
 
 
-def _read(file: Path) -> Record | None:
+def _read_record(file: Path) -> Record | None:
     try:
         return Record(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

@@ -47,9 +47,10 @@ Hardware = TypeVar("Hardware", bound=HardwareConfig | InferenceHardware)
 def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
     """Processes to start on this machine; 0: this one does the work itself.
 
-    Refused are more processes than a CPU has cores, which would import torch for minutes before the first says a word
-    (where threads are given as well, somebody has thought of it), a machine of several that does not know its number or
-    where the first is, and another number than torchrun or srun started.
+    Raises:
+        UserError: there would be more processes than the CPU has cores, which import torch for minutes before the first
+            log line (with hardware.threads they are taken to be intended); one of several machines does not know its
+            number or the address of the first; or torchrun or srun has started another number.
     """
     if this_process().started_by:
         validate_world_size(hardware)
@@ -85,8 +86,11 @@ def _n_gpus() -> int:
 
 
 def validate_world_size(hardware: Hardware) -> Hardware:
-    """`hardware` with as many devices and nodes as torchrun, srun or this module have started processes for; other
-    numbers are refused."""
+    """`hardware` with the devices and nodes that torchrun, srun or this module have started processes for.
+
+    Raises:
+        UserError: other numbers were set.
+    """
     ranks = this_process()
     if not ranks.started_by:
         return hardware
@@ -102,11 +106,11 @@ def validate_world_size(hardware: Hardware) -> Hardware:
 
 
 def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path | None = None) -> None:
-    """Run a verb in `n_local` processes of this machine, and again where they ask for it, until all have ended well.
+    """Run a verb in `n_local` processes of this machine, and again where they request it, until all have succeeded.
 
     Args:
-        timeout: seconds given to the others where one has left in good order.
-        folder: of the run, handed on to all.
+        timeout: seconds that the others have to end after one has ended on request.
+        folder: of the run, passed on to all.
 
     Raises:
         UserError: one of them found a user's mistake.
@@ -137,7 +141,7 @@ def _environments(n_local: int, nodes: int, folder: Path | None) -> Iterator[dic
 
 
 def _free_port() -> int:
-    """A port below those that outgoing connections take, since it stays free for seconds before it is used."""
+    """A port below the range of outgoing connections, since it has to stay free for seconds before it is used."""
     while True:
         port = 20000 + secrets.randbelow(12000)
         with socket.socket() as probe, suppress(OSError):
@@ -147,7 +151,7 @@ def _free_port() -> int:
 
 @dataclass(slots=True)
 class _Child:
-    """A process; `config` and `report` are our ends of its pipes, `lines` is what it says, unless it is the first."""
+    """A started process; `config` and `report` are our ends of its pipes, `lines` its output, but of the first."""
 
     rank: int
     process: subprocess.Popen[bytes]
@@ -161,17 +165,17 @@ class _Child:
         return self.process.poll()
 
     def kill(self) -> None:
-        """End it and whatever it has started."""
+        """Kill it and whatever it has started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class Processes:
-    """The processes of one start; leaving the block ends those that are left. The first signal goes to all of them, the
-    second one ends them.
+    """The processes of one start; leaving the block kills those that still run. The first signal is passed on to all,
+    the second one kills them.
 
-    torch's elastic launcher and `torch.multiprocessing.start_processes` end the others as soon as one has ended, within
-    30 seconds, and leave them alone where they are killed themselves: neither waits for the save that all agreed on.
+    torch's elastic launcher and `torch.multiprocessing.start_processes` kill the others within 30 seconds after one has
+    ended, without waiting for the save that all agreed on, and leave them running where they are killed themselves.
     """
 
     def __init__(self, verb: str, config: Any, environments: Sequence[Mapping[str, str]], folder: Path | None) -> None:
@@ -210,17 +214,20 @@ class Processes:
             child.process.send_signal(number) if len(self.asked) == 1 else child.kill()
 
     def wait(self, timeout: float) -> int:
-        """Wait for all; once one has failed the others have a while to leave by themselves. Returns its exit code.
+        """Wait for all; once one has failed the others have a while to end by themselves.
+
+        Returns:
+            The exit code of the one that failed; 0: none has.
 
         Raises:
-            UserError: it was a user's mistake.
+            UserError: it ended with a user's mistake.
         """
         first, until = None, float("inf")
         while True:
             codes = [child.code for child in self.children]
             if not any(codes) and None not in codes:
                 return 0
-            if first is None and any(codes):  # of several first who was killed, last who only lost the others
+            if first is None and any(codes):  # rather one that was killed than one that lost the others
                 first = min(
                     (child for child in self.children if child.code),
                     key=lambda child: ((child.code or 0) > 0, child.code == LOST, child.rank),
@@ -243,7 +250,7 @@ class Processes:
         return code if code > 0 else 128 - code
 
     def _say(self, first: _Child, code: int) -> None:
-        """Of a process that failed, unless it has said it itself: where it was, and its last words."""
+        """Print where a failed process was, and its last output, unless it has said it itself."""
         if code in QUIET or (code == LOST and first.lines is None) or (code < 0 and self.asked):
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
@@ -256,8 +263,8 @@ class Processes:
 
 
 def _grace(code: int, timeout: float) -> float:
-    """Seconds in which the others may leave by themselves where one has ended with `code`: rank 0 may be saving what
-    all have agreed on. To begin again is for one to decide: the others may never hear of it."""
+    """Seconds that the others have to end by themselves after one has ended with `code`: rank 0 may be saving what all
+    have agreed on. A restart is decided by one process, and the others may never hear of it."""
     if code in ENDS_TOGETHER and code != AGAIN:
         return max(timeout, GRACE)
     return 2.0 if code == MISTAKE else GRACE

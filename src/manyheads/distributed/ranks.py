@@ -1,5 +1,4 @@
-"""Which of how many processes this is, as the environment says, on what processor, and what memory is left. Standard
-library only."""
+"""Rank and world size of this process, from the environment; processor and free memory. Standard library only."""
 
 import os
 import re
@@ -47,12 +46,12 @@ def this_process() -> Ranks:
 
 
 def n_cores() -> int:
-    """Those that this process may use."""
+    """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:
-    """As the machine names it."""
+    """The processor's name."""
     import platform  # which `--help` does without
 
     listing = Path("/proc/cpuinfo")
@@ -61,9 +60,9 @@ def processor() -> str:
 
 
 def job_name() -> str:
-    """A folder's name that all processes of a job started side by side work out alone; empty where there is none.
+    """A folder name that all processes of a job of torchrun or srun derive independently; empty where there is none.
 
-    torchrun without an id, on one machine, is known by its processes' parent: its number and the time it began.
+    torchrun without an id, on one machine, is identified by the id and start time of its processes' parent.
     """
     ranks, env = this_process(), os.environ
     if ranks.started_by == "srun":
@@ -80,7 +79,7 @@ def job_name() -> str:
 
 
 def rendezvous() -> tuple[str, int]:
-    """Address and port at which the processes find each other: of the first of them."""
+    """Address and port of the first process, at which all find each other."""
     ranks, env = this_process(), os.environ
     address, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")
     if ranks.started_by == "srun":
@@ -105,7 +104,7 @@ def first_host(names: str) -> str:
 
 
 def _began(process: int) -> float:
-    """When a process of this machine began, in seconds, the same for whoever asks; 0 where /proc does not say."""
+    """Start time of a process of this machine in seconds, the same for whoever asks; 0 where /proc does not say."""
     try:
         ticks = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
         (boot,) = re.findall(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
@@ -115,8 +114,8 @@ def _began(process: int) -> float:
 
 
 def spare_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this machine has left, and the control groups of this process, of either version, allow; 0 where
-    nothing says so. What files take in memory is given back when it is asked for, but for those read lately."""
+    """Bytes of memory that are free on this machine and within the control groups (v1 or v2) of this process; 0 where
+    that is unknown. The page cache counts as free, apart from files that were read lately."""
     left: list[int] = []
     with suppress(OSError):
         known = re.findall(r"(?m)^MemAvailable: +(\d+) kB", (proc / "meminfo").read_text())

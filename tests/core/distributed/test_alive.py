@@ -57,7 +57,7 @@ def two(monkeypatch, tmp_path):
     """This process as rank 0 of two, of which `two(**facts)` writes what the other writes of itself."""
     for name, value in {"RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(alive, "BEAT", 0.3)
+    monkeypatch.setattr(alive, "BEAT_SECONDS", 0.3)
     monkeypatch.setattr(alive, "QUIET", 0.2)
     (tmp_path / "ranks").mkdir()
 
