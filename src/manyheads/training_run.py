@@ -115,7 +115,7 @@ def train(
     splits = data.splits if data is not None and data.splits is not None else read_rows(run, with_test=run.test)
     asked = start.with_resolved(run)
     run = with_data(asked, n_rows=len(splits.train), n_classes=len(splits.labels), multi=splits.multi)
-    check_splits(run, splits)
+    refuse_unusable_rows(run, splits)
     if start.finished:
         folder = named_folder(run.output)
         refuse_other_input(splits.digests(), file_digests(run), folder)
@@ -343,7 +343,7 @@ def data_in_memory(run: RunConfig, data: "TextData", n_local: int) -> DataConfig
     return replace(run.data, source="memory", path="", hub="")
 
 
-def check_splits(run: RunConfig, splits: Splits) -> None:
+def refuse_unusable_rows(run: RunConfig, splits: Splits) -> None:
     """Refuse rows that lack what the settings need, that `require` cannot be computed on, or that memory cannot
     hold."""
     if run.task == "classify":
