@@ -249,12 +249,12 @@ def _one_job(
     config: Any, verb: str, typed: Typed, config_dir: str | None, task: Callable[[Callable[[], Config]], Any]
 ) -> Any:
     """What the task makes of one job; all of it can be pickled for a launcher that runs it in another process."""
-    from manyheads.cli.hydra import this_job, values_of
+    from manyheads.cli.hydra import plain_values, this_job
 
     use_of_parent()  # in the process of a launcher
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
-    composed = {name: section_and_key(values_of(config), name) for name in typed.swept}
+    composed = {name: section_and_key(plain_values(config), name) for name in typed.swept}
     own = of_one_job({name: section[key] for name, (section, key) in composed.items()}, typed)
     values, of_experiment, bring = _base(verb, replace(typed, values=own), groups, config_dir)
     keep_split(values, typed)
@@ -282,9 +282,9 @@ def _imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
 def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> dict[str, Any]:
     """What the presets say, as Hydra composes them."""
     if config_dir:
-        from manyheads.cli.hydra import composed, values_of
+        from manyheads.cli.hydra import composed, plain_values
 
-        return values_of(composed(verb, groups, [], config_dir))
+        return plain_values(composed(verb, groups, [], config_dir))
     return copy.deepcopy(_stock_values(verb, tuple(groups.items()), plugin.changes()))
 
 
@@ -294,9 +294,9 @@ def _stock_values(verb: str, groups: tuple[tuple[str, str | None], ...], changes
     try:
         return merge_presets(verb, dict(groups))
     except (ValueError, LookupError, OSError, YAMLError):  # which Hydra says by file and key
-        from manyheads.cli.hydra import composed, values_of
+        from manyheads.cli.hydra import composed, plain_values
 
-        return values_of(composed(verb, dict(groups), [], None))
+        return plain_values(composed(verb, dict(groups), [], None))
 
 
 def merge_presets(verb: str, groups: Choices) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Hydra: presets as it composes them, and its own ways to run a task. Of hydra and omegaconf all but the grammar, which
-grammar.py asks, is imported here alone; no DictConfig leaves this file but for `values_of`.
+grammar.py asks, is imported here alone; no DictConfig leaves this file but for `plain_values`.
 
 Hydra imports and calls what its own settings name, so that those come from Hydra alone: see `refuse_settings`.
 """
@@ -92,7 +92,7 @@ def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | N
             raise UserError(composition_sentence(error, chosen, schema_of(verb))) from error
 
 
-def values_of(config: DictConfig) -> dict[str, Any]:
+def plain_values(config: DictConfig) -> dict[str, Any]:
     """Plain settings, choices by their names, without the node `hydra`."""
     values = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     assert isinstance(values, dict)

@@ -24,7 +24,7 @@ from manyheads.cli.errors import user_sentence
 from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
 from manyheads.config.conversion import KIND_WORDS, choices_of, from_plain, split_optional
 from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
-from manyheads.config.plugins import VARIABLE, as_words, take_plugins, use_of_parent
+from manyheads.config.plugins import VARIABLE, plugin_words, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.config.sentences import format_value, one_of
 from manyheads.distributed.ranks import this_process
@@ -158,7 +158,7 @@ def _run(words: list[str]) -> int:
         missed = [score.missed for score in scores if score is not None and score.missed]
         return max((_say(one, RequirementError.exit_code) for one in missed), default=0)
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
-    words = [*as_words(), *asked.overrides]
+    words = [*plugin_words(), *asked.overrides]
     worker_main = (launch(verb, config, words, asked.config_dir) for launch in hooks(config, "launch"))
     if line := next(filter(None, worker_main), ""):
         print(line)
@@ -228,7 +228,7 @@ def _unknown_flag(verb: str, word: str) -> str:
 
 
 def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
-    """One job of a sweep; returns its `Score`. A figure that is missed ends no sweep.
+    """One job of a sweep; returns its `JobScore`. A figure that is missed ends no sweep.
 
     A mistake ends the whole sweep with its sentence, not with Hydra's traceback. Hydra hands an exception of a job in
     another process than `sweep` to the sweep, but none that ends that process, such as SystemExit.
@@ -359,7 +359,7 @@ def worker_main() -> None:
     """`python -m manyheads.cli.main VERB CONFIG REPORT [GRACE]`, as `distributed/launch.py` or a search has typed it.
 
     The settings come in by the pipe CONFIG, which its supervisor holds open and which ends with it, even by `kill -9`;
-    a user's mistake goes out by the pipe REPORT. Without its supervisor the process leaves at once, or is told to end
+    a user's mistake goes out by the pipe REPORT. Without its supervisor the process leaves at once, or is asked to end
     and has GRACE seconds to save. One that ends ill leaves at once, too: what is tidied up at its end would wait for
     the others.
     """

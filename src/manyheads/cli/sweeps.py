@@ -28,7 +28,7 @@ OF_NETWORK = (  # settings that the linear model does not read, or not alone
 )
 
 
-class Score(float):
+class JobScore(float):
     """The network's validation figure of a job, the one of `checkpoint.metric`, as Hydra's sweepers read it: a linear
     model that answers with it may hide what varies. And its summary and settings, and which figure was `missed`."""
 
@@ -37,14 +37,14 @@ class Score(float):
     missed: str = ""
 
 
-def score_of(config: Config, summary: Any, missed: str) -> Score | None:
+def score_of(config: Config, summary: Any, missed: str) -> JobScore | None:
     """What a job came to: None where it trained nothing, and missed no figure that `require` asks for."""
-    score = Score("nan")
+    score = JobScore("nan")
     if isinstance(config, RunConfig) and summary is not None:
         from manyheads.runs.summary import NETWORK, models_of
 
         models: dict[str, Any] = models_of(summary, "validation")
-        score = Score(models.get(NETWORK, summary.validation)[metric_of(summary)].value)
+        score = JobScore(models.get(NETWORK, summary.validation)[metric_of(summary)].value)
         score.summary, score.run = summary, config
     elif not missed:
         return None
@@ -203,7 +203,7 @@ def first_difference(ours: Any, theirs: Any, name: str) -> str | None:
     return name
 
 
-def show_jobs(jobs: Sequence[Score]) -> None:
+def show_jobs(jobs: Sequence[JobScore]) -> None:
     """One table of the runs that were trained, in their order; nothing of fewer than two. Where settings of the network
     vary its own figures are shown, else those of the answers."""
     if len(jobs) < 2:

@@ -59,7 +59,7 @@ EXAMPLE = "name one that holds presets, such as mine/model/wide.yaml"
 
 @cache
 def conf_folder() -> Path:
-    """The folder of presets: beside the package's modules when installed, else the repository's."""
+    """The folder of presets: next to the package's modules when installed, otherwise the repository's."""
     inside = Path(__file__).resolve().parents[1] / "conf"
     return inside if inside.is_dir() else Path(__file__).resolve().parents[3] / "conf"
 

@@ -73,7 +73,7 @@ def take_plugins(words: Iterable[str]) -> list[str]:
     return rest
 
 
-def as_words() -> list[str]:
+def plugin_words() -> list[str]:
     """What gives the plugins of this process to another command, where a person types it."""
     typed = [one.typed for one in _sources.values() if one.typed]
     return [f"plugins=[{','.join(typed)}]"] * bool(typed)

@@ -14,7 +14,7 @@ from manyheads.cli import compose as in_compose
 from manyheads.cli import hydra as in_hydra
 from manyheads.cli import verbs as in_verbs
 from manyheads.cli.compose import compose, merge_presets
-from manyheads.cli.hydra import composed, values_of
+from manyheads.cli.hydra import composed, plain_values
 from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset_folders, schema_of, settings_of
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.conversion import choices_of
@@ -57,7 +57,7 @@ TOGETHER_READ += [("train", {group: name}) for group in ("experiment", "debug") 
     [*TOGETHER_READ, *(pytest.param(verb, {group: name}, marks=pytest.mark.slow) for verb, group, name in READ)],
 )
 def test_presets_are_laid_over_one_another_as_hydra_composes_them(verb, groups):
-    assert merge_presets(verb, groups) == values_of(composed(verb, groups, [], None))
+    assert merge_presets(verb, groups) == plain_values(composed(verb, groups, [], None))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from manyheads.cli.compose import compose, merge_presets
-from manyheads.cli.hydra import composed, values_of
+from manyheads.cli.hydra import composed, plain_values
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from manyheads.cli.hydra import composed, values_of
     ],
 )
 def test_presets_are_laid_over_one_another_as_hydra_composes_them(verb, groups):
-    assert merge_presets(verb, groups) == values_of(composed(verb, groups, [], None))
+    assert merge_presets(verb, groups) == plain_values(composed(verb, groups, [], None))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from manyheads.cli.compose import compose, merge_presets, shown
-from manyheads.cli.hydra import composed, values_of
+from manyheads.cli.hydra import composed, plain_values
 from manyheads.cli.main import main
 from manyheads.cli.overrides import read_overrides
 
@@ -57,7 +57,7 @@ def test_what_tune_searches_is_a_part_of_its_info(tmp_path):
 
 def test_presets_of_a_comparison_are_laid_over_one_another_as_hydra_composes_them():
     groups = {"experiment": "ablate_heads"}
-    assert merge_presets("ablate", groups) == values_of(composed("ablate", groups, [], None))
+    assert merge_presets("ablate", groups) == plain_values(composed("ablate", groups, [], None))
 
 
 def test_tokens_of_a_batch_are_the_same_in_all_rows_of_a_table():

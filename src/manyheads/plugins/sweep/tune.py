@@ -25,7 +25,7 @@ from manyheads.cli.validation import refuse_unused
 from manyheads.config import RunConfig
 from manyheads.config.conversion import by_dotted_name, plain_settings
 from manyheads.config.facts import hooks, replace_settings, settings, settings_where
-from manyheads.config.plugins import as_words as plugin_words
+from manyheads.config.plugins import plugin_words
 from manyheads.config.sentences import install_extra
 from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_rows
