@@ -31,9 +31,10 @@ test-slow: $(INSTALLED)  ## the tests that take minutes, as every night: make te
 test-slurm: $(INSTALLED)  ## runs in a SLURM of their own: as root, with Debian's slurm-wlm and munge, else skipped
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/plugins/slurm -m slurm -rs
 
-check: $(INSTALLED) docs  ## format, lint, types, and the documentation
+check: $(INSTALLED) docs  ## format, lint, types, words, and the documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tests/words.py
 	$(BIN)/pyright
 
 docs: $(INSTALLED)  ## the documentation as a site in build/site; every broken link is an error

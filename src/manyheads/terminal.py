@@ -76,7 +76,7 @@ def show_files(folder: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def progress_bar(n_rows: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, which is told how many more rows are done; nothing elsewhere."""
+    """A progress bar on a terminal, called with the number of further rows that are done; nothing elsewhere."""
     from rich.console import Console
     from rich.progress import Progress
 

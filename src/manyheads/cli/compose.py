@@ -131,7 +131,7 @@ def _run_again(verb: str, folder: str, typed: Typed, groups: Choices, config_dir
 
 
 def _resumed(verb: str, folder: str, typed: Typed) -> Config:
-    """The settings of the run in `folder`, as those of going on with it."""
+    """The settings of the run in `folder`, with which it is resumed."""
     run = read_run(folder)
     groups: Choices = {"optim": PRESETS["optim"]} if run.optim.limits_by_data else {}
     values = resumed_values(to_plain(run), folder, typed, usual=preset_values(verb, groups)["trainer"])

@@ -79,14 +79,14 @@ def _parts(text: str) -> list[str]:
 def _element(text: str, names: bool) -> Any:
     if text[:1] in ("[", "{"):
         if text[-1] != CLOSES[text[0]]:
-            raise UserError(f"{text} goes on after its bracket")
+            raise UserError(f"{text} continues after its bracket")
         inside = text[1:-1].strip()
         parts = _parts(inside) if inside else []
         return [_element(one, names) for one in parts] if text[0] == "[" else _mapping(parts, names)
     if QUOTED.fullmatch(text):
         return _unquoted(text)
     if text[:1] in ("'", '"'):
-        raise UserError(f"{text} goes on after its quote")
+        raise UserError(f"{text} continues after its quote")
     if names:
         return ESCAPED.sub(r"\1", text)
     parsed = _plain(text)

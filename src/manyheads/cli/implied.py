@@ -210,7 +210,7 @@ def resumed_folder(verb: str, words: Sequence[str]) -> tuple[list[str], str]:
 
 
 def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings `values` of the run in `folder`, as those of going on with it.
+    """The settings `values` of the run in `folder`, with which it is resumed.
 
     Args:
         usual: the flags of the Trainer by the presets of such a run.
@@ -223,7 +223,7 @@ def resumed_values(values: dict[str, Any], folder: str, typed: Typed, usual: Map
     unused += [f"{name}={typed.values[name]}" for name in ("output", "resume", "again") if name in typed.values]
     if unused:
         raise UserError(
-            f"{unused[0]} does nothing with resume={folder}, which goes on there by the settings in its config.yaml: "
+            f"{unused[0]} does nothing with resume={folder}, which resumes it with the settings in its config.yaml: "
             "remove it"
         )
     for name in settings_where(RunConfig, written_to=True):
@@ -247,7 +247,7 @@ def _free_limits(values: dict[str, Any], typed: Typed, usual: Mapping[str, Any])
         if f"trainer.{key}" not in typed.values and values["budget"]:
             trainer[key] = -1
         elif f"trainer.{key}" not in typed.values and by_data and trainer.get(key) not in (None, -1):
-            trainer[key] = max(trainer[key], usual[key])  # a run that has passed the preset's goes on, too
+            trainer[key] = max(trainer[key], usual[key])  # a run that has passed the preset's limit resumes, too
 
 
 def repeated_values(run: RunConfig, typed: Typed, usual: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ModelConfig:
     )
     rotary_base_window: float | None = setting(
         None,
-        "rotary_base of layers with a window; null: the same as of the others",
+        "rotary_base of layers with a window; null: that of the other layers",
         gt=0.0,
     )
     segments: Segments = setting(

@@ -157,7 +157,7 @@ class CheckpointConfig:
     keep: int = setting(2, "newest checkpoints that are kept", ge=2, le=1000, resume="free")
     background: Background = setting(
         Background.auto,
-        "write while training goes on; auto: where it takes over 2 % of the time and memory has room",
+        "write while training continues; auto: if saving takes over 2 % of the time and memory has room",
         resume="free",
     )
 

@@ -183,7 +183,7 @@ def _fits(found: dict[str, Any], name: str, n_rows: int) -> bool:
 
 
 def _rows_again(found: dict[str, Any], name: str, table: Table, columns: Any, *, with_unread: bool) -> Rows:
-    """The rows that `_told` was told of."""
+    """The rows that `_told` describes."""
     which = found.get(f"{name} rows")
 
     def some(column: Any) -> Any:

@@ -199,8 +199,8 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
 
 
 def read_graph(folder: Path, settings: Settings) -> Classifier:
-    """The network of an exported folder, which answers as a `Classifier` does and has nothing else of it. Errors as of
-    `GraphNetwork`, or the model is one that no graph is written of."""
+    """The network of an exported folder, which answers as a `Classifier` does and has nothing else of it. Raises what
+    `GraphNetwork` raises, and UserError for a model of which no graph is written."""
     if settings.task != "classify" or settings.cutting.long is not Long.cut:
         raise UserError(f"{folder / GRAPH} classifies texts cut at their end, but config.json says otherwise")
     both = settings.terms is not None

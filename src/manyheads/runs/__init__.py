@@ -1,1 +1,1 @@
-"""What lies on disk: the folder of a run, files that appear whole, checkpoints, where a run goes on."""
+"""What lies on disk: the folder of a run, files that are written atomically, checkpoints, where a run is resumed."""

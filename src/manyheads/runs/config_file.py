@@ -67,7 +67,7 @@ def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
     value = section.pop(key)
     if goes_on and value != REMOVED[name]:
         raise UserError(
-            f"{name}={format_value(value)} was removed, so this run cannot go on: start a new run in another folder"
+            f"{name}={format_value(value)} was removed, so it cannot be resumed: start a new run in another folder"
         )
 
 

@@ -197,7 +197,7 @@ class DelimitedParser:
         )
 
     def _by_csv(self, raw: bytes, number: int, last: bool) -> RowBlock | None:
-        """The rows as the csv module reads them: all, or all but a last one that may go on."""
+        """The rows as the csv module reads them: all, or all but a last one that may be incomplete."""
         text = raw.decode("utf-8") if last else raw[: raw.rfind(b"\n") + 1].decode("utf-8")
         lines = _Counted(refuse_wide(lines_of(text), str(self.path), number))
         records, n_read = list[list[str]](), 0

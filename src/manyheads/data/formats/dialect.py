@@ -123,7 +123,7 @@ def named(sign: str) -> str:
 
 
 def _rows_by(lines: list[str], sign: str) -> list[list[str]]:
-    """The rows of the beginning of a file, without the last where that may go on."""
+    """The rows of the beginning of a file, without the last if that may be incomplete."""
     rows: list[list[str]] = []
     with suppress(csv.Error):  # which is said when the file is read
         rows.extend(csv.reader(lines, delimiter=sign))

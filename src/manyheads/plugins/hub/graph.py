@@ -169,7 +169,7 @@ def export_graph(part: Path, predictor: TextClassifier, model: Path, config: Exp
     with running_script(part) as exact:
         said = f"{compared.said}: {hold_to_run(predictor, exact, compared, kind, both=both)}"
         if config.precision is Rounding.int8:
-            quantise(part)  # what was asked already has opened the graph as it was
+            quantise(part)  # the texts compared so far have opened the graph before rounding
             with running_script(part) as rounded:
                 what, worst, _ = apart(predictor, rounded, compared, both=both)
                 least, most = thresholds["both"] or [], config.max_changed

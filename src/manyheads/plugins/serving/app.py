@@ -1,4 +1,4 @@
-"""What is asked over HTTP: POST /predict and /look, GET /health, /metadata, /metrics, /openapi.json and the page at /.
+"""The requests over HTTP: POST /predict and /look, GET /health, /metadata, /metrics, /openapi.json and the page at /.
 
 Everything passes the `Gate` first: who may ask, how much may be sent, what is counted. No answer lets another site read
 it (there is no CORS), and a name that is not this server's own is refused, so that no foreign page reaches it by a name
