@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BrokenPipeError:
         return _reader_left()
-    except OSError as error:  # of standard output itself, such as of a full disk
+    except OSError as error:  # of standard output itself, for instance because the disk is full
         if (sentence := user_sentence(error)) is None:
             raise
         _reader_left()
@@ -307,8 +307,8 @@ def top_help() -> str:
         f"manyheads {VERSION}: train, judge and ship Transformer text classifiers from configuration\n\n"
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
         f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
-        "exit codes: 0 done, 1 a bug (with a traceback), 2 a mistake in what was asked (one sentence),\n"
-        "  3 a figure is not as require asks, 69 another process of the run is dead, stuck or gone,\n"
+        "exit codes: 0 done, 1 a bug (with a traceback), 2 a user's mistake (one sentence),\n"
+        "  3 a condition of require is not met, 69 another process of the run died, hangs or left,\n"
         "  75 to be started again, 124 trainer.max_time is up, 130 Ctrl-C, 137 a process was killed, 138 SIGUSR1,\n"
         "  141 the reader of our output went away, 143 SIGTERM"
     )
