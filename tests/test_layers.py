@@ -286,6 +286,13 @@ def test_the_house_stays_small():
         assert len([file for file in TREES if file.rpartition("/")[0] == room]) <= 20, room
 
 
+def test_the_main_road_is_short():
+    """docs/reading.md lists its files in the order in which they are read."""
+    listed = re.findall(r"(?m)^\d+\. `(.+?)`", (ROOT / "docs" / "reading.md").read_text(encoding="utf-8"))
+    assert len(listed) > 20
+    assert sum(len((ROOT / "src" / "manyheads" / file).read_text("utf-8").splitlines()) for file in listed) <= 8000
+
+
 def test_no_file_is_a_drawer():
     drawers = {"utils", "helpers", "common", "base", "manager"}
     found = [file for file in TREES if drawers & {*Path(file).with_suffix("").parts}]
