@@ -240,7 +240,18 @@ def chunks_of_objects(path: Path, wanted: Wanted, on_bad_row: OnBadText = OnBadT
     if first[-1].why:
         raise UserError(f"{path}, {first[-1].place}: {first[-1].why}{REMEDY}")
     columns = _find_columns([*first[-1].cells], str(path), wanted)
-    yield from chunks_of_rows(chain(first, rows), str(path), *columns, on_bad_row)
+
+    def read_by_columns() -> Iterator[InputRow]:
+        for row in chain(first, rows):
+            named = [one for one in wanted.text if one in row.cells]
+            if named and columns[0] not in wanted.text and not row.why:
+                raise UserError(
+                    f"{path}, {row.place} has the column '{format_value(named[0])}', but the first object has "
+                    f"'{format_value(columns[0])}' alone, which would be read as the text: correct the first object"
+                )
+            yield row
+
+    yield from chunks_of_rows(read_by_columns(), str(path), *columns, on_bad_row)
 
 
 def _opened(path: Path, columns: Sequence[str] = ()) -> tuple[Any, Iterator[tuple[int, Any, str]]]:

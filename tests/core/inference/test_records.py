@@ -177,6 +177,13 @@ def test_the_columns_are_those_of_the_first_object() -> None:
     assert objects("\n \n") == []
 
 
+def test_the_only_column_of_the_first_object_is_not_the_text_where_another_row_has_one() -> None:
+    with pytest.raises(
+        ValueError, match=r"^in.jsonl, row 2 has the column 'text', but the first object has 'label' al"
+    ):
+        objects('{"label": "x"}\n{"text": "good", "label": "y"}\n', ["review", "text"])
+
+
 def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "STREAMED", 50)
     monkeypatch.setattr(blocks, "MOST_ROW", 100)
