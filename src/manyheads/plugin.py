@@ -62,6 +62,8 @@ def register(plugin: Plugin) -> None:
     for one in plugin.parts:
         if one.kind not in KINDS:
             raise UserError(f"{one.kind} {one.name} of plugin {plugin.name} is of no kind: choose {', '.join(KINDS)}")
+        if one.kind == "figure":
+            _check_figure(one, plugin.name)
         if named.count((one.kind, one.name)) > 1:
             raise UserError(f"plugin {plugin.name} has {one.kind} {one.name} twice: rename one of them")
         other = next((it for it, its in _owners(one.kind, one.name) if it != plugin.name), None)
@@ -73,6 +75,22 @@ def register(plugin: Plugin) -> None:
             raise UserError(f"verb {verb.name} of plugin {plugin.name} is that of {taken[verb.name]}: rename it")
     _registry.given[plugin.name] = plugin
     _forget()
+
+
+def _check_figure(part: Part, owner: str) -> None:
+    """Refuse facts of a user's figure by which it would be called with something else than it takes."""
+    of, figure = part.facts.get("of"), f"figure {part.name} of plugin {owner}"
+    if of not in (None, "counts", "rows"):
+        raise UserError(f'{figure} has the fact of="{of}": use "counts" or "rows", or leave it out')
+    if of is not None and part.facts.get("checkpoint"):
+        raise UserError(
+            f'{figure} has the facts of="{of}" and checkpoint, but validation calls the figures of plugins with labels '
+            "and probabilities: remove one of them"
+        )
+    for name in ("rows", "main", "table", "checkpoint"):
+        rows = part.facts.get(name, ())
+        if not isinstance(rows, tuple | list) or not {*rows} <= {"classes", "labels"}:
+            raise UserError(f'{figure} has the fact {name}={rows!r}: give ("classes",), ("labels",) or both')
 
 
 def unregister(name: str) -> None:

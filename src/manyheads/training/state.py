@@ -9,6 +9,7 @@ read by `torch.load(weights_only=False)`.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -38,6 +39,7 @@ TYPES = {
 }
 HASHED_AT_ONCE = 2**24  # elements of a tensor
 MOMENTS = ("exp_avg", "exp_avg_sq")
+EARLIER_CALLBACKS = {"Average": "EMACallback"}  # names in checkpoints of earlier versions, and what they are now
 
 
 def save_pytree(nest: Any, file: IO[bytes]) -> None:
@@ -166,15 +168,17 @@ def restore(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str
     trainer.precision_plugin.load_state_dict(everyones["precision"])
     if own["random"]:
         torch.Generator().set_state(own["random"]["cpu"])  # as it will be, later: found out now
-    by_key = everyones["callbacks"] | own["callbacks"]
+    by_key = {EARLIER_CALLBACKS.get(key, key): its for key, its in (everyones["callbacks"] | own["callbacks"]).items()}
     for callback in _callbacks(trainer):
         if its := by_key.get(callback.state_key):
             callback.load_state_dict(its)
+    figures = {re.sub(r"^task\.", "objective.", name): its for name, its in own["figures"].items()}  # likewise
     for name, one in _figures(module):
-        updates, its = own["figures"][name]
+        updates, its = figures[name]
         one._update_count = updates  # else torchmetrics takes it for one that saw nothing
         for key, value in its.items():
-            setattr(one, key, value.to(module.device))
+            setattr(one, key, value)
+        one.to(module.device)
 
 
 def check_moments(optimizer: Any) -> None:
@@ -201,16 +205,26 @@ def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
     """
     first = ranks[0]
     figures = {
-        name: (0, {key: torch.zeros_like(one[key]) for key in one}) for name, (_, one) in first["figures"].items()
+        name: (0, {key: _none_of(value) for key, value in one.items()}) for name, (_, one) in first["figures"].items()
     }
     own = {"random": ranks[rank]["random"] if rank < len(ranks) else {}, "figures": figures, "callbacks": {}}
     if rank == 0:
         for name, (_, one) in first["figures"].items():
-            sums = {key: sum(other["figures"][name][1][key] for other in ranks) for key in one}
+            sums = {key: _sum([other["figures"][name][1][key] for other in ranks]) for key in one}
             own["figures"][name] = sum(other["figures"][name][0] for other in ranks), sums
         for key in first["callbacks"]:
             own["callbacks"][key] = Meter.summed([other["callbacks"][key] for other in ranks])
     return own
+
+
+def _none_of(value: Tensor | list[Tensor]) -> Tensor | list[Tensor]:
+    """A state of a metric that has seen no rows: counts are 0, and a list of what is kept of each row is empty."""
+    return [] if isinstance(value, list) else torch.zeros_like(value)
+
+
+def _sum(values: list[Any]) -> Any:
+    """The states of all ranks as one: counts are added, lists joined."""
+    return sum(values[1:], start=values[0])
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import balanced_accuracy_score, matthews_corrcoef
 
 from manyheads import api
 from manyheads.cli.main import main
+from manyheads.distributed import faults
+from manyheads.errors import UserError
 from manyheads.plugin import unregister
+from manyheads.training.state import share_out
 
 TINY = ["debug=fast", "hardware=cpu", "hardware.precision=fp32", "linear=false", "data.path=rows.csv"]
 ONE_CLASS = ("classes",)
@@ -72,3 +76,38 @@ def test_a_figure_without_its_plugin_is_refused(home: Path, capsys: pytest.Captu
     assert main(["train", *TINY, "output=never", "checkpoint.metric=matthews"]) == 2
     assert "checkpoint.metric=matthews" in capsys.readouterr().err
     assert not (home / "never").exists()
+
+
+def test_a_run_that_is_measured_by_a_figure_of_a_plugin_resumes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["train", *TINY, "output=run", "checkpoint.metric=matthews", "checkpoint.every=1", "resume=auto"]
+    faults.reset_counts()
+    monkeypatch.setenv(faults.VARIABLE, "step:2:term")
+    assert main(words) == 143
+    monkeypatch.delenv(faults.VARIABLE)
+    assert main(words) == 0
+    assert json.loads((home / "run" / "summary.json").read_text())["best"]["metric"] == "matthews"
+    assert "resumed at step" in (home / "run" / "run.log").read_text()
+
+
+def test_what_a_metric_keeps_of_each_row_is_shared_out_with_its_counts() -> None:
+    one = {"figures": {"f": (1, {"n": torch.tensor(2), "rows": [torch.ones(3)]})}, "callbacks": {}, "random": {}}
+    first, second = (share_out([one, one], rank)["figures"]["f"] for rank in (0, 1))
+    assert first[0] == 2
+    assert int(first[1]["n"]) == 4
+    assert [len(rows) for rows in first[1]["rows"]] == [3, 3]
+    assert second == (0, {"n": torch.tensor(0), "rows": []})
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"of": "counts", "checkpoint": ONE_CLASS}, 'of="counts" and checkpoint'),
+        ({"of": "rows", "checkpoint": ONE_CLASS}, 'of="rows" and checkpoint'),
+        ({"of": "count"}, 'use "counts" or "rows"'),
+        ({"rows": "classes"}, "rows='classes'"),
+        ({"checkpoint": True}, "checkpoint=True"),
+    ],
+)
+def test_facts_by_which_a_figure_would_be_called_wrongly_are_refused(facts: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        api.register(api.Plugin("wrong", parts=[api.Part("figure", "f", len, facts=facts)]))
