@@ -159,8 +159,8 @@ def _run(words: list[str]) -> int:
         return max((_say(one, RequirementError.exit_code) for one in missed), default=0)
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     words = [*plugin_words(), *asked.overrides]
-    worker_main = (launch(verb, config, words, asked.config_dir) for launch in hooks(config, "launch"))
-    if line := next(filter(None, worker_main), ""):
+    lines = (launch(verb, config, words, asked.config_dir) for launch in hooks(config, "launch"))
+    if line := next(filter(None, lines), ""):
         print(line)
     else:
         call(verb, config)
