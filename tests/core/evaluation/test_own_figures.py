@@ -78,6 +78,7 @@ def test_a_figure_without_its_plugin_is_refused(home: Path, capsys: pytest.Captu
     assert not (home / "never").exists()
 
 
+@pytest.mark.filterwarnings("ignore:A single label was found")
 def test_a_run_that_is_measured_by_a_figure_of_a_plugin_resumes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["train", *TINY, "output=run", "checkpoint.metric=matthews", "checkpoint.every=1", "resume=auto"]
     faults.reset_counts()
