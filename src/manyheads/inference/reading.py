@@ -370,6 +370,10 @@ def check_input(text: str, name: str) -> None:
         )
     if kind_of(file) is None and (file.suffix.lower() in OPENERS or remedy_for(file)):
         raise UserError(f"input={name} {why_not_read(file)}")
+    if kind_of(file) == ".tsv" and not file.is_file():
+        raise UserError(
+            f"input={name} is a pipe, but a .tsv is read twice, first to see what its quotes are: give a file"
+        )
 
 
 @contextmanager

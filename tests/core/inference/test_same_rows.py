@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from manyheads.config import DataConfig, OnBadText, TextColumns
 from manyheads.data.formats import blocks
 from manyheads.data.sources import read_split, read_splits
 from manyheads.inference.format import Columns
-from manyheads.inference.reading import open_texts
+from manyheads.inference.reading import check_input, open_texts
 
 GOOD = [(f"text {at}, and so on", "xy"[at % 2]) for at in range(30)]
 TABLE = "text,label\n" + "".join(f'"{text}",{label}\n' for text, label in GOOD)
@@ -136,3 +137,11 @@ def test_a_parquet_file_is_read_alike(tmp_path: Path) -> None:
     assert said(trained, path) == said(judged, path) == said(answered, path) == "row 30: the text is only white space"
     path.write_bytes(path.read_bytes()[:-20])
     assert said(trained, path) == said(judged, path) == said(answered, path)
+
+
+def test_a_pipe_that_would_be_read_twice_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.csv")
+    os.mkfifo(tmp_path / "a.tsv")
+    check_input("", str(tmp_path / "a.csv"))
+    with pytest.raises(ValueError, match=r"a\.tsv is a pipe, but a \.tsv is read twice"):
+        check_input("", str(tmp_path / "a.tsv"))
