@@ -78,7 +78,7 @@ def test_batches_are_halved_until_they_fit(train, tmp_path, capsys):
     figures = summary(tmp_path / "halved")
     assert (figures["split"], figures["steps"]) == (4, STEPS)
     torch.testing.assert_close(weights(tmp_path / "halved"), weights(tmp_path / "whole"), rtol=0, atol=1e-6)
-    said = f"it ran out, so micro-batches were cut into {figures['split']}, and as many more summed into a step"
+    said = f"ran out: micro-batches were cut into {figures['split']}, and that many more are summed in each step"
     assert f"memory: {said}" in " ".join(capsys.readouterr().out.split())
     assert said in (tmp_path / "halved" / "report.html").read_text()
     log = (tmp_path / "halved" / "run.log").read_text()

@@ -73,7 +73,7 @@ def test_a_rule_marks_answers(model_folder: Path, capsys: pytest.CaptureFixture[
     assert main(said) == 0
     assert "unsure" not in json.loads(capsys.readouterr().out)
     assert main([*said, "unsure.below=1"]) == 2
-    assert capsys.readouterr().err == "plugin mine: unsure.below=1 marks every answer: ask for less\n"
+    assert capsys.readouterr().err.startswith("plugin mine: unsure.below=1 marks every answer: ask for less")
 
 
 def test_a_question_is_answered(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
