@@ -92,7 +92,7 @@ def test_dates_of_the_writer_are_pyyamls_own():
 
 @pytest.mark.parametrize("changed", [{}, {"optim.kind": "muon"}, {"teacher": "/a"}])
 def test_a_run_with_removed_settings_is_read(changed, tmp_path):
-    """To be evaluated; where one of them had another value than the default the run does not go on."""
+    """To be evaluated; where one of them had another value than the default the run is not resumed."""
     check_removed(changed, tmp_path)
 
 
@@ -108,5 +108,5 @@ def check_removed(changed, tmp_path):
         assert read_run(tmp_path, goes_on=True) == RunConfig()
         return
     ((name, value),) = changed.items()
-    with pytest.raises(ValueError, match=rf"config\.yaml: {name}={value} was removed, so this run cannot go on"):
+    with pytest.raises(ValueError, match=rf"config\.yaml: {name}={value} was removed, so it cannot be resumed"):
         read_run(tmp_path, goes_on=True)
