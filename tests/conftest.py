@@ -53,8 +53,11 @@ def forget_plugins() -> None:
 
 @pytest.fixture(autouse=True)
 def first_again() -> Iterator[None]:
-    """Lightning keeps for good that this process was not the first of several."""
+    """Lightning keeps for good that this process was not the first of several, and a plugin's file its folder in
+    sys.path."""
+    path = [*sys.path]
     yield
+    sys.path[:] = path
     told = sys.modules.get("lightning.pytorch.utilities.rank_zero")
     if told is not None:
         told.rank_zero_only.rank = 0
