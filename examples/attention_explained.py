@@ -1,7 +1,7 @@
 """What is said of attention, measured. Read it from top to bottom, or run it:
 
     python examples/attention_explained.py docs/pictures         # the figures of docs/attention.md, about 5 minutes
-    python examples/attention_explained.py /tmp/figures quick    # the same with few samples and steps
+    python examples/attention_explained.py outputs/attention quick  # the same with few samples and steps
 
 Each section measures a claim on the blocks of `manyheads` and returns a sentence and figures for attention.json.
 

@@ -257,7 +257,7 @@ def test_a_run_that_is_ended_where_it_stands_keeps_the_mean_of_its_weights(train
     folder = train("run", *words, stops=(f"step:{n_steps + 1}",), finish=False)
     last = newest_checkpoint(folder / "checkpoints")
     assert last is not None
-    means = load_pytree(last / "state.safetensors")["callbacks"]["EMACallback"]["mean"]  # as of step 60
+    means = load_pytree(last / "state.safetensors")["callbacks"]["EMACallback"]["mean"]  # at step 60
     ends = load_file(last / "weights.safetensors")
     train("run", *words, "trainer.max_epochs=2")
     assert json.loads((folder / "summary.json").read_text())["steps"] == n_steps

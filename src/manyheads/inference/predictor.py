@@ -72,11 +72,11 @@ class Predictor(ABC, Generic[NetworkT]):
     ) -> "CardText":
         """What the card of such a model says."""
 
+    @abstractmethod
     def answered(
         self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: Sequence[AnswerRule] = ()
     ) -> list[dict[str, Any]]:
         """What `manyheads predict` adds to the row of each text, by name; `rules` are of a classifier."""
-        raise NotImplementedError(f"{type(self).__name__} is asked by other methods")
 
     def null_answer(self, config: PredictConfig, rules: Sequence[AnswerRule] = ()) -> dict[str, Any]:
         """As `answered`, of a text that cannot be answered: null for each name."""

@@ -1,4 +1,4 @@
-"""The tables of docs/results/ablations.md, from the results files beside the script."""
+"""The tables of docs/results/ablations.md, from the results files next to the script."""
 
 import ablations
 from contestants.tables import MARKER
