@@ -27,6 +27,7 @@ from manyheads.inference.answers import lock_part
 from manyheads.runs.files import fsync_path, read_json
 
 IN_MEMORY = 2**26  # bytes of an array, up to which no file is made
+ZEROS = 2**20  # bytes that are written at once where blocks cannot be reserved
 EVERY = 1.0  # seconds between two records of how many rows are answered
 
 
@@ -60,9 +61,15 @@ def _n_bytes(shape: Sequence[int], dtype: Any) -> int:
 
 
 def _allocate(file: Any, n_bytes: int, where: str, remedy: str) -> None:
-    """Reserve all blocks of a file: a map of one whose disk is full ends the process."""
+    """Reserve all blocks of a file, and keep what it holds: a map of one whose disk is full ends the process."""
     try:
-        os.posix_fallocate(file.fileno(), 0, n_bytes)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+        else:  # macOS has none: zeros after what is there
+            start = file.seek(0, os.SEEK_END)
+            while start < n_bytes:
+                start += file.write(bytes(min(ZEROS, n_bytes - start)))
+            file.flush()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
@@ -90,8 +97,8 @@ class KeptLogits:
 
 @contextmanager
 def kept_logits(part: Path, shape: tuple[int, int, int], of: dict[str, str] | None) -> Iterator[KeptLogits]:
-    """Logits in a file, for the block alone. After an interruption it stays, to be resumed; after a ValueError it does
-    not.
+    """Logits in a file, which is removed at the end of the block. After an interruption it stays, to be resumed; after
+    a mistake of the user it does not.
 
     Args:
         of: what the logits follow from, by name. Where some of the very same are there, they are kept. None: what is

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manyheads.errors import UserError
 from manyheads.evaluation import logits as module
 from manyheads.evaluation.logits import join_chunks, kept_logits, new_array
 
@@ -70,10 +71,22 @@ def test_a_record_that_is_broken_begins_anew(tmp_path: Path, record: str) -> Non
         assert kept.n_done == 0
 
 
-def test_a_mistake_and_what_cannot_be_resumed_leave_nothing(tmp_path: Path) -> None:
-    interrupted(tmp_path / "part", error=ValueError)
-    interrupted(tmp_path / "part", of=None)
+@pytest.mark.parametrize(("of", "error"), [(OF, UserError), (None, KeyboardInterrupt)])
+def test_a_mistake_and_what_cannot_be_resumed_leave_nothing(tmp_path: Path, of, error) -> None:
+    interrupted(tmp_path / "part", of, error)
     assert not [*tmp_path.iterdir()]
+
+
+def test_blocks_are_written_where_they_cannot_be_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS: all of the file is there, and what an earlier process wrote stays."""
+    monkeypatch.delattr(os, "posix_fallocate")
+    monkeypatch.setattr(module, "ZEROS", 50)
+    interrupted(tmp_path / "part")
+    assert (tmp_path / "part").stat().st_size == 6 * 2 * 3 * 4
+    with kept_logits(tmp_path / "part", SHAPE, OF) as kept:
+        assert kept.array[:, 0, 0].tolist() == [1, 1, 1, 1, 0, 0]
+    monkeypatch.setattr(module, "IN_MEMORY", 10)
+    assert new_array((4, 5)).sum() == 0
 
 
 def test_a_full_disk_is_a_sentence_before_anything_is_answered(tmp_path: Path, monkeypatch) -> None:
