@@ -228,7 +228,7 @@ def show_jobs(jobs: Sequence[JobScore]) -> None:
     notes = []
     if any(shares):
         between = " to ".join(dict.fromkeys(f"{end:.0%}" for end in (min(shares), max(shares))))
-        part = f"a linear model has {between} of each answer"
+        part = f"the linear model has a weight of {between} in each answer"
         own = f"Figures of the network alone, whose settings vary; {part} (linear=false: none)."
         notes.append(own if alone else f"{BOTH}: {part}, the network the rest.")
     columns = [column for split in splits for column in (f"{split} {metric.replace('_', ' ')}", "95 %")]

@@ -61,4 +61,4 @@ def resolution_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
         yield f"rows are few: {run.trainer['max_epochs']} epochs instead of {asked.trainer['max_epochs']}"
     if asked.trainer.get("max_steps") != run.trainer.get("max_steps"):
         steps = f"trainer.max_steps={run.trainer['max_steps']}"
-        yield f"{steps}: {BASE_STEPS} and {run.optim.steps_per_class} for each class"
+        yield f"{steps}: {BASE_STEPS} + {run.optim.steps_per_class} per class"

@@ -460,7 +460,9 @@ def test_the_table_of_jobs_shows_what_varies_and_names_whose_figure_it_is(capsys
     said = capsys.readouterr().out
     assert all(figure in said for figure in ("0.2500", "0.3750"))
     assert "0.9000" not in said
-    note = "Figures of the network alone, whose settings vary; a linear model has 60% to 100% of each answer"
+    note = (
+        "Figures of the network alone, whose settings vary; the linear model has a weight of 60% to 100% in each answer"
+    )
     assert note in " ".join(said.split())
     show_jobs([job(RunConfig(data=DataConfig(rows=n)), 0.9, 0.25, 1.0) for n in (100, 200)])
     said = capsys.readouterr().out

@@ -208,7 +208,7 @@ def test_what_was_settled_is_said():
     ]
     by_classes = replace(found, optim=OptimConfig(steps_per_class=50), trainer={"max_epochs": 8, "max_steps": 1500})
     limited = with_limits(by_classes, n_rows=1000, n_classes=3)
-    assert list(resolution_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 and 50 for each class"]
+    assert list(resolution_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 + 50 per class"]
     bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
     assert list(resolution_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]
 

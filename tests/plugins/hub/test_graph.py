@@ -438,7 +438,7 @@ def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model
     monkeypatch.setattr(graphs, "write_graph", lambda *_, **__: pytest.fail("what is left out was not said"))
     with pytest.raises(BaseException, match="was not said"):
         export(ExportConfig(run=str(pairs), output=str(tmp_path / "out"), format=Format.onnx))
-    assert "the network alone: 40% of each answer of the run" in capsys.readouterr().out
+    assert "the linear model has a weight of 40%" in capsys.readouterr().out
     monkeypatch.setattr(graphs, "PACKAGES", {Format.onnx: ("onnx", "no_such_package")})
     with pytest.raises(ValueError, match=r"without the package no_such_package: pip install -e '\.\[onnx\]'"):
         write(ship_model(tmp_path / "plain"), tmp_path / "out")

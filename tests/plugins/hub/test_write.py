@@ -340,7 +340,7 @@ def test_a_linear_model_beside_the_network_stays_behind_and_is_named_first(words
     assert main(["export", f"run={run}", f"output={tmp_path / 'theirs'}", *words]) == 0
     torch.testing.assert_close(answered(tmp_path / "theirs", TEXTS, None), logits, rtol=0, atol=1e-5)
     first, *_ = capsys.readouterr().out.splitlines()
-    said = "What is exported is the network alone: 40% of each answer of the run are those of a linear model"
+    said = "Only the network is exported: in the answers of the run the linear model has a weight of 40%"
     assert first.startswith(said) is not bool(words)
 
 

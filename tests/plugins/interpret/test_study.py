@@ -79,7 +79,9 @@ def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
     assert "linear model" not in " ".join(notes(found))
     beside = replace(found, share=0.35)
     assert beside.as_json()["linear"] == 0.35
-    assert notes(beside)[0].startswith("All figures are of the network alone: 35% of each answer is that of the linear")
+    assert notes(beside)[0].startswith(
+        "All figures are of the network alone, without the linear model, which has a weight of 35%"
+    )
 
 
 def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path) -> None:

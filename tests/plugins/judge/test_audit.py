@@ -125,7 +125,7 @@ def test_a_class_of_one_row_hides_no_wrong_labels(tmp_path: Path, capsys):
     assert cli.main(["audit", f"data.path={tmp_path}/train.csv", f"output={tmp_path}/out"]) == 0
     said = capsys.readouterr().out
     assert "of 200 labels may be wrong" in said
-    assert "wrong labels: not looked for in alone: fewer rows have it than there are folds" in said
+    assert "wrong labels: alone not checked, with fewer rows than there are folds" in said
     with (tmp_path / "out/suspects.csv").open(newline="", encoding="utf-8") as file:
         first = next(csv.DictReader(file))
     assert (first["text"], first["label"], first["likelier"]) == (texts[50], "b", "a")

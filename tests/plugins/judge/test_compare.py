@@ -207,7 +207,7 @@ def test_rows_that_decided_an_answer_are_not_compared_on(ship_model, data: Path,
     for method, refused in ((CalibrationMethod.temperature, False), (CalibrationMethod.isotonic, True)):
         calibrate(CalibrateConfig(run=str(other), method=method, data=run_data(path=str(data)), hardware=CPU))
         if refused:
-            with pytest.raises(ValueError, match=r"films.csv holds the rows that calibrate was fitted on"):
+            with pytest.raises(ValueError, match=r"films.csv holds the rows on which calibrate was fitted"):
                 run([first, other], data, tmp_path / method.name)
         else:
             assert run([first, other], data, tmp_path / method.name)["n_rows"] == 80

@@ -145,7 +145,7 @@ def test_a_column_that_is_not_there_is_one_sentence() -> None:
 def test_a_slice_that_is_named_twice_would_count_twice_in_the_correction() -> None:
     column = r"or for a column of that name slices=\[column:priority\]$"
     for given in ("priority", ["priority"], ["length", "priority"]):
-        with pytest.raises(ValueError, match=rf"^slices=priority is no way to cut rows: choose length, .*, {column}"):
+        with pytest.raises(ValueError, match=rf"^slices=priority does not name a slice: choose length, .*, {column}"):
             EvaluateConfig(run="x", slices=given)
     with pytest.raises(
         ValueError, match=r"^slices=length is not a list: write it in brackets, such as slices=\[length\]$"

@@ -170,9 +170,10 @@ def say_what_is_left_out(predictor: TextClassifier, config: ExportConfig, *, who
     """Of the run, before anything is written."""
     if predictor.share and not whole and config.members is Members.auto:
         print(
-            f"What is exported is the network alone: {predictor.share:.0%} of each answer of the run are those of a "
-            f"linear model, which format={config.format.name} does not carry{' for pairs' * predictor.pairs}; "
-            "members=network says that this is meant, and a run trained with linear=false answers as its export does",
+            f"Only the network is exported: in the answers of the run the linear model has a weight of "
+            f"{predictor.share:.0%}, and format={config.format.name} does not contain it"
+            f"{' for pairs' * predictor.pairs}; add members=network to say that this is intended, or train with "
+            "linear=false for an export that answers alike",
             flush=True,
         )
     if predictor.cutting.long is not Long.cut:

@@ -137,8 +137,8 @@ def notes(study: Study) -> list[str]:
     said = []
     if study.share:
         said.append(
-            f"All figures are of the network alone: {study.share:.0%} of each answer is that of the linear model, "
-            "which has no heads; evaluate judges both together."
+            "All figures are of the network alone, without the linear model, which has a weight of "
+            f"{study.share:.0%} in each answer but no heads; evaluate judges both together."
         )
     return [
         *said,

@@ -191,7 +191,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
     else:
         said.append(f"train: {suspects['rows']:,} of {suspects['of']:,} labels may be wrong: a linear model disagrees")
         if rare := suspects["not_asked"]:
-            said.append(f"wrong labels: not looked for in {list_names(rare)}: fewer rows have it than there are folds")
+            said.append(f"wrong labels: {list_names(rare)} not checked, with fewer rows than there are folds")
     if curve := found["curve"]:
         more = curve["twice"]
         said.append(

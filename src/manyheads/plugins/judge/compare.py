@@ -231,8 +231,8 @@ def _answers_of(folder: ModelFolder, data: EvaluationData, labels: list[str], co
     may_change = fitted is not None and fitted.method != CalibrationMethod.temperature.name  # which changes no answer
     if fitted is not None and may_change and fitted.digest == data.rows.digest(labels):
         raise UserError(
-            f"{data.rows.source} holds the rows that calibrate was fitted on, which flatter {folder.path}: compare on "
-            "others"
+            f"{data.rows.source} holds the rows on which calibrate was fitted, so the figures of {folder.path} would "
+            "be optimistic: compare on other rows"
         )
     own = np.array([labels.index(name) for name in classifier.labels])
     back = np.argsort(own)

@@ -68,9 +68,8 @@ def check_slice_names(config: Any) -> None:
         column = format_value(one).removeprefix("column:")
         require(
             one in SLICES or (isinstance(one, str) and one.startswith("column:") and column != ""),
-            f"slices={format_value(one)} is no way to cut rows: choose {one_of([*SLICES])}, or for a column of that "
-            "name "
-            f"slices=[column:{column or 'NAME'}]",
+            f"slices={format_value(one)} does not name a slice: choose {one_of([*SLICES])}, or for a column of that "
+            f"name slices=[column:{column or 'NAME'}]",
         )
         # each is a test more that p-values are corrected for
         require(

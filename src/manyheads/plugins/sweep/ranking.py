@@ -164,7 +164,7 @@ def _how_to_read(config: TuneConfig) -> str:
         spread = f"Mean and standard deviation over the {seeds}, of {best}. 95 %: of the mean, Student's t over seeds."
     else:
         spread = f"{metric.capitalize()}: {best}. 95 %: over the rows of the split."
-    return f"{spread} The best of many is partly luck: expect less on new texts."
+    return f"{spread} The best of many settings is partly chosen by chance: expect a lower figure on new texts."
 
 
 def write_results(
