@@ -25,8 +25,8 @@ from manyheads.evaluation.report import (
     Example,
     Link,
     Picture,
-    Section,
-    Table,
+    ReportSection,
+    ReportTable,
     draw,
     draw_reliability,
 )
@@ -154,7 +154,9 @@ def risk_by_coverage(outcomes: Outcomes) -> Finding:
     )
     picture = Picture("risk", figure, caption)
     return Finding(
-        "risk_coverage", points, [Section("Wrong answers if only the most confident are given", pictures=[picture])]
+        "risk_coverage",
+        points,
+        [ReportSection("Wrong answers if only the most confident are given", pictures=[picture])],
     )
 
 
@@ -187,7 +189,7 @@ def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
     return found
 
 
-def sections_of_figures(scores: Scores, stored: LogitStore) -> list[Section]:
+def sections_of_figures(scores: Scores, stored: LogitStore) -> list[ReportSection]:
     """Confusions, classes or labels, and all figures."""
     lines = [
         [
@@ -201,28 +203,28 @@ def sections_of_figures(scores: Scores, stored: LogitStore) -> list[Section]:
     if scores.averaged < len(scores.labels):
         notes = [f"macro figures are means over the {scores.averaged:,} {noun} that are true of some row, or predicted"]
     if not scores.confusion:
-        table = Table(["label", *columns, "threshold"], lines, "wnnnbnn")
-        return [Section("Labels", table, notes, long=True), figures_section(reported(scores))]
+        table = ReportTable(["label", *columns, "threshold"], lines, "wnnnbnn")
+        return [ReportSection("Labels", table, notes, long=True), figures_section(reported(scores))]
     return [
         confusion_section(scores, stored),
-        Section("Classes", Table(["class", *columns], lines, "wnnnbn"), notes, long=True),
+        ReportSection("Classes", ReportTable(["class", *columns], lines, "wnnnbn"), notes, long=True),
         figures_section(reported(scores)),
     ]
 
 
-def details(scores: Scores, mistakes: list[Example]) -> list[Section]:
+def details(scores: Scores, mistakes: list[Example]) -> list[ReportSection]:
     """Calibration and the worst mistakes."""
     worst, trust = "Most confident mistakes", "Calibration: is its confidence right?"
-    wrong = [Section(worst, notes=[WORDS], examples=mistakes, long=True)] if mistakes else []
+    wrong = [ReportSection(worst, notes=[WORDS], examples=mistakes, long=True)] if mistakes else []
     if not scores.confusion:
         return wrong
     caption = (
         "accuracy by confidence, with 95 % intervals; a calibrated model is on the dashed line; pale bars have few rows"
     )
-    return [Section(trust, pictures=[Picture("reliability", draw_reliability(scores), caption)]), *wrong]
+    return [ReportSection(trust, pictures=[Picture("reliability", draw_reliability(scores), caption)]), *wrong]
 
 
-def confusion_section(scores: Scores, stored: LogitStore) -> Section:
+def confusion_section(scores: Scores, stored: LogitStore) -> ReportSection:
     """Counts of classes and answers, the rows of wrong ones a click away; of many classes the largest confusions."""
     wrong = [
         (count, label, answer)
@@ -244,13 +246,13 @@ def confusion_section(scores: Scores, stored: LogitStore) -> Section:
     if small:
         ids = range(len(scores.labels))
         rows = [[name, *(link(label, answer) for answer in ids)] for label, name in enumerate(scores.labels)]
-        table = Table(["true class", *scores.labels], rows, "w" + "s" * len(ids))
+        table = ReportTable(["true class", *scores.labels], rows, "w" + "s" * len(ids))
         note = "rows are true classes, columns answers, shaded by the share of the class; a number shows its texts"
-        return Section("Confusion", table, [note], groups=groups, long=True)
+        return ReportSection("Confusion", table, [note], groups=groups, long=True)
     rows = [
         [scores.labels[label], scores.labels[answer], one, f"{one.share:.0%}", one.share]
         for label, answer in cells
         for one in [link(label, answer)]
     ]
-    table = Table(["true class", "answered as", "rows", "of the class", ""], rows, "wwlnb")
-    return Section("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)
+    table = ReportTable(["true class", "answered as", "rows", "of the class", ""], rows, "wwlnb")
+    return ReportSection("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)

@@ -16,9 +16,9 @@ from manyheads.distributed.ranks import this_process
 from manyheads.evaluation.evaluation_data import EVALUATED, PART, find_data, results_name
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import (
+    enclosing_run,
     home_of,
     open_folder,
-    run_folder,
 )
 from manyheads.runs.folder import within
 from manyheads.runs.verb_output import refuse_occupied
@@ -45,7 +45,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         model, settings = open_folder(config.run, graph=True)
         _check_output(config, model)
         run_on_all_ranks("evaluate", config, n_local=n_local, timeout=config.hardware.timeout)
-        home = run_folder(model)
+        home = enclosing_run(model)
         folder = config.output or within(home_of(config.run, model), "evaluate", results_name(config, home, settings))
         found = json.loads(Path(folder, "metrics.json").read_text(encoding="utf-8"))
     else:
@@ -68,7 +68,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 def _evaluate(config: EvaluateConfig, workers: "Workers | None") -> dict[str, Any]:
     opened = open_folder(config.run, graph=True)
     model, settings = opened
-    home = run_folder(model)
+    home = enclosing_run(model)
     _check_output(config, model)
     plugin.asked("answer_rule", config, opened)
     labels = opened.labels()

@@ -18,8 +18,8 @@ from manyheads.evaluation.logits import KeptLogits
 from manyheads.evaluation.report import (
     Page,
     Picture,
-    Section,
-    Table,
+    ReportSection,
+    ReportTable,
     dotted,
     draw_curves,
     installed_versions,
@@ -45,7 +45,7 @@ class Finding:
 
     name: str
     content: Any
-    sections: list[Section]
+    sections: list[ReportSection]
     lines: list[str] = field(default_factory=list)
 
 
@@ -95,11 +95,11 @@ class Evaluation:
     leads: dict[str, Figures] = field(default_factory=dict)
     verdict: str
     tiles: Figures
-    comparison: list[Section]
+    comparison: list[ReportSection]
     note: str = ""
-    figures: Callable[[], list[Section]] = list
+    figures: Callable[[], list[ReportSection]] = list
     findings: list[Finding] = field(default_factory=list)
-    details: Callable[[], list[Section]] = list
+    details: Callable[[], list[ReportSection]] = list
     write: Callable[[Path], None]
 
     def page(
@@ -119,11 +119,11 @@ class Evaluation:
         values = {"Run": facts or {}, "Settings": dict(dotted(config or {})), "Versions": installed_versions()}
         sections = [
             *self.comparison,
-            *([Section("Learning curves", pictures=drawn)] if drawn else []),
+            *([ReportSection("Learning curves", pictures=drawn)] if drawn else []),
             *self.figures(),
             *(section for finding in self.findings for section in finding.sections),
             *self.details(),
-            *([Section("Notes on the data", items=notes)] if notes else []),
+            *([ReportSection("Notes on the data", items=notes)] if notes else []),
             *value_sections(values),
         ]
         above = {"warnings": warnings, "tiles": self.tiles, "verdict": self.verdict}
@@ -132,7 +132,7 @@ class Evaluation:
 
 def compared(
     title: str, models: dict[str, Figures], first: str, *more: str, column: str = "model", note: str = "", ranked=True
-) -> list[Section]:
+) -> list[ReportSection]:
     """Figures of the models, of which the first is this one, best first by the `first` figure if they are `ranked`;
     none where there is one model alone."""
     if len(models) < 2:
@@ -140,14 +140,16 @@ def compared(
     names = sorted(models, key=lambda name: -models[name][first].value) if ranked else list(models)
     rows = [[name, *(models[name][one] for one in (first, first, *more))] for name in names]
     columns = [column, words_of(first), "from 0 to 1", *map(words_of, more)]
-    table = Table(columns, rows, "wib" + "i" * len(more), names.index(next(iter(models))))
-    return [Section(title, table, [note] if note else [])]
+    table = ReportTable(columns, rows, "wib" + "i" * len(more), names.index(next(iter(models))))
+    return [ReportSection(title, table, [note] if note else [])]
 
 
-def figures_section(figures: Figures) -> Section:
+def figures_section(figures: Figures) -> ReportSection:
     """Figures by their names, each with its interval."""
     rows = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in figures.items()]
-    return Section("All figures with 95 % intervals", Table(["figure", "value", "low", "high"], rows, "wnnn"))
+    return ReportSection(
+        "All figures with 95 % intervals", ReportTable(["figure", "value", "low", "high"], rows, "wnnn")
+    )
 
 
 def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:

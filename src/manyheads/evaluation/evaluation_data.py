@@ -23,7 +23,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_same
 from manyheads.inference.format import (
     COLUMNS,
-    Columns,
+    ColumnNames,
     Settings,
     refuse_other_task,
 )
@@ -152,7 +152,7 @@ def _named(config: EvaluateConfig, settings: Settings) -> DataConfig | None:
     return with_columns(config.data, settings.columns, pairs=settings.pairs)
 
 
-def with_columns(data: DataConfig, columns: Columns, *, pairs: bool) -> DataConfig:
+def with_columns(data: DataConfig, columns: ColumnNames, *, pairs: bool) -> DataConfig:
     """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
     names its own columns. A model of single texts never reads a second one. Classes that were one stay so."""
     own: dict[str, Any] = {} if pairs else {"text_pair": ""}

@@ -21,7 +21,7 @@ from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.intervals import fold_interval, plain
 from manyheads.evaluation.logits import new_array
-from manyheads.evaluation.report import Section, Table
+from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.evaluation.results import baseline_of, write_evaluation
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
@@ -124,7 +124,7 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
         for at, one in enumerate(summaries, start=1)
     ]
     lines += [[f"mean, {model}", "", *of.values()] for model, of in means.items()]
-    table = Table(["", "rows", *map(words_of, names)], lines, "wn" + "i" * len(names), own=len(summaries))
+    table = ReportTable(["", "rows", *map(words_of, names)], lines, "wn" + "i" * len(names), own=len(summaries))
     content = {
         "n_folds": len(summaries),
         "mean": {model: plain(of) for model, of in means.items()},
@@ -134,5 +134,5 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
         ],
     }
     said = f"mean {words_of(names[0])} over {len(summaries)} folds: {means[models[0]][names[0]].words}"
-    section = Section("Fold by fold", table, [NOTE, *([OF_LABELS] if multi else [])], long=True)
+    section = ReportSection("Fold by fold", table, [NOTE, *([OF_LABELS] if multi else [])], long=True)
     return Finding("folds", content, [section], [said])

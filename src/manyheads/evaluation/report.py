@@ -63,7 +63,7 @@ class Link:
 
 
 @dataclass(slots=True)
-class Table:
+class ReportTable:
     """Rows of cells. `kinds` has a letter for each column: w name, n number, i figure with its interval, b bar of a
     figure or share, l link, s link that is shaded; row `own` is set in bold."""
 
@@ -114,11 +114,11 @@ class Group:
 
 
 @dataclass(slots=True)
-class Section:
+class ReportSection:
     """A titled card of a page; what is empty is left out, and a `long` one may break across printed pages."""
 
     title: str
-    table: Table | None = None
+    table: ReportTable | None = None
     notes: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
     examples: Sequence[Example] = ()
@@ -135,7 +135,7 @@ class Page:
 
     title: str
     subtitle: str
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
     warnings: Sequence[str] = ()
     tiles: Figures = field(default_factory=dict)
     verdict: str = ""
@@ -192,9 +192,9 @@ def visible(value: object) -> str:
     return "".join(one if one.isprintable() or is_seen(one) else "\ufffd" for one in text.replace("\r\n", "\n"))
 
 
-def value_sections(values: Mapping[str, Mapping[str, object]]) -> list[Section]:
+def value_sections(values: Mapping[str, Mapping[str, object]]) -> list[ReportSection]:
     """Names and values under each title; none where there are none."""
-    return [Section(title, values=pairs, long=True) for title, pairs in values.items() if pairs]
+    return [ReportSection(title, values=pairs, long=True) for title, pairs in values.items() if pairs]
 
 
 def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.evaluation.tables import show_evaluation
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor, load, place
-from manyheads.inference.format import ModelFolder, run_folder
+from manyheads.inference.format import ModelFolder, enclosing_run
 from manyheads.inference.predict import origin
 from manyheads.inference.rules import fit_rules
 from manyheads.inference.workers import Workers
@@ -114,7 +114,7 @@ def evaluate_data(
         UserError: the rows set something in the model, so that its figures on them would say nothing; or an answer is
             not finite, or the folder cannot be written to.
     """
-    home, labels = run_folder(opened.path), opened.labels()
+    home, labels = enclosing_run(opened.path), opened.labels()
     predictor = replace(place(load(opened), config.hardware), workers=workers)
     rules = fit_rules(config, opened, predictor)
     fitted = getattr(predictor, "calibration", None)

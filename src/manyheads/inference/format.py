@@ -65,7 +65,7 @@ LATER = {
 
 
 @dataclass(kw_only=True, slots=True)
-class Columns:
+class ColumnNames:
     """Names of the columns the model was trained on.
 
     With `preset` they are a hub dataset's: in a local file `text`, `text_pair`, `label` and `target` win where they
@@ -103,7 +103,7 @@ class Settings:
     reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
     network: str = setting("", "class of a module of its maker's own, which answers; empty: what model says")
     plugins: list[str] = setting(list, "plugins it was made with: name, version and digest of each")
-    columns: Columns = setting(Columns, "the columns it was trained on")
+    columns: ColumnNames = setting(ColumnNames, "the columns it was trained on")
     model: ModelConfig = setting(ModelConfig, "the architecture")
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class Settings:
         lengths = ("max_length", "long", "stride", "windows") if task == "classify" else ("max_length",)
         of_data = {name: getattr(data, name) for name in lengths}
         names = (*COLUMNS, "merge_labels")
-        columns = Columns(**{name: getattr(data, name) for name in names}, preset=data.source == "hub")
+        columns = ColumnNames(**{name: getattr(data, name) for name in names}, preset=data.source == "hub")
         return cls(task=task, model=model, columns=columns, plugins=recorded(), **of_data, **learned)
 
     @property
@@ -271,7 +271,7 @@ def find_model(folder: Path, *, graph: bool = False) -> Path:
     return found
 
 
-def run_folder(model: Path) -> Path | None:
+def enclosing_run(model: Path) -> Path | None:
     """The run folder around model/, which says what data it was trained on; None where model/ is by itself."""
     return model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
 
@@ -283,7 +283,7 @@ def home_of(run: str, model: Path) -> Path:
         raise UserError(
             f"run={run} is a model of the Hugging Face hub, to whose copy nothing is written: name a folder by output="
         )
-    return run_folder(model) or model
+    return enclosing_run(model) or model
 
 
 @contextmanager

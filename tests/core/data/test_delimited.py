@@ -17,7 +17,7 @@ from manyheads.data.formats import blocks
 from manyheads.data.formats.dialect import start_of
 from manyheads.data.formats.source import lines_of
 from manyheads.data.opening import read_file
-from manyheads.inference.format import Columns
+from manyheads.inference.format import ColumnNames
 from manyheads.inference.reading import Wanted, chunks_of_table, open_texts
 
 
@@ -225,7 +225,7 @@ def test_a_title_above_a_single_column_or_pairs_is_no_text(tmp_path):
     with pytest.raises(ValueError, match=r"row 2 looks like its header \(text\), and what is above it like a title"):
         answered(tmp_path / "a.csv", ["review", "text"])
     (tmp_path / "a.tsv").write_text("Reviews of May!\tall shops\ntext\ttext_pair\ngood\tbad\n")
-    pairs = SimpleNamespace(pairs=True, settings=SimpleNamespace(columns=Columns()))
+    pairs = SimpleNamespace(pairs=True, settings=SimpleNamespace(columns=ColumnNames()))
     with (
         pytest.raises(ValueError, match=r"row 2 looks like its header \(text, text_pair\)"),
         open_texts("", str(tmp_path / "a.tsv"), pairs) as chunks,

@@ -7,7 +7,7 @@ import pytest
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluation import Evaluation, Finding, compared, few_rows, seen_rows
-from manyheads.evaluation.report import Section, render
+from manyheads.evaluation.report import ReportSection, render
 from manyheads.runs.summary import LINEAR, Interval, lead_words, strongest
 
 MAJORITY = "most frequent class"
@@ -67,10 +67,10 @@ def test_models_are_compared_best_first() -> None:
 
 def test_the_report_has_everything_in_its_order() -> None:
     found = evaluation(
-        comparison=[Section("Beside")],
-        figures=lambda: [Section("Confusion")],
-        findings=[Finding("slices", [], [Section("Slices")])],
-        details=lambda: [Section("Details")],
+        comparison=[ReportSection("Beside")],
+        figures=lambda: [ReportSection("Confusion")],
+        findings=[Finding("slices", [], [ReportSection("Slices")])],
+        details=lambda: [ReportSection("Details")],
     )
     curves = [{"step": 1.0, "train_loss": 2.0}, {"step": 2.0, "train_loss": 1.0}]
     page = found.page("t", "s", curves=curves, facts={"a": "b"}, notes=["n"], config={"seed": 1})

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyheads.evaluation.mistakes import MOST_READ, spans_of, with_words
-from manyheads.evaluation.report import MOST_LETTERS, Example, Page, Section, render
+from manyheads.evaluation.report import MOST_LETTERS, Example, Page, ReportSection, render
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from tests.conftest import word_tokenizer
@@ -113,7 +113,7 @@ def test_words_are_shown_as_text_and_said_in_words() -> None:
     example = Example(
         "row 1", ["<b>a & b"], "good", "bad", parts=[[("<b>a", 1.0), (" & ", 0.0), ("b", -0.5)]], note="said <i>"
     )
-    page = render(Page(title="t", subtitle="s", sections=[Section("x", examples=[example])]))
+    page = render(Page(title="t", subtitle="s", sections=[ReportSection("x", examples=[example])]))
     assert (
         '<mark style="--share:1.00">&lt;b&gt;a</mark> &amp; <mark class="against" style="--share:0.50">b</mark></bdi>'
         in page

@@ -24,8 +24,8 @@ from manyheads.evaluation.report import (
     Link,
     Page,
     Picture,
-    Section,
-    Table,
+    ReportSection,
+    ReportTable,
     dotted,
     draw_curves,
     draw_reliability,
@@ -69,16 +69,16 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def page(*sections: Section, **more) -> Page:
+def page(*sections: ReportSection, **more) -> Page:
     return Page(**({"title": "t", "subtitle": "s"} | more), sections=sections)
 
 
 def full(text: str) -> Page:
     """A page on which every value that may come from data is the text."""
     return page(
-        Section(
+        ReportSection(
             text,
-            table=Table([text, text, text], [[text, HALF, 0.5], [text, HALF, HALF]], "wib", own=1),
+            table=ReportTable([text, text, text], [[text, HALF, 0.5], [text, HALF, HALF]], "wib", own=1),
             notes=[text],
             pictures=[Picture("x", Figure((1, 1)), text, "wide")],
             examples=[
@@ -158,14 +158,18 @@ def test_nothing_is_fetched() -> None:
 
 
 def test_what_is_empty_is_left_out() -> None:
-    read = Reader(render(page(Section("x"))))
+    read = Reader(render(page(ReportSection("x"))))
     assert {"table", "figure", "ol", "ul", "dl", "pre", "p"}.isdisjoint(read.tags)
-    assert value_sections({"Run": {}, "Settings": {"lr": 0.1}}) == [Section("Settings", values={"lr": 0.1}, long=True)]
+    assert value_sections({"Run": {}, "Settings": {"lr": 0.1}}) == [
+        ReportSection("Settings", values={"lr": 0.1}, long=True)
+    ]
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:
     def text_of(text: str) -> str:
-        return Reader(section(page(Section("x", examples=[Example("row 1", [text])])), "x")).text.replace("\n", "")
+        return Reader(section(page(ReportSection("x", examples=[Example("row 1", [text])])), "x")).text.replace(
+            "\n", ""
+        )
 
     assert text_of("x" * (MOST_LETTERS + 1234)) == "row 1" + "x" * MOST_LETTERS + " and 1,234 more characters"
     assert text_of("x" * MOST_LETTERS) == "row 1" + "x" * MOST_LETTERS
@@ -178,7 +182,7 @@ def test_examples_keep_their_texts_apart() -> None:
         Example("98.7% sure, row 7", ["<first>", "second & last"], "a", "b"),
         Example("row 1", ["x", "y"], wrong=1),
     ]
-    piece = section(page(Section("x", examples=examples)), "x")
+    piece = section(page(ReportSection("x", examples=examples)), "x")
     assert "&lt;first&gt;" in piece
     assert "second &amp; last" in piece
     assert piece.count('class="text second"') == 1
@@ -187,17 +191,17 @@ def test_examples_keep_their_texts_apart() -> None:
 
 
 def test_a_table_marks_its_own_row() -> None:
-    made = section(page(Section("x", Table(["name", "n"], [["a", 1], ["b", 2]], "wn", own=1))), "x")
+    made = section(page(ReportSection("x", ReportTable(["name", "n"], [["a", 1], ["b", 2]], "wn", own=1))), "x")
     assert made.count('<tr class="own">') == 1
     assert Reader(made).text.replace("\n", "") == "namena1b2"
     with pytest.raises(UndefinedError):
-        render(page(Section("x", Table(["name", "n"], [["a", 1]], "w"))))
+        render(page(ReportSection("x", ReportTable(["name", "n"], [["a", 1]], "w"))))
 
 
 def test_figures_have_intervals_and_bars_stay_on_their_track() -> None:
     rows = [[HALF, HALF], [HALF, Interval(0.5, -1.0, 2.0)], [HALF, 0.125], [HALF, ""]]
     first, second, third, last = re.findall(
-        "<tr.*?</tr>", section(page(Section("x", Table(["i", "b"], rows, "ib"))), "x"), re.DOTALL
+        "<tr.*?</tr>", section(page(ReportSection("x", ReportTable(["i", "b"], rows, "ib"))), "x"), re.DOTALL
     )[1:]
     assert '0.500<br><span class="between">0.250 to 0.750</span>' in first
     assert '<i style="left:25.00%;width:50.00%"></i><u style="left:50.00%"></u>' in first
@@ -206,7 +210,7 @@ def test_figures_have_intervals_and_bars_stay_on_their_track() -> None:
     assert "width" not in last
 
 
-CELLS = Table(
+CELLS = ReportTable(
     ["true class", "a", "b"],
     [["a", Link("7", title="7 rows of a", share=1.0), Link("3", "ab", "3 rows of a answered as b", 0.3)]],
     "wss",
@@ -215,7 +219,7 @@ CELLS = Table(
 
 def test_a_link_shows_its_examples(chromium, tmp_path: Path) -> None:
     group = Group("ab", "a answered as b", [Example("row 9", ["a text"], "a", "b")])
-    write_page(tmp_path / "report.html", page(Section("x", CELLS, groups=[group])))
+    write_page(tmp_path / "report.html", page(ReportSection("x", CELLS, groups=[group])))
     chromium.open(tmp_path / "report.html")
     shown = "getComputedStyle(document.getElementById('ab')).display"
     assert chromium.value(shown) == "none"
@@ -229,7 +233,7 @@ def test_a_report_is_read_by_everyone(chromium, tmp_path: Path, dark: bool) -> N
     whole = full("a text")
     whole.sections = [
         *whole.sections,
-        Section("x", CELLS, groups=[Group("ab", "y", [Example("row 9", ["a text"], "a", "b")])]),
+        ReportSection("x", CELLS, groups=[Group("ab", "y", [Example("row 9", ["a text"], "a", "b")])]),
     ]
     write_page(tmp_path / "report.html", whole)
     chromium.open(tmp_path / "report.html", "#ab", wide=390, high=844, dark=dark)

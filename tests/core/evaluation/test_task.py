@@ -15,7 +15,7 @@ from manyheads.config.data import data_name
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
 from manyheads.evaluation.evaluation_data import find_data, results_name, with_columns
-from manyheads.inference.format import Columns, Settings
+from manyheads.inference.format import ColumnNames, Settings
 from manyheads.runs.config_file import read_run, save_run
 
 LABELS = ["bad", "good", "so-so"]
@@ -23,7 +23,7 @@ LABELS = ["bad", "good", "so-so"]
 
 def settings(pairs: bool = False, **columns: Any) -> Settings:
     return Settings(
-        vocab_size=9, n_classes=3, max_length=9, pairs=pairs, columns=Columns(**columns), model=ModelConfig()
+        vocab_size=9, n_classes=3, max_length=9, pairs=pairs, columns=ColumnNames(**columns), model=ModelConfig()
     )
 
 
@@ -268,5 +268,5 @@ def test_data_has_a_name_fit_for_a_folder(data: DataConfig, name: str) -> None:
 
 def test_a_preset_names_its_own_columns() -> None:
     typed = DataConfig(source="hub", hub="glue", text="sentence", text_pair="other")
-    assert with_columns(typed, Columns(text="review"), pairs=True) == typed
-    assert with_columns(typed, Columns(text="review"), pairs=False).text_pair == ""
+    assert with_columns(typed, ColumnNames(text="review"), pairs=True) == typed
+    assert with_columns(typed, ColumnNames(text="review"), pairs=False).text_pair == ""

@@ -15,7 +15,7 @@ import pytest
 from manyheads.config import DataConfig, OnBadText, TextColumns
 from manyheads.data.formats import blocks
 from manyheads.data.sources import read_split, read_splits
-from manyheads.inference.format import Columns
+from manyheads.inference.format import ColumnNames
 from manyheads.inference.reading import check_input, open_texts
 
 GOOD = [(f"text {at}, and so on", "xy"[at % 2]) for at in range(30)]
@@ -74,7 +74,7 @@ REFUSED: dict[str, str | bytes] = {
 
 def answered(path: Path, on_bad_row: OnBadText = OnBadText["raise"]) -> list[str]:
     """The texts that predict answers."""
-    predictor: Any = SimpleNamespace(pairs=False, settings=SimpleNamespace(columns=Columns()))
+    predictor: Any = SimpleNamespace(pairs=False, settings=SimpleNamespace(columns=ColumnNames()))
     with open_texts("", str(path), predictor, TextColumns(on_bad_row=on_bad_row)) as chunks:
         return [text for chunk in chunks for text in chunk.texts]
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manyheads.config import ModelConfig, Placement
-from manyheads.inference.format import Columns, Settings, read_labels, read_settings, write_settings
+from manyheads.inference.format import ColumnNames, Settings, read_labels, read_settings, write_settings
 from manyheads.runs.files import read_json
 
 GOOD = Settings(
@@ -17,7 +17,7 @@ GOOD = Settings(
     n_classes=3,
     max_length=12,
     pairs=True,
-    columns=Columns(text="sentence", text_pair="other", label="class", preset=True),
+    columns=ColumnNames(text="sentence", text_pair="other", label="class", preset=True),
     model=ModelConfig(positions="rotary", placement=Placement.both, dropout_residual=0.25, bias=False),
 )
 

@@ -20,7 +20,7 @@ from manyheads.data.sources import read_rows
 from manyheads.data.tokens import encode, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.format import run_folder
+from manyheads.inference.format import enclosing_run
 from manyheads.plugins.hub.config import Format
 
 COMPARED, JUDGED = 200, 2000  # rows of the validation split
@@ -73,7 +73,7 @@ def validation_rows(model: Path) -> Rows | None:
     """Those of the run that a model/ folder lies in; None where there is no run, or its data cannot be read."""
     from manyheads.runs.config_file import read_run  # the one that needs yaml
 
-    home = run_folder(model)
+    home = enclosing_run(model)
     try:
         return None if home is None else read_rows(read_run(home), with_test=False).validation
     except (ValueError, OSError):

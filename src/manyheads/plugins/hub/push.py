@@ -11,7 +11,7 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.errors import UserError
 from manyheads.inference.download import OF_HUB, OUTLIERS, hub_errors, is_hub_name
-from manyheads.inference.format import CALIBRATION, CARD, GRAPH, MORE, ModelFolder, open_folder, run_folder
+from manyheads.inference.format import CALIBRATION, CARD, GRAPH, MORE, ModelFolder, enclosing_run, open_folder
 from manyheads.plugins.hub.config import PushConfig
 from manyheads.runs.files import read_json
 from manyheads.runs.summary import moved_by
@@ -119,7 +119,7 @@ def card_of(opened: ModelFolder, repo: str, revision: str) -> str:
 
 def _results(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any]]:
     """The figures of summary.json for the split that was judged, with their intervals; none without a run folder."""
-    home = run_folder(opened.path)
+    home = enclosing_run(opened.path)
     if home is None or not (home / "summary.json").is_file():
         return []
     from manyheads.runs.config_file import read_run  # the one that needs yaml

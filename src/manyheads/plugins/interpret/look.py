@@ -10,7 +10,7 @@ from manyheads.config import EvaluateConfig
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
-from manyheads.inference.format import home_of, open_folder, run_folder
+from manyheads.inference.format import enclosing_run, home_of, open_folder
 from manyheads.inference.reading import check_input, open_texts
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.shown import NO_CAPTUM, choose_heads
@@ -131,7 +131,7 @@ def _folder(config: LookConfig, model: Path) -> Path:
         return Path(config.output)
     home_of(config.run, model)  # which refuses the hub's copy
     run = Path(config.run)
-    if home := run if model != run else run_folder(model):
+    if home := run if model != run else enclosing_run(model):
         return within(home, "look")
     raise UserError(
         f"run={config.run} is a model without its run folder, which would hold what is found: name a folder by output="
@@ -150,7 +150,7 @@ def study(config: LookConfig) -> dict[str, Any]:
     """
     opened = open_folder(config.run)
     model, settings = opened
-    home = run_folder(model)
+    home = enclosing_run(model)
     if home is None:
         raise UserError(
             f"run={config.run} is a model without its run folder, which would say what data it was trained on: "

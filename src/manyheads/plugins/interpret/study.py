@@ -14,7 +14,7 @@ from typing import Any
 from manyheads.data.rows import Rows
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData
-from manyheads.evaluation.report import Page, Section, Table, write_page
+from manyheads.evaluation.report import Page, ReportSection, ReportTable, write_page
 from manyheads.inference.classifier import TextClassifier
 from manyheads.plugins.interpret.maps import tokens_of
 from manyheads.plugins.interpret.shown import choose_heads
@@ -191,9 +191,9 @@ def study_page(study: Study, title: str, subtitle: str) -> Page:
         f"macro F1 {macro_f1.value:.3f} ({macro_f1.low:.3f} to {macro_f1.high:.3f})."
     )
     sections = [
-        Section("Head by head", Table(HEADS, head_rows(study), "wnnnnnnn"), long=True),
-        Section("Tokens silenced", Table(TOKENS, token_rows(study), "wnnnnnn")),
-        Section("How to read this", items=notes(study)),
+        ReportSection("Head by head", ReportTable(HEADS, head_rows(study), "wnnnnnnn"), long=True),
+        ReportSection("Tokens silenced", ReportTable(TOKENS, token_rows(study), "wnnnnnn")),
+        ReportSection("How to read this", items=notes(study)),
     ]
     return Page(title=title, subtitle=subtitle, verdict=verdict, sections=sections)
 

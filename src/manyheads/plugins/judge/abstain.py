@@ -23,7 +23,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import with_columns
 from manyheads.evaluation.held_out import require_held_out, require_new, require_same
 from manyheads.inference.classifier import Prediction, TextClassifier, chunks_of
-from manyheads.inference.format import COLUMNS, ModelFolder, run_folder
+from manyheads.inference.format import COLUMNS, ModelFolder, enclosing_run
 from manyheads.inference.rules import AnswerRule
 from manyheads.plugins.judge.checks import AnswerSettings
 from manyheads.runs.config_file import read_run
@@ -76,7 +76,7 @@ class Rules:
 def held_out_rows(config: AnswerSettings, folder: ModelFolder) -> Rows:
     """Rows with the class ids of the model: those of the file `labelled`, else the run's own validation split. A
     ValueError where there are none."""
-    settings, labels, home = folder.settings, folder.labels(), run_folder(folder.path)
+    settings, labels, home = folder.settings, folder.labels(), enclosing_run(folder.path)
     if config.labelled:
         data = with_columns(
             DataConfig(source="run", path=config.labelled, **UNNAMED), settings.columns, pairs=settings.pairs
@@ -132,7 +132,7 @@ def set_rules(config: AnswerSettings, folder: ModelFolder, classifier: TextClass
     """The rules that the settings ask for, by the classifier's answers to `held_out_rows`."""
     rows, tokens = held_out_rows(config, folder), config.batch.tokens
     otherwise = "name others by labelled=<file>"
-    notes = require_new(run_folder(folder.path), rows, classifier.labels, otherwise) if config.labelled else []
+    notes = require_new(enclosing_run(folder.path), rows, classifier.labels, otherwise) if config.labelled else []
     labels_n, n_classes = np.array(rows.labels), len(classifier.labels)
     confidence_n, likelier_n, right_n = np.empty(len(rows)), np.empty(len(rows)), np.empty(len(rows), dtype=bool)
     start = 0

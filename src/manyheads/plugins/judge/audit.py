@@ -24,8 +24,8 @@ from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import (
     Example,
     Page,
-    Section,
-    Table,
+    ReportSection,
+    ReportTable,
     dotted,
     installed_versions,
     value_sections,
@@ -219,7 +219,7 @@ def audit_page(
         if len(rows) < found["rows"][name]:
             drawn.append(f"{name}: {len(rows):,} of {found['rows'][name]:,} rows, drawn, were looked at")
     sections = [
-        Section("What was found", items=[*splits.notes, *sentences(found), *drawn]),
+        ReportSection("What was found", items=[*splits.notes, *sentences(found), *drawn]),
         classes_section(found, len(splits.train)),
         lengths_section(found),
         *repeats_sections(some, alike),
@@ -235,7 +235,7 @@ def audit_page(
     )
 
 
-def classes_section(found: dict[str, Any], n_train: int) -> Section:
+def classes_section(found: dict[str, Any], n_train: int) -> ReportSection:
     """Rows of each class by split, those of many training rows first."""
     counts = found["classes"]
     names = sorted(counts["train"], key=lambda name: -counts["train"][name])
@@ -244,18 +244,18 @@ def classes_section(found: dict[str, Any], n_train: int) -> Section:
     ]
     more = [f"{len(names) - TABLE:,} more have fewer rows."] if len(names) > TABLE else []
     columns = ["class", *counts, "share of train"]
-    return Section("Classes", Table(columns, lines, f"w{'n' * len(counts)}b"), notes=more, long=True)
+    return ReportSection("Classes", ReportTable(columns, lines, f"w{'n' * len(counts)}b"), notes=more, long=True)
 
 
-def lengths_section(found: dict[str, Any]) -> Section:
+def lengths_section(found: dict[str, Any]) -> ReportSection:
     """Tokens of a text by split."""
     columns, lines = ["least", "5 %", "median", "95 %", "most"], []
     for name, of in found["lengths"].items():
         lines.append([name, *(f"{of[key]:,.0f}" for key in columns), f"{of['cut']:.1%}"])
-    return Section("Tokens of a text", Table(["split", *columns, "cut"], lines, "wnnnnnn"))
+    return ReportSection("Tokens of a text", ReportTable(["split", *columns, "cut"], lines, "wnnnnnn"))
 
 
-def repeats_sections(some: dict[str, Rows], alike: dict[str, list[Any]] | None) -> list[Section]:
+def repeats_sections(some: dict[str, Rows], alike: dict[str, list[Any]] | None) -> list[ReportSection]:
     """Nearly equal texts; those of other splits than their own first, as these leak."""
     pairs = sorted((one for of in (alike or {}).values() for one in of), key=lambda one: (one[0] == one[2], -one[4]))
     shown = []
@@ -266,10 +266,10 @@ def repeats_sections(some: dict[str, Rows], alike: dict[str, list[Any]] | None) 
             texts.append(masked(text)[0])
         place = f"{share:.0%} alike: {name} row {some[name].numbers[at]:,}, {other} row {some[other].numbers[there]:,}"
         shown.append(Example(place, texts))
-    return [Section("Nearly the same text", examples=shown, long=True)] if shown else []
+    return [ReportSection("Nearly the same text", examples=shown, long=True)] if shown else []
 
 
-def suspects_sections(suspects: tuple[Rows, Suspects] | None, labels: list[str]) -> list[Section]:
+def suspects_sections(suspects: tuple[Rows, Suspects] | None, labels: list[str]) -> list[ReportSection]:
     """Rows whose label is probably wrong, with the class that is likelier."""
     if suspects is None or not suspects[1].at:
         return []
@@ -284,10 +284,10 @@ def suspects_sections(suspects: tuple[Rows, Suspects] | None, labels: list[str])
         "The label, and the answer of a linear model that has not learnt from the row. suspects.csv has all of them, "
         "the worst first. Read them before you change any: a right label of an unusual text looks the same."
     )
-    return [Section("Labels that may be wrong", notes=[note], examples=shown, long=True)]
+    return [ReportSection("Labels that may be wrong", notes=[note], examples=shown, long=True)]
 
 
-def curve_sections(curve: dict[str, Any]) -> list[Section]:
+def curve_sections(curve: dict[str, Any]) -> list[ReportSection]:
     """Accuracy by training rows, and with twice as many."""
     if not curve:
         return []
@@ -298,5 +298,9 @@ def curve_sections(curve: dict[str, Any]) -> list[Section]:
     lines.append([f"{more['rows']:,}, by a power law", guess, guess])
     note = "Accuracy of a linear model on validation rows. The last line is a guess, for more rows of the same kind."
     return [
-        Section("What more rows would bring", Table(["training rows", "accuracy", "from 0 to 1"], lines, "wib"), [note])
+        ReportSection(
+            "What more rows would bring",
+            ReportTable(["training rows", "accuracy", "from 0 to 1"], lines, "wib"),
+            [note],
+        )
     ]

@@ -17,7 +17,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData, find_data
 from manyheads.evaluation.held_out import require_new
 from manyheads.inference.download import OF_HUB
-from manyheads.inference.format import CALIBRATION, CARD, MORE, open_folder, read_thresholds, run_folder
+from manyheads.inference.format import CALIBRATION, CARD, MORE, enclosing_run, open_folder, read_thresholds
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
 from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
 from manyheads.runs.summary import Interval, read_summary, words_of
@@ -45,7 +45,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         UserError: one sentence; the run, the data, or rows that the model learnt from.
     """
     folder = open_folder(config.run, "classify")
-    labels, home = folder.labels(), run_folder(folder.path)
+    labels, home = folder.labels(), enclosing_run(folder.path)
     data = find_data(
         EvaluateConfig(run=config.run, split=config.split, data=config.data), home, folder.settings, labels
     )

@@ -26,7 +26,7 @@ from manyheads.data.table import Table, coded, require_whole, take
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData, find_data
 from manyheads.evaluation.held_out import learnt_texts
-from manyheads.inference.format import ModelFolder, open_folder, run_folder
+from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
 from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig, compared_figures
 from manyheads.runs.files import write_json
 from manyheads.runs.summary import names_of
@@ -36,7 +36,7 @@ from manyheads.terminal import progress_bar, say, show_files
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from manyheads.evaluation.report import Section
+    from manyheads.evaluation.report import ReportSection
 
 FILES = (".csv", ".tsv", ".parquet", ".jsonl")  # of predictions
 PREDICTION = "prediction"  # the column of them
@@ -71,7 +71,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
             f"runs={format_value(config.runs)} are files alone, but one run at least says what to read: add it"
         )
     first_name, first = next(iter(folders.items()))
-    labels, home = first.labels(), run_folder(first.path)
+    labels, home = first.labels(), enclosing_run(first.path)
     for name, folder in folders.items():
         _require_alike(name, folder, first_name, first)
     bounds_of(config.require, compared_figures("labels" if first.settings.multi else "classes"))
@@ -83,7 +83,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         refuse_occupied(folder, COMPARED, overwrite=config.overwrite)
     seen = []  # rows that are judged and that a model learnt from
     for name, model in folders.items():
-        n_learnt, note = learnt_texts(run_folder(model.path), data.rows, labels, who=name, also_hub=True)
+        n_learnt, note = learnt_texts(enclosing_run(model.path), data.rows, labels, who=name, also_hub=True)
         if n_learnt:
             seen.append(note)
     merged = {config.data.merge_labels, first.settings.columns.merge_labels}
@@ -378,8 +378,8 @@ def _words(answer: Any, labels: list[str]) -> str:
     return join_names([labels[one] for one in answer.nonzero()[0].tolist()])
 
 
-def _sections(found: dict[str, Any]) -> "list[Section]":
-    from manyheads.evaluation.report import Section, Table
+def _sections(found: dict[str, Any]) -> "list[ReportSection]":
+    from manyheads.evaluation.report import ReportSection, ReportTable
     from manyheads.runs.summary import Interval, words_of
 
     names = list(next(iter(found["models"].values())))[:3]
@@ -401,18 +401,18 @@ def _sections(found: dict[str, Any]) -> "list[Section]":
         "difference"
     ]
     return [
-        Section("Figures of each", Table(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
-        Section("Every two of them", Table(columns, pairs, "w" + "n" * 7), notes),
+        ReportSection("Figures of each", ReportTable(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
+        ReportSection("Every two of them", ReportTable(columns, pairs, "w" + "n" * 7), notes),
     ]
 
 
 def changed_rows(
     judged: list[ComparedModel], truth: "NDArray[Any]", data: EvaluationData, words: Any, most: int
-) -> "list[Section]":
+) -> "list[ReportSection]":
     """Rows that one of two alone has right, both ways, the first of them with their texts."""
     import numpy as np
 
-    from manyheads.evaluation.report import Example, Section
+    from manyheads.evaluation.report import Example, ReportSection
 
     sections = []
     for one, other in combinations(judged, 2):
@@ -428,5 +428,5 @@ def changed_rows(
                 examples.append(Example(f"row {data.rows.numbers[at]:,}", texts, wanted, given))
             if examples:
                 title = f"{better.name} is right, {worse.name} is wrong: {len(which):,} rows"
-                sections.append(Section(title, examples=examples, long=True))
+                sections.append(ReportSection(title, examples=examples, long=True))
     return sections

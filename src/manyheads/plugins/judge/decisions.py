@@ -11,7 +11,7 @@ import numpy as np
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Floats, Ints, plain, share_interval, weighted_interval
-from manyheads.evaluation.report import Example, Section, Table
+from manyheads.evaluation.report import Example, ReportSection, ReportTable
 from manyheads.plugins.judge.abstain import Rules
 from manyheads.plugins.judge.checks import read_costs
 from manyheads.plugins.judge.outliers import Outliers
@@ -63,8 +63,8 @@ def promises_kept(stored: LogitStore, rules: Rules, marks_n: None = None) -> Fin
             rows += [
                 [f"of {of['name']}", _words(of["held"]), promised, f"{of['n_rows']:,}"] for of in each if of["held"]
             ]
-    table = Table(["", "here", "promised", "rows"], rows, "wnnn")
-    return Finding("promises", content, [Section("Are its promises kept?", table, rules.words())], lines)
+    table = ReportTable(["", "here", "promised", "rows"], rows, "wnnn")
+    return Finding("promises", content, [ReportSection("Are its promises kept?", table, rules.words())], lines)
 
 
 def outlier_rows(stored: LogitStore, set_by: tuple[Outliers, float], p_n: Floats) -> Finding:
@@ -81,7 +81,7 @@ def outlier_rows(stored: LogitStore, set_by: tuple[Outliers, float], p_n: Floats
         for at in np.argsort(p_n, kind="stable")[:MOST_SHOWN].tolist()
         if p_n[at] <= false_alarms
     ]
-    section = Section("Is it like what it learnt from?", notes=[line, promise], examples=shown, long=True)
+    section = ReportSection("Is it like what it learnt from?", notes=[line, promise], examples=shown, long=True)
     return Finding("outliers", content, [section], [f"outliers.false_alarms={false_alarms:g}: {line}"])
 
 
@@ -107,9 +107,9 @@ def least_costs(stored: LogitStore, costs_CC: Floats) -> Finding:
     content = {**plain(cost_figures(labels_P, likeliest_P, cheapest_P, count_P, costs_CC)), "changed": moved}
     words = {"likeliest": "the likeliest class", "least_cost": "the class of least expected cost", "change": "change"}
     rows = [[word, *(f"{content[key][end]:.4f}" for end in ("value", "low", "high"))] for key, word in words.items()]
-    section = Section(
+    section = ReportSection(
         "What do mistakes cost?",
-        Table(["cost of a row", "value", "low", "high"], rows, "wnnn"),
+        ReportTable(["cost of a row", "value", "low", "high"], rows, "wnnn"),
         [f"{moved:,} of {int(count_P.sum()):,} rows are answered otherwise where the expected cost decides"],
     )
     usual, least, of = (content[key] for key in words)

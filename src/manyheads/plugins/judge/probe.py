@@ -20,7 +20,7 @@ from manyheads.config.sentences import format_value, list_names, one_of
 from manyheads.data.rows import HALF, Known, Rows, join_names
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData, find_data
-from manyheads.inference.format import home_of, open_folder, run_folder
+from manyheads.inference.format import enclosing_run, home_of, open_folder
 from manyheads.plugins.judge.config import ProbeConfig
 from manyheads.runs.config_file import read_yaml
 from manyheads.runs.files import write_json
@@ -89,7 +89,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
         UserError: one sentence; the run, the data, a test, or the output.
     """
     folder = open_folder(config.run, "classify", graph=True)
-    labels, home = folder.labels(), run_folder(folder.path)
+    labels, home = folder.labels(), enclosing_run(folder.path)
     tests = read_tests(Path(config.tests), labels) if config.tests else [Check(one, one) for one in CHANGES]
     asked = EvaluateConfig(run=config.run, split=config.split, data=config.data)
     data = find_data(asked, home, folder.settings, labels) if any(not one.template for one in tests) else None
@@ -353,12 +353,21 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def _page(config: ProbeConfig, data: EvaluationData | None, found: list[dict[str, Any]]) -> "Page":
     from manyheads.evaluation.evaluation import dotted
-    from manyheads.evaluation.report import Example, Page, Section, Table, installed_versions, value_sections
+    from manyheads.evaluation.report import (
+        Example,
+        Page,
+        ReportSection,
+        ReportTable,
+        installed_versions,
+        value_sections,
+    )
 
     tried, idle = [one for one in found if one["n"]], [one["test"].name for one in found if not one["n"]]
     rows = [[one["test"].name, one["test"].says, f"{one['n']:,}", one["rate"]] for one in tried]
     notes = [f"no text is changed by {list_names(idle)}"] if idle else []
-    sections = [Section("Tests", Table(["test", "passes where", "texts", "share that fails"], rows, "wwni"), notes)]
+    sections = [
+        ReportSection("Tests", ReportTable(["test", "passes where", "texts", "share that fails"], rows, "wwni"), notes)
+    ]
     for one in found:
         examples = []
         for of in one["failures"]:
@@ -367,7 +376,7 @@ def _page(config: ProbeConfig, data: EvaluationData | None, found: list[dict[str
         title = f"{one['test'].name}: {len(examples)} of {one.get('n_failed', 0):,} failures"
         notes = ["the answer before and after; the text, and what it is changed to"] if one["test"].change else []
         if examples:
-            sections.append(Section(title, notes=notes, examples=examples, long=True))
+            sections.append(ReportSection(title, notes=notes, examples=examples, long=True))
     settings = dict(dotted(to_plain(config)))
     return Page(
         title=f"Behaviour of {config.run}",

@@ -25,7 +25,7 @@ from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Bools, holm, share_interval
 from manyheads.evaluation.logits import join_chunks
 from manyheads.evaluation.metrics import chunks, score_answers
-from manyheads.evaluation.report import Section, Table
+from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.inference.classifier import rows_at_once
 
 FEWEST = 30  # rows of a slice that is judged
@@ -315,7 +315,7 @@ def _rule(no: str, yes: str, low: float, high: float) -> str:
     return f"{no} above {_shown(low)} to {_shown(high)}"
 
 
-def _section(lines: list[dict[str, Any]], notes: list[str]) -> Section:
+def _section(lines: list[dict[str, Any]], notes: list[str]) -> ReportSection:
     f1, in_words = "macro_f1", "macro F1"
     if any("micro_f1" in line for line in lines):
         f1, in_words = "micro_f1", "micro F1"
@@ -333,5 +333,5 @@ def _section(lines: list[dict[str, Any]], notes: list[str]) -> Section:
         f"fewer than {FEWEST} rows are not judged; the worst were searched on one half of the rows and are judged on "
         "the other",
     ]
-    table = Table(["by", "slice", "rows", "accuracy", in_words, "the rest", "p"], rows, "wwnnnnn")
-    return Section("Where is it good, where bad?", table, notes, long=True)
+    table = ReportTable(["by", "slice", "rows", "accuracy", in_words, "the rest", "p"], rows, "wwnnnnn")
+    return ReportSection("Where is it good, where bad?", table, notes, long=True)

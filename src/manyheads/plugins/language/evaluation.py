@@ -22,7 +22,7 @@ from manyheads.data.tokenizer import same_text
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation import Evaluation, Setup, compared, write_answers
 from manyheads.evaluation.intervals import mean_interval, plain, ratio_interval, share_interval
-from manyheads.evaluation.report import Example, Section
+from manyheads.evaluation.report import Example, ReportSection
 from manyheads.inference.answers import replaced_answers
 from manyheads.plugins.language.config import GenerateConfig
 from manyheads.plugins.language.pieces import held_out
@@ -164,7 +164,7 @@ def verdict_of_texts(match: Interval, n_rows: int, baselines: dict[str, Figures]
     return f"{said}, and the two intervals overlap."
 
 
-def examples(found: Generated, *, right: bool) -> list[Section]:
+def examples(found: Generated, *, right: bool) -> list[ReportSection]:
     """Some rows with text and answer, and the target where the answer is wrong."""
     which = [at for at, one in enumerate(found.right) if one == right]
     if not which:
@@ -179,7 +179,7 @@ def examples(found: Generated, *, right: bool) -> list[Section]:
     title = "Right answers" if right else "Wrong answers"
     if len(which) > most:
         title += f" (the first {most} of {len(which):,})"
-    return [Section(title, examples=shown, long=True)]
+    return [ReportSection(title, examples=shown, long=True)]
 
 
 def write_generated(path: Path, found: Generated) -> None:

@@ -20,8 +20,8 @@ from manyheads.evaluation.report import (
     RED,
     Page,
     Picture,
-    Section,
-    Table,
+    ReportSection,
+    ReportTable,
     dotted,
     draw,
     installed_versions,
@@ -80,7 +80,7 @@ def write_curve(config: CurveConfig, metric: str, sizes: list[list[Summary]], fo
     title = f"{words_of(metric)} on {n_judged:,} {split} row{'s' * (n_judged != 1)} by the number of training rows"
     notes, columns = _notes(config, lines, metric), ["training rows", *lines]
     picture = draw_lines(rows, lines, words_of(metric), falls=falls)
-    sections = [Section("Learning curve", Table(columns, table, "w" + "n" * len(lines)), notes, [picture])]
+    sections = [ReportSection("Learning curve", ReportTable(columns, table, "w" + "n" * len(lines)), notes, [picture])]
     sections += value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()})
     write_page(folder / "report.html", Page(title="What more rows would bring", subtitle=title, sections=sections))
     write_atomic(folder / "curve.png", picture.png)

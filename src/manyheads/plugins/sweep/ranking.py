@@ -13,7 +13,7 @@ from typing import Any
 from manyheads.config.figures import is_share, lower_is_better
 from manyheads.config.sentences import format_list
 from manyheads.evaluation.intervals import fold_interval, seed_interval
-from manyheads.evaluation.report import Page, Section, Table, installed_versions, value_sections, write_page
+from manyheads.evaluation.report import Page, ReportSection, ReportTable, installed_versions, value_sections, write_page
 from manyheads.plugins.sweep.config import TuneConfig
 from manyheads.plugins.sweep.journal import Outcome, RunState
 from manyheads.runs.files import replace_file
@@ -182,9 +182,11 @@ def search_page(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> P
     kinds = "n" * len(sheet.columns)
     if sheet.columns[-1] == "remarks":
         kinds = kinds[:-1] + "w"
-    sections = [Section(sheet.title, Table(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)]
+    sections = [
+        ReportSection(sheet.title, ReportTable(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)
+    ]
     if command:
-        sections.append(Section("Train the best setting, and judge it on the test split", command=command))
+        sections.append(ReportSection("Train the best setting, and judge it on the test split", command=command))
     searched = {}
     for name, given in config.search.items():
         searched[name] = given if isinstance(given, str) else ", ".join(map(format_list, given))
