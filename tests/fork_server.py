@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # a file that is run may import
 import manyheads.training.batch_size
 import manyheads.training.budget
 import manyheads.training.dry_run
+import manyheads.training.pipeline
 import manyheads.training.trainer
 import manyheads.training_run  # noqa: F401
 from manyheads.cli.compose import compose

@@ -23,8 +23,8 @@ LAYERS = (  # a room imports itself and what stands above it, not even inside a 
     ("linear", "transformers"),
     ("inference",),
     ("cli",),  # verbs are called by their names: cli/verbs.py
-    ("training",),
     ("evaluation",),
+    ("training",),
     ("training_run",),
     ("builtin", "api"),  # names of code, and what plugins of users import
 )

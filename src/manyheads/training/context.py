@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class RunContext:
-    """One training. `training_run.train` fills it in step by step and passes it on; it does nothing itself.
+    """One training. `training_run.train` begins it, the steps of pipeline.py fill it in; it does nothing itself.
 
     Attributes:
         run: the settings, resolved as far as the steps before have resolved them.

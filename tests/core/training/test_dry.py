@@ -28,9 +28,9 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.training import memory
+from manyheads.training import dry_run
+from manyheads.training.dry_run import activation_bytes, state_bytes
 from manyheads.training.logs import Meter
-from manyheads.training.memory import activation_bytes, state_bytes
 from manyheads.training.objectives import Classify
 from manyheads.training.optim import EMACallback
 from manyheads.training.trainer import run_trainer, set_layer_calls
@@ -106,7 +106,7 @@ def test_one_layer_keeps_at_least_its_inputs_and_hidden_units():
 def test_shapes_alone_come_to_what_is_kept_when_it_is_computed(model, precision, monkeypatch):
     batch = TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()
     by_shapes = activation_bytes(make_classifier(**model), given(batch), precision=precision)
-    monkeypatch.setattr(memory.fake_tensor, "FakeTensorMode", unable)
+    monkeypatch.setattr(dry_run.fake_tensor, "FakeTensorMode", unable)
     assert by_shapes == activation_bytes(make_classifier(**model), given(batch), precision=precision)
 
 

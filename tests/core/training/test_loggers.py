@@ -5,10 +5,11 @@ from contextlib import contextmanager
 import pytest
 from lightning.pytorch.loggers import CSVLogger
 
-from manyheads import compose, plugin, train, training_run
+from manyheads import compose, plugin, train
 from manyheads.config.facts import section, setting
 from manyheads.distributed.ranks import Ranks
 from manyheads.plugin import Plugin, Section
+from manyheads.training import pipeline
 
 
 @section("logger.")
@@ -44,8 +45,8 @@ def test_a_plugin_adds_a_logger_and_its_setting(registered, tmp_path):
 
 
 def test_other_processes_have_none(registered, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_run, "this_process", lambda: Ranks(rank=1, n_ranks=2))
-    with training_run.loggers_of(compose("train", ["logger.diary=notes"]), tmp_path) as none:
+    monkeypatch.setattr(pipeline, "this_process", lambda: Ranks(rank=1, n_ranks=2))
+    with pipeline.loggers_of(compose("train", ["logger.diary=notes"]), tmp_path) as none:
         assert none == []
 
 

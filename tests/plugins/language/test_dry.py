@@ -12,7 +12,7 @@ from manyheads.nn.assemble import flops_per_answer
 from manyheads.plugins.language.config import PretrainConfig
 from manyheads.plugins.language.networks import assemble_masked, assemble_seq2seq
 from manyheads.plugins.language.objectives import pretrain, translate
-from manyheads.training.memory import activation_bytes
+from manyheads.training.dry_run import activation_bytes
 from tests.core.training.test_dry import LENGTHS, assert_same_padding, counted, given, make_classifier, make_tokens
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from lightning.pytorch.loggers import Logger
 
-from manyheads import compose, train, training_run
+from manyheads import compose, train
 from manyheads.cli.compose import merge_presets
 from manyheads.cli.hydra import composed, plain_values
 from manyheads.cli.main import main
@@ -33,6 +33,7 @@ from manyheads.plugins.trackers import trackers
 from manyheads.plugins.trackers.trackers import Guarded, tracked
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import refuse_links
+from manyheads.training import pipeline
 
 TINY = ["debug=fast", "hardware=cpu", "logger=[tensorboard,mlflow]"]
 ENDS = {"test/accuracy": 0.5, "test/accuracy_low": 0.25, "test/accuracy_high": 0.75}
@@ -185,8 +186,8 @@ def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, record):
 
 
 def test_other_processes_have_no_tracker(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_run, "this_process", lambda: Ranks(rank=1, n_ranks=2))
-    with training_run.loggers_of(ask(*settings.TRACKERS), tmp_path) as none:
+    monkeypatch.setattr(pipeline, "this_process", lambda: Ranks(rank=1, n_ranks=2))
+    with pipeline.loggers_of(ask(*settings.TRACKERS), tmp_path) as none:
         assert none == []
 
 
