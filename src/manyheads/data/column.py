@@ -1,6 +1,20 @@
-"""Columns of tables, which are read again block by block; rows told apart by hashes, and by class.
+"""A column of texts: what it is, and why it is read from its file again and again.
 
-Hashes have 64 bits (SipHash): of 10 million texts two are the same once in 400,000 times.
+A corpus may be larger than memory, and a Python string takes 50 bytes more than its letters. So a `Column` holds no
+texts. It holds where they are, and works like a memory-mapped array: it has a length, slices and selections of rows,
+but a text is there only while somebody looks at it. A selection costs eight bytes a row, however long the texts are.
+
+    file        | block 0        | block 1          | block 2       |   whole rows, some megabytes each
+    reads       [ parse block 0,   parse block 1,     parse block 2 ]   a function a block, which gives its cells
+    starts      [ 0,               4,                 9,            12 ]   first row of each block, and the end
+    rows        [     2, 3,          5,                     10, 11 ]   the selection, such as train; None: all rows
+
+To read rows 2 to 5 of this selection, `starts` tells that row 5 is in block 1 and rows 10 and 11 in block 2. Block 0 is
+not parsed. The last three blocks that were parsed are kept, so that neighbours cost nothing; rows of a selection
+ascend, so that one pass parses each block once. A column that comes to less than `KEPT` bytes is kept once it was read.
+
+Each format makes its own blocks: bytes of a csv or jsonl (formats/blocks.py), row groups of parquet, rows of a
+`datasets.Dataset`, parts of a stream. All later steps (checks, splits, tokens) see a `Column` alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,18 +28,19 @@ import numpy as np
 
 from manyheads.config.data import AT_ONCE
 
-KEPT = 2**25  # bytes of cells of a column that are kept once they were read
+KEPT = 2**25  # bytes of a column that is kept in memory once it was read
 
 
 class Column(Sequence[Any]):
-    """Cells of a table, read again whenever they are asked for, but few of them, which are kept.
+    """Cells of a column that are read again whenever they are asked for; see the top of this file.
 
     Args:
-        reads: give the cells of each block.
-        starts: the first row of each block, and the end: int64.
-        identity: names all that the cells depend on; empty: they are in memory.
-        weight: bytes of a cell, on average.
-        rows: which of the table these are, ascending int64; None: all.
+        reads: a function a block, which gives the cells of the block.
+        starts: the first row of each block, and the number of rows of the table: int64 `(blocks + 1,)`.
+        identity: names all that the cells depend on, such as a fingerprint of the file; empty: they are in memory.
+        bytes_per_cell: on average.
+        rows: the selected rows of the table, ascending int64; None: all.
+        kept: the selected cells, where they are in memory.
     """
 
     def __init__(
@@ -33,16 +48,18 @@ class Column(Sequence[Any]):
         reads: list[Callable[[], list[Any]]],
         starts: np.ndarray,
         identity: str,
-        weight: float,
+        bytes_per_cell: float,
         rows: np.ndarray | None = None,
         kept: list[Any] | None = None,
     ) -> None:
         self.reads, self.starts, self.rows = reads, starts, rows
-        self.weight = weight
+        self.bytes_per_cell = bytes_per_cell
         self._identity, self._kept = identity, kept
 
     def __len__(self) -> int:
-        return int(self.starts[-1]) if self.rows is None else len(self.rows)
+        if self.rows is None:
+            return self.n_in_table
+        return len(self.rows)
 
     def __repr__(self) -> str:
         return f"Column of {len(self):,} cells"
@@ -53,49 +70,59 @@ class Column(Sequence[Any]):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     @property
+    def n_in_table(self) -> int:
+        """Rows of the table, selected or not."""
+        return int(self.starts[-1])
+
+    @property
     def digest(self) -> str:
-        """32 hex digits, the same for the same cells of the same files, or for the same cells that are in memory."""
+        """Content fingerprint: 32 hex digits, the same for the same cells of the same files, or for the same cells in
+        memory."""
         if not self._identity:
             return blake2b(repr(self[:]).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         digest = blake2b(self._identity.encode(), digest_size=16)
-        digest.update(b"" if self.rows is None else np.ascontiguousarray(self.rows).data)
+        if self.rows is not None:
+            digest.update(np.ascontiguousarray(self.rows).data)
         return digest.hexdigest()
 
     @property
     def is_kept(self) -> bool:
-        """Whether the cells are so few that they stay in memory."""
-        return self._kept is not None or self.weight * len(self) <= KEPT
+        """Whether the cells stay in memory once they were read."""
+        return self._kept is not None or self.bytes_per_cell * len(self) <= KEPT
 
     @property
-    def is_of_few(self) -> bool:
-        """Whether all cells of its table are so few."""
-        return self.weight * int(self.starts[-1]) <= KEPT
+    def is_of_small_table(self) -> bool:
+        """Whether this column of the whole table, selected or not, would be kept."""
+        return self.bytes_per_cell * self.n_in_table <= KEPT
 
     def parts(self, start: int = 0, stop: int | None = None) -> Iterator[list[Any]]:
-        """The cells from `start` on, in lists."""
-        stop = len(self) if stop is None else stop
+        """The cells from `start` to `stop`, in lists; one list at least."""
+        if stop is None:
+            stop = len(self)
         if self._kept is None and self.is_kept:
             self._kept = list(chain.from_iterable(self._read(0, len(self))))
-        if self._kept is not None:
-            yield self._kept[start:stop]
-        else:
+        if self._kept is None:
             yield from self._read(start, stop)
+        else:
+            yield self._kept[start:stop]
 
     def _read(self, start: int, stop: int) -> Iterator[list[Any]]:
         if start >= stop:
             yield []
             return
-        first, last = (at if self.rows is None else int(self.rows[at]) for at in (start, stop - 1))
-        begin, end = np.searchsorted(self.starts, [first, last], "right") - 1
-        for block in range(begin, end + 1):
-            low, high = (int(one) for one in self.starts[block : block + 2])
+        first, last = start, stop - 1  # rows of the table
+        if self.rows is not None:
+            first, last = int(self.rows[start]), int(self.rows[stop - 1])
+        first_block, last_block = np.searchsorted(self.starts, [first, last], "right") - 1
+        for block in range(first_block, last_block + 1):
+            low, high = int(self.starts[block]), int(self.starts[block + 1])
             if self.rows is None:
                 yield _cells(self.reads[block])[max(first, low) - low : min(last + 1, high) - low]
                 continue
-            some = slice(*np.searchsorted(self.rows[start:stop], [low, high]) + start)
-            if some.start < some.stop:
+            begin, end = np.searchsorted(self.rows[start:stop], [low, high]) + start
+            if begin < end:  # else no selected row is in this block
                 cells = _cells(self.reads[block])
-                yield [cells[at] for at in (self.rows[some] - low).tolist()]
+                yield [cells[at] for at in (self.rows[begin:end] - low).tolist()]
 
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(self.parts())
@@ -106,43 +133,55 @@ class Column(Sequence[Any]):
             if step != 1:
                 return self.take(np.arange(start, stop, step))
             return list(chain.from_iterable(self.parts(start, stop)))
-        at = range(len(self))[at]
+        at = range(len(self))[at]  # a negative index counts from the end, one that is too large is an IndexError
         return next(self.parts(at, at + 1))[0]
 
     def take(self, indices: Any) -> Sequence[Any]:
-        """The cells at `indices`; those that do not ascend as a list."""
+        """The cells at `indices`: a column where they ascend, else a list."""
         indices = np.asarray(indices, dtype=np.int64)
-        rows = indices if self.rows is None else self.rows[indices]
+        rows = self._rows_at(indices)
         if np.all(rows[1:] > rows[:-1]):
-            kept = None if self._kept is None else [self._kept[at] for at in indices.tolist()]
-            return Column(self.reads, self.starts, self._identity, self.weight, rows, kept)
-        found, back = np.unique(rows, return_inverse=True)
-        cells = list(Column(self.reads, self.starts, self._identity, self.weight, found))
-        return [cells[one] for one in back.tolist()]
+            kept = None
+            if self._kept is not None:
+                kept = [self._kept[at] for at in indices.tolist()]
+            return Column(self.reads, self.starts, self._identity, self.bytes_per_cell, rows, kept)
+        # read each row once, in the order of the file, then hand them out in the order that was asked for
+        ascending, places = np.unique(rows, return_inverse=True)
+        cells = list(Column(self.reads, self.starts, self._identity, self.bytes_per_cell, ascending))
+        return [cells[at] for at in places.tolist()]
+
+    def _rows_at(self, indices: np.ndarray) -> np.ndarray:
+        """The rows of the table that are at these places of the selection."""
+        return indices if self.rows is None else self.rows[indices]
 
 
-class Sampled(Column):
-    """Cells of a stream, which are read from its beginning on, but for those of a few `held` rows, ascending, which are
-    at hand. `checked` is what `rows.checked` would find in all of them."""
+class SampledColumn(Column):
+    """A column of a stream, which can only be read from its beginning, except for a sample of its rows that is held.
+
+    Args:
+        column: all cells of the stream.
+        held: the rows of the sample, ascending int64.
+        cells: the cells of these rows.
+        checked: what `rows.hash_cells` would find in all cells, which were seen in the first pass.
+    """
 
     def __init__(self, column: Column, held: np.ndarray, cells: list[Any], checked: Any) -> None:
-        super().__init__(column.reads, column.starts, column._identity, column.weight, column.rows)
+        super().__init__(column.reads, column.starts, column._identity, column.bytes_per_cell, column.rows)
         self.held, self.cells, self.checked = held, cells, checked
 
     def readable(self) -> np.ndarray:
-        """Which of the cells are at hand."""
+        """The places of the cells that are held."""
         rows = np.arange(len(self)) if self.rows is None else self.rows
         return np.flatnonzero(np.isin(rows, self.held, assume_unique=True))
 
     def take(self, indices: Any) -> Column:
-        """The cells at `indices`, which ascend."""
-        indices = np.asarray(indices, dtype=np.int64)
-        rows = indices if self.rows is None else self.rows[indices]
+        """The cells at `indices`, which ascend: in memory if all of them are held."""
+        rows = self._rows_at(np.asarray(indices, dtype=np.int64))
         places = np.searchsorted(self.held, rows)
         if len(rows) and places[-1] < len(self.held) and np.array_equal(self.held[places], rows):
             return in_memory([self.cells[at] for at in places.tolist()])
-        part = Column(self.reads, self.starts, self._identity, self.weight, rows)
-        return Sampled(part, self.held, self.cells, None)
+        part = Column(self.reads, self.starts, self._identity, self.bytes_per_cell, rows)
+        return SampledColumn(part, self.held, self.cells, None)
 
 
 @lru_cache(maxsize=3)
@@ -150,86 +189,47 @@ def _cells(read: Callable[[], list[Any]]) -> list[Any]:
     return read()
 
 
-def sliced(read: Callable[[int, slice], list[Any]], sizes: list[int], identity: str, weight: float) -> Column:
-    """The cells of parts of `sizes` rows, of which `read` gives a slice, in blocks of `AT_ONCE`."""
-    places = [
-        (part, slice(at, min(at + AT_ONCE, size))) for part, size in enumerate(sizes) for at in range(0, size, AT_ONCE)
-    ]
-    ends = np.cumsum([0, *(rows.stop - rows.start for _, rows in places)])
-    return Column([partial(read, *place) for place in places], ends, identity, weight)
+def sliced_column(
+    read: Callable[[int, slice], list[Any]], sizes: list[int], identity: str, bytes_per_cell: float
+) -> Column:
+    """A column in blocks of `AT_ONCE` rows, of something that has parts, such as the row groups of a parquet file.
+
+    Args:
+        read: gives the cells of a slice of a part.
+        sizes: rows of each part.
+    """
+    reads, starts, n_rows = [], [0], 0
+    for part, size in enumerate(sizes):
+        for begin in range(0, size, AT_ONCE):
+            end = min(begin + AT_ONCE, size)
+            reads.append(partial(read, part, slice(begin, end)))
+            n_rows += end - begin
+            starts.append(n_rows)
+    return Column(reads, np.array(starts, dtype=np.int64), identity, bytes_per_cell)
 
 
 def chained(columns: list[Any]) -> Any:
-    """The cells of several columns as those of one."""
-    parts = [one if isinstance(one, Column) else in_memory(one) for one in columns]
-    ends = np.cumsum([0, *(int(one.starts[-1]) for one in parts)])
-    rows = None
-    if any(one.rows is not None for one in parts):
-        every = [np.arange(int(one.starts[-1])) if one.rows is None else one.rows for one in parts]
-        rows = np.concatenate([of_one + end for of_one, end in zip(every, ends[:-1], strict=True)])
-    starts = [one.starts[:-1] + end for one, end in zip(parts, ends[:-1], strict=True)]
-    identity = blake2b(repr([one.digest for one in parts]).encode(), digest_size=16).hexdigest()
-    weight = sum(one.weight * len(one) for one in parts) / max(1, sum(map(len, parts)))
-    reads = [read for one in parts for read in one.reads]
-    return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, weight, rows)
+    """Several columns, or lists, one after another as one column."""
+    parts: list[Column] = []
+    for column in columns:
+        parts.append(column if isinstance(column, Column) else in_memory(column))
+    ends = np.cumsum([0, *(part.n_in_table for part in parts)])  # where the rows of each part begin, and the end
+    reads, starts, rows = [], [], []
+    for part, begin in zip(parts, ends[:-1], strict=True):
+        reads += part.reads
+        starts.append(part.starts[:-1] + begin)
+    selected = None
+    if any(part.rows is not None for part in parts):
+        for part, begin in zip(parts, ends[:-1], strict=True):
+            rows.append(part._rows_at(np.arange(len(part))) + begin)
+        selected = np.concatenate(rows)
+    identity = blake2b(repr([part.digest for part in parts]).encode(), digest_size=16).hexdigest()
+    n_bytes = sum(part.bytes_per_cell * len(part) for part in parts)
+    bytes_per_cell = n_bytes / max(1, sum(map(len, parts)))
+    return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, bytes_per_cell, selected)
 
 
 def in_memory(cells: Sequence[Any]) -> Column:
     """A list as a column of one block."""
     held = list(cells)
     return Column([lambda: held], np.array([0, len(held)]), "", 0.0, None, held)
-
-
-def stable(cells: list[Any]) -> np.ndarray:
-    """Hashes of texts that are the same in every process, unlike Python's: int64. What is no text has that of none."""
-    texts = (cell.encode("utf-8", "surrogatepass") if isinstance(cell, str) else b"" for cell in cells)
-    return np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in texts), dtype=np.int64)
-
-
-def of_pairs(first: Sequence[int], second: Sequence[int]) -> np.ndarray:
-    """Hashes of pairs by those of both texts: int64."""
-    former, latter = (np.asarray(one, dtype=np.int64).view(np.uint64) for one in (first, second))
-    both = former * np.uint64(0x9E3779B97F4A7C15) + latter
-    return ((both ^ (both >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)).view(np.int64)
-
-
-def repeats(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that hold the text of an earlier one, ascending, and for each the first row that holds it."""
-    ordered = np.sort(hashes)  # far faster than to sort their places, too
-    several = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    order = np.flatnonzero(several[np.searchsorted(several[:-1], hashes)] == hashes) if len(several) else several
-    order = order[np.argsort(hashes[order], kind="stable")]
-    ordered = hashes[order]
-    is_first = np.ones(len(order), dtype=bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    later = order[~is_first]
-    firsts = order[is_first][np.cumsum(is_first)[~is_first] - 1]
-    back = np.argsort(later)
-    return later[back], firsts[back]
-
-
-def shared(hashes: np.ndarray, others: np.ndarray) -> tuple[int, int, int]:
-    """How many rows hold a text that `others` hold, the first of them, and the first there."""
-    found = among(hashes, others)
-    if not len(found):
-        return 0, 0, 0
-    return len(found), int(found[0]), int(np.flatnonzero(others == hashes[found[0]])[0])
-
-
-def among(hashes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The rows that hold a text that `others` hold, ascending. By sorting: tables of hashes do not fit into a cache."""
-    order, known = np.argsort(hashes), np.sort(others)
-    asked = hashes[order]
-    at = np.searchsorted(known, asked)
-    at[at == len(known)] = 0
-    return np.sort(order[known[at] == asked] if len(known) else order[:0])
-
-
-def firsts_by_class(labels: Sequence[int], later: np.ndarray) -> dict[int, np.ndarray]:
-    """The rows but the `later` ones, ascending, by their class; classes in the order in which they occur."""
-    firsts = np.delete(np.arange(len(labels)), later)
-    of_firsts = np.asarray(labels)[firsts]
-    order = np.argsort(of_firsts, kind="stable")
-    classes, starts = np.unique(of_firsts[order], return_index=True)
-    rows = dict(zip(classes.tolist(), np.split(firsts[order], starts[1:]), strict=True))
-    return dict(sorted(rows.items(), key=lambda one: one[1][0]))

@@ -13,7 +13,7 @@ from manyheads.config import DataConfig
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
 from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
-from manyheads.data.table import Coded, Table, coded
+from manyheads.data.table import Coded, RawTable, coded
 from manyheads.errors import UserError
 
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
@@ -28,7 +28,7 @@ NAMES = 3  # of labels in a sentence
 
 
 @dataclass(slots=True)
-class Columns:
+class ColumnRoles:
     """`answer` is the column that `data.<key>` names, of the label, of the target text, or of the text, its own
     answer; `multi`: its rows have any number of labels."""
 
@@ -44,8 +44,8 @@ class Columns:
         return {key: name for key, name in named.items() if name is not None}
 
 
-def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Columns:
-    """Columns of a table by the settings.
+def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> ColumnRoles:
+    """Which column of a table is which, by the settings.
 
     A preset of a hub dataset names the hub's columns; a local copy (`data.path`) may use its names or ours, `text`,
     `text_pair`, `label` and `target`, which win. `text_pair` is optional unless a name is typed, and is never read
@@ -74,7 +74,7 @@ def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Colum
     optional = data.text_pair == "text_pair" and "text_pair" not in table.names
     unread = not data.text_pair or optional or answer == "target"
     pair = None if unread else find("text_pair", data.text_pair)
-    columns = Columns(text, pair, answered, answer)
+    columns = ColumnRoles(text, pair, answered, answer)
     named = columns.by_key()
     if len(set(named.values())) < len(named):
         typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
@@ -82,7 +82,7 @@ def find_columns(table: Table, data: DataConfig, answer: str = "label") -> Colum
     return columns
 
 
-def _remedy(table: Table, key: str, typed: str) -> str:
+def _remedy(table: RawTable, key: str, typed: str) -> str:
     """What to do about a column that is not there."""
     if table.hint:
         return table.hint
@@ -107,7 +107,7 @@ def _remedy(table: Table, key: str, typed: str) -> str:
     return remedy
 
 
-def _first_rows(table: Table) -> dict[Any, tuple[int, list[str]]]:
+def _first_rows(table: RawTable) -> dict[Any, tuple[int, list[str]]]:
     """The number of each of the first rows, and the row, by its cells."""
     found = {}
     columns = [table.column(name) for name in table.names[:MOST_TITLED]]  # a title above more is not looked for
@@ -117,14 +117,14 @@ def _first_rows(table: Table) -> dict[Any, tuple[int, list[str]]]:
     return found
 
 
-def _zero_or_one(table: Table) -> list[str]:
+def _zero_or_one(table: RawTable) -> list[str]:
     """The columns of nothing but 0 and 1, of the rows that can be read."""
     good = [at for at in range(len(table.numbers)) if at not in table.broken]
     cells = {name: table.column(name) for name in table.names}
     return [name for name, of_name in cells.items() if good and all(str(of_name[at]) in ZERO_OR_ONE for at in good)]
 
 
-def require_columns(table: Table, columns: Columns) -> None:
+def require_columns(table: RawTable, columns: ColumnRoles) -> None:
     """Another split must have the columns the training split has."""
     _require_names(table)
     for key, name in columns.by_key().items():
@@ -136,7 +136,7 @@ def require_columns(table: Table, columns: Columns) -> None:
             )
 
 
-def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
+def without_labels(table: RawTable, columns: ColumnRoles, known: list[str]) -> str:
     """That no row has a label: each is -1, which no class is called, or empty. Empty where some have one."""
     if columns.key != "label" or "-1" in known or not len(table.numbers):
         return ""
@@ -152,7 +152,7 @@ def without_labels(table: Table, columns: Columns, known: list[str]) -> str:
     )
 
 
-def _require_names(table: Table) -> None:
+def _require_names(table: RawTable) -> None:
     """Raise UserError if nothing in the file names a column: it is empty, or none of its rows can be read."""
     if table.names:
         return
@@ -175,7 +175,7 @@ def class_names(features: dict[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def as_found(table: Table, columns: Columns) -> Columns:
+def as_found(table: RawTable, columns: ColumnRoles) -> ColumnRoles:
     """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
     cells = label_cells(coded(table.column(columns.answer)).values, columns.answer)
@@ -184,7 +184,7 @@ def as_found(table: Table, columns: Columns) -> Columns:
     return replace(columns, multi=in_lists and several)
 
 
-def joined_otherwise(table: Table, columns: Columns) -> list[str]:
+def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
     """A note on names of labels that are joined in one cell, and are a class of their own together.
 
     Raises:
@@ -208,7 +208,7 @@ def joined_otherwise(table: Table, columns: Columns) -> list[str]:
     return [f"{found}; if these are several labels, call the column labels and join them by |"]
 
 
-def _refuse_marks(table: Table, columns: Columns) -> None:
+def _refuse_marks(table: RawTable, columns: ColumnRoles) -> None:
     """Raise UserError if each cell is a list of as many zeros and ones."""
     every = coded(table.column(columns.answer))
     if not any(isinstance(cell, list) for cell in every.values):
@@ -242,7 +242,7 @@ def named_twice(cells: list[Any], answers: list[Any], faults: Collection[int]) -
     return [at for at in lists if isinstance(answers[at], str) or len(answers[at]) < len(cells[at])]
 
 
-def note_of_twice(table: Table, found: Collection[int]) -> list[str]:
+def note_of_twice(table: RawTable, found: Collection[int]) -> list[str]:
     """A note on the rows that name a label more than once, if any do."""
     if not found:
         return []

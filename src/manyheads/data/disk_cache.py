@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.table import Coded, Table, Unread, take
+from manyheads.data.table import Coded, RawTable, Unread, take
 from manyheads.runs.files import replace_file
 
 FORMAT = "1"
@@ -114,7 +114,7 @@ def cached_on_disk(
 def cached_splits(
     folder: Path,
     asked: Any,
-    tables: dict[str, Table],
+    tables: dict[str, RawTable],
     columns: Any,
     make: Callable[[], Splits],
     *,
@@ -126,7 +126,7 @@ def cached_splits(
     key = asked, names, [(role, *(table.column(one).digest for one in names)) for role, table in tables.items()]
     made: list[Splits] = []
 
-    def of(name: str) -> Table:
+    def of(name: str) -> RawTable:
         return tables.get(name) or next(iter(tables.values()))
 
     def about() -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _fits(found: dict[str, Any], name: str, n_rows: int) -> bool:
     return all(0 <= one < n_classes for value in values if value is not None for one in value)
 
 
-def _rows_again(found: dict[str, Any], name: str, table: Table, columns: Any, *, with_unread: bool) -> Rows:
+def _rows_again(found: dict[str, Any], name: str, table: RawTable, columns: Any, *, with_unread: bool) -> Rows:
     """The rows that `_told` describes."""
     which = found.get(f"{name} rows")
 

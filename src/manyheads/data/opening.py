@@ -29,7 +29,7 @@ from manyheads.data.splits import (
     typed_split,
     unread_notes,
 )
-from manyheads.data.table import Coded, Table, coded, concatenate, take
+from manyheads.data.table import Coded, RawTable, coded, concatenate, take
 from manyheads.errors import UserError
 
 NO_CLASS = "unsup"
@@ -37,7 +37,7 @@ COLUMN = "split"
 ROLES = {name: role for role, names in ALIASES.items() for name in names}
 
 
-def read_file(path: Path, *, large: bool | None = None, cache: Path | None = None) -> Table:
+def read_file(path: Path, *, large: bool | None = None, cache: Path | None = None) -> RawTable:
     """Read a file whose `kind_of` is known. One that is not `large`, by default as `is_large` says, is held in memory;
     of another, where its rows are is kept in the folder `cache`.
 
@@ -81,13 +81,13 @@ def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list
     return {"all": folder} if is_flat else {}, []
 
 
-def read_class_folders(folder: Path) -> Table:
+def read_class_folders(folder: Path) -> RawTable:
     """The texts of all classes, each called as its folder is.
 
     Raises:
         UserError: a file cannot be read; names it.
     """
-    from manyheads.data.column import in_memory, sliced
+    from manyheads.data.column import in_memory, sliced_column
 
     files = [path for one in _classes(folder) for path in _texts(one)]
     facts = [(str(path), path.stat()) for path in files]
@@ -97,10 +97,10 @@ def read_class_folders(folder: Path) -> Table:
     def read(_: int, rows: slice) -> list[str]:
         return [text_of(path).strip() for path in files[rows]]
 
-    texts = sliced(read, [len(files)], known, weight)
+    texts = sliced_column(read, [len(files)], known, weight)
     cells = {"text": texts, "label": in_memory([path.parent.name for path in files])}
     left_out = len(_texts(folder / NO_CLASS)) if (folder / NO_CLASS).is_dir() else 0
-    return Table(
+    return RawTable(
         names=["text", "label"],
         column=cells.__getitem__,
         numbers=range(1, len(files) + 1),
@@ -126,7 +126,7 @@ def _texts(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix == ".txt")
 
 
-Tables = dict[str, Callable[[], Table]]  # by role: train, validation, test; or `all` alone
+Tables = dict[str, Callable[[], RawTable]]  # by role: train, validation, test; or `all` alone
 
 
 def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[str]]:
@@ -172,7 +172,7 @@ def _named_splits(splits: dict[str, Any], data: DataConfig, name: str, where: st
     return {role: _of_dataset(splits[one], data, f"{name}/{one}") for role, one in roles.items()}, notes
 
 
-def open_split(data: DataConfig, split: str) -> Table:
+def open_split(data: DataConfig, split: str) -> RawTable:
     """The table of one split; a single file is read whole. ValueError: there is no such split."""
     tables, _ = open_tables(data)
     if split not in tables and "all" not in tables:
@@ -208,7 +208,7 @@ def _saved(path: Path, data: DataConfig) -> tuple[Tables, list[str]]:
     return _named_splits(splits, data, path.name, f"data.path={data.path}")
 
 
-def _of_dataset(split: Any, data: DataConfig, source: str) -> Callable[[], Table]:
+def _of_dataset(split: Any, data: DataConfig, source: str) -> Callable[[], RawTable]:
     return lambda: streamed(split, data, source) if data.streaming else table_of(split, source)
 
 
@@ -220,12 +220,12 @@ def _folder(path: Path, data: DataConfig, *, typed: bool) -> tuple[Tables, list[
     return {role: partial(_shards, files, data) for role, files in found.items()}, notes
 
 
-def _shards(files: list[Path], data: DataConfig) -> Table:
+def _shards(files: list[Path], data: DataConfig) -> RawTable:
     large = is_large(files)
     return concatenate([read_file(file, large=large, cache=cache_folder(data)) for file in files])
 
 
-def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> Table:
+def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     """Rows that are held in memory as a table.
 
     Args:
@@ -252,7 +252,7 @@ def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> Table:
         raise UserError(f"{source} has columns of different lengths, {lengths}: give each row a cell in each")
     cells = {name: in_memory(one) for name, one in found.items()}
     named = {"label": [*classes]} if classes else {}
-    return Table([*cells], cells.__getitem__, range(1, max(lengths.values()) + 1), source, named)
+    return RawTable([*cells], cells.__getitem__, range(1, max(lengths.values()) + 1), source, named)
 
 
 def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
@@ -270,7 +270,7 @@ def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
     )
 
 
-def follow_split_column(table: Table, data: DataConfig, *, typed: bool) -> dict[str, Callable[[], Table]]:
+def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> dict[str, Callable[[], RawTable]]:
     """Role to rows, where each row of the table is given one and some are for training; else `all`.
 
     Raises:
@@ -318,13 +318,13 @@ def follow_split_column(table: Table, data: DataConfig, *, typed: bool) -> dict[
         f"{list_names([f'{name} ({counts[name]:,})' for name in shown])}; rename it to have them drawn"
     )
 
-    def rows_of(name: str) -> Callable[[], Table]:
+    def rows_of(name: str) -> Callable[[], RawTable]:
         return lambda: _part(table, np.flatnonzero(np.array([one == name for one in names])[said.codes]))
 
     return {role if len(found) > 1 else "all": rows_of(name) for role, name in found.items()}
 
 
-def _said(table: Table, named: str, data: DataConfig) -> Coded:
+def _said(table: RawTable, named: str, data: DataConfig) -> Coded:
     """What a column says of each row, in lower case; of a row that is broken train."""
     column = table.column(named)
 
@@ -343,9 +343,9 @@ def _said(table: Table, named: str, data: DataConfig) -> Coded:
     return Coded(found["codes"], found["values"])
 
 
-def _part(table: Table, indices: Any) -> Table:
+def _part(table: RawTable, indices: Any) -> RawTable:
     places = {at: int(indices.searchsorted(at)) for at in table.broken}
-    return Table(
+    return RawTable(
         names=table.names,
         column=lambda name: table.column(name).take(indices),
         numbers=take(table.numbers, indices),

@@ -19,7 +19,7 @@ from typing import Any
 
 from manyheads.config import OnBadRow
 from manyheads.config.sentences import format_value
-from manyheads.data.table import Coded, Table, Unread, lists_of, take
+from manyheads.data.table import Coded, RawTable, Unread, lists_of, take
 from manyheads.errors import UserError
 
 SCORES = 20  # labels with decimals, of fewer nothing is said
@@ -159,10 +159,10 @@ def hash_texts(texts: Any, pairs: Any) -> tuple[Any, dict[int, str]]:
     hashes, faults = hash_cells(texts, "the text")
     if pairs is None:
         return hashes, faults
-    from manyheads.data.column import of_pairs
+    from manyheads.data.hashes import pair_hashes
 
     of_pair, others = hash_cells(pairs, "the second text")
-    return of_pairs(hashes, of_pair), faults | others
+    return pair_hashes(hashes, of_pair), faults | others
 
 
 def hash_cells(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
@@ -410,7 +410,7 @@ def renamed(answer: Any, instead: dict[str, str]) -> Any:
     return tuple(dict.fromkeys(instead.get(name, name) for name in answer))
 
 
-def screen(table: Table, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> Any:
+def screen(table: RawTable, faults: dict[int, str], on_bad_row: OnBadRow, notes: list[str]) -> Any:
     """Indices of the good rows of a table with `faults`; a count of the others is added to `notes`.
 
     Raises:
@@ -470,7 +470,7 @@ def _scores(splits: Splits) -> Iterable[str]:
 
 def _audit_train(splits: Splits) -> None:
     """Repeated texts and contradicting answers inside train."""
-    from manyheads.data.column import repeats
+    from manyheads.data.hashes import repeats
 
     train = splits.train
     later, firsts = (one.tolist() for one in repeats(hashed(train)))
@@ -525,9 +525,9 @@ def kept_together(rows: Rows) -> Any:
 
 def overlap(name: str, rows: Rows, earlier: str, others: Rows) -> Iterable[str]:
     """Texts of split `name` that are also in the split `earlier`."""
-    from manyheads.data.column import shared
+    from manyheads.data.hashes import count_shared
 
-    n_shared, here, there = shared(hashed(rows), hashed(others))
+    n_shared, here, there = count_shared(hashed(rows), hashed(others))
     if n_shared:
         yield (
             f"{name} ({rows.source}): {n_shared:,} of {len(rows):,} texts are also in {earlier} "

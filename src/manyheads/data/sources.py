@@ -13,7 +13,7 @@ import manyheads.plugin as plugin
 from manyheads.config import DataConfig, MergeLabels, OnBadRow, RunConfig
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.columns import (
-    Columns,
+    ColumnRoles,
     as_found,
     describe_label_sets,
     find_columns,
@@ -47,7 +47,7 @@ from manyheads.data.rows import (
     without_zeros,
 )
 from manyheads.data.splits import carve, deal_folds, shorten
-from manyheads.data.table import Coded, Table, Unread, coded, take
+from manyheads.data.table import Coded, RawTable, Unread, coded, take
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
@@ -122,9 +122,9 @@ def read_splits(
 
 
 def _drawn(
-    table: Table,
-    columns: Columns,
-    roles: dict[str, Callable[[], Table]],
+    table: RawTable,
+    columns: ColumnRoles,
+    roles: dict[str, Callable[[], RawTable]],
     tables: Tables,
     data: DataConfig,
     seed: int,
@@ -269,8 +269,8 @@ def _without_test(validation: bool) -> str:
 
 
 def _checked(
-    table: Table,
-    columns: Columns,
+    table: RawTable,
+    columns: ColumnRoles,
     on_bad_row: OnBadRow,
     notes: list[str],
     known: Known | None = None,
@@ -302,7 +302,7 @@ def _checked(
     return rows.pick(good), take(answers, good)
 
 
-def _coded(table: Table, columns: Columns) -> Table:
+def _coded(table: RawTable, columns: ColumnRoles) -> RawTable:
     """The table, each different label of which is held once."""
     if columns.key != "label":
         return table
@@ -310,7 +310,9 @@ def _coded(table: Table, columns: Columns) -> Table:
     return replace(table, column=lambda name: held if name == columns.answer else column(name))
 
 
-def _answers(table: Table, columns: Columns, known: Known | None, notes: list[str]) -> tuple[Any, dict[int, str]]:
+def _answers(
+    table: RawTable, columns: ColumnRoles, known: Known | None, notes: list[str]
+) -> tuple[Any, dict[int, str]]:
     """What each row is answered with, and by index why a row is not."""
     cells, classes = table.column(columns.answer), table.classes.get(columns.answer)
     if columns.key != "label":

@@ -254,7 +254,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     """
     import numpy as np
 
-    from manyheads.data.column import firsts_by_class, repeats
+    from manyheads.data.hashes import firsts_by_class, repeats
 
     later, firsts = repeats(kept_together(rows))
     others: dict[int, list[int]] = defaultdict(list)
@@ -316,7 +316,7 @@ def deal_folds(rows: Rows, n_folds: int, seed: int) -> Any:
     each class and of all."""
     import numpy as np
 
-    from manyheads.data.column import repeats
+    from manyheads.data.hashes import repeats
 
     labels, (later, firsts) = np.asarray(rows.labels).tolist(), repeats(kept_together(rows))
     groups = {one: [one] for one in shuffled(np.delete(np.arange(len(rows)), later), f"{seed} folds")}
@@ -342,7 +342,7 @@ def shorten(rows: Rows, n_rows: int, seed: int) -> Rows:
     Fewer rows by the same seed are among these."""
     import numpy as np
 
-    from manyheads.data.column import firsts_by_class
+    from manyheads.data.hashes import firsts_by_class
 
     if n_rows == 0 or len(rows) <= n_rows:
         return rows

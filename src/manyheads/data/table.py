@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Table:
+class RawTable:
     """One split as it was read: nothing is checked yet.
 
     `column(name)` gives one cell per row, as a `column.Column` or `Coded`; `numbers` are a range or an array; `classes`
@@ -34,7 +34,7 @@ class Table:
     hint: str = ""
 
 
-def require_whole(table: Table, where: str) -> None:
+def require_whole(table: RawTable, where: str) -> None:
     """Raise UserError, of `where`, if a row could not be read."""
     if table.broken:
         first = min(table.broken)
@@ -141,7 +141,7 @@ def coded(cells: Sequence[Any]) -> Coded:
     return Coded(np.concatenate([np.array(part, dtype=np.int32) for part in codes]), values)
 
 
-def concatenate(shards: list[Table]) -> Table:
+def concatenate(shards: list[RawTable]) -> RawTable:
     """Shards of one split as one table, its rows counted from 1 over all of them.
 
     Raises:
@@ -154,7 +154,7 @@ def concatenate(shards: list[Table]) -> Table:
     _require_alike(shards)
     ends = list(accumulate(len(shard.numbers) for shard in shards))
     starts = [0, *ends[:-1]]
-    return Table(
+    return RawTable(
         names=shards[0].names,
         column=lru_cache(lambda name: chained([shard.column(name) for shard in shards])),
         numbers=range(1, ends[-1] + 1),
@@ -165,7 +165,7 @@ def concatenate(shards: list[Table]) -> Table:
     )
 
 
-def _require_alike(shards: list[Table]) -> None:
+def _require_alike(shards: list[RawTable]) -> None:
     first = shards[0]
     for other in shards:
         if {*other.names} != {*first.names}:
@@ -188,7 +188,7 @@ def _require_alike(shards: list[Table]) -> None:
 class Unread:
     """The `names` of columns of a table that are not read, and which of its rows `at` are meant."""
 
-    table: Table
+    table: RawTable
     names: list[str]
     at: Sequence[int]
 

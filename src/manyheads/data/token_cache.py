@@ -164,7 +164,7 @@ def cached_tokens(
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
     path = folder / f"tokens-{_key(settings, rows)}.safetensors"
     labels, n_ids = torch.as_tensor(rows.labels, dtype=torch.int32), reach(tokenizer).ids
-    weight = rows.texts.weight if isinstance(rows.texts, Column) else 0.0
+    weight = rows.texts.bytes_per_cell if isinstance(rows.texts, Column) else 0.0
     n_each = min(PART, int(PART_BYTES // max(1.0, weight)) + 1)
     parts = [(start, min(start + n_each, len(rows))) for start in range(0, len(rows), n_each)]
 
@@ -227,7 +227,7 @@ def _key(settings: Iterable[str], rows: Rows) -> str:
     digest = hashlib.sha256()
     for part in (list(settings), rows.texts, rows.pairs or [], rows.targets or []):
         if isinstance(part, Column):
-            part = part[:] if part.is_of_few else [part.digest]
+            part = part[:] if part.is_of_small_table else [part.digest]
         digest.update(",".join(map(str, map(len, part))).encode() + b";")
         digest.update("".join(part).encode())
     return digest.hexdigest()[:32]

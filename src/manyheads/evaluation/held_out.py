@@ -43,7 +43,7 @@ def learnt_texts(
     """How many of the rows have a text that the run in `home`, `who`, learnt from, and that in words. None, where they
     are a split of the run that it did not learn from, or where its data is not at hand, which it is on the Hub if
     `also_hub`."""
-    from manyheads.data.column import shared  # and numpy with it
+    from manyheads.data.hashes import count_shared  # and numpy with it
 
     known = written_summary(home).get("digests") if home else None
     if not home or (isinstance(known, dict) and rows.digest(labels) in (known.get("validation"), known.get("test"))):
@@ -52,7 +52,7 @@ def learnt_texts(
         run = read_run(home / "config.yaml")
         if also_hub or (run.data.path and Path(run.data.path).expanduser().exists()):
             train = read_rows(run, with_test=False).train
-            n, at, there = shared(hashed(rows), hashed(train))
+            n, at, there = count_shared(hashed(rows), hashed(train))
             first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})" if n else ""
             return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
     return 0, ""

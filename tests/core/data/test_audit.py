@@ -5,14 +5,15 @@ import json
 import pytest
 
 from manyheads.config import DataConfig, OnBadRow
-from manyheads.data.rows import Rows, Splits, Table, audit_splits, label_names, screen, text_faults
+from manyheads.data.rows import Rows, Splits, audit_splits, label_names, screen, text_faults
 from manyheads.data.sources import read_splits
+from manyheads.data.table import RawTable
 
 RAISE, DROP = OnBadRow["raise"], OnBadRow["drop"]
 
 
-def table_of(n_rows: int) -> Table:
-    return Table(["text"], lambda name: [""] * n_rows, range(2, n_rows + 2), "train.csv")
+def table_of(n_rows: int) -> RawTable:
+    return RawTable(["text"], lambda name: [""] * n_rows, range(2, n_rows + 2), "train.csv")
 
 
 def rows_of(texts: list[str], labels: list[int], source: str = "train.csv") -> Rows:

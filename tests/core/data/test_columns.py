@@ -3,24 +3,27 @@
 import pytest
 
 from manyheads.config import DataConfig
-from manyheads.data.columns import Columns, class_names, find_columns, require_columns
-from manyheads.data.rows import Table, label_cells, natural_order
+from manyheads.data.columns import ColumnRoles, class_names, find_columns, require_columns
+from manyheads.data.rows import label_cells, natural_order
+from manyheads.data.table import RawTable
 
 
-def table_of(*names: str) -> Table:
-    return Table(list(names), lambda name: [], range(0), "train.csv")
+def table_of(*names: str) -> RawTable:
+    return RawTable(list(names), lambda name: [], range(0), "train.csv")
 
 
-def complaint(table: Table, data: DataConfig) -> str:
+def complaint(table: RawTable, data: DataConfig) -> str:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
         find_columns(table, data)
     return str(caught.value)
 
 
 def test_a_pair_is_read_where_its_column_exists():
-    assert find_columns(table_of("text", "label"), DataConfig()) == Columns("text", None, "label")
-    assert find_columns(table_of("text", "text_pair", "label"), DataConfig()) == Columns("text", "text_pair", "label")
-    assert find_columns(table_of("text", "text_pair", "label"), DataConfig(text_pair="")) == Columns(
+    assert find_columns(table_of("text", "label"), DataConfig()) == ColumnRoles("text", None, "label")
+    assert find_columns(table_of("text", "text_pair", "label"), DataConfig()) == ColumnRoles(
+        "text", "text_pair", "label"
+    )
+    assert find_columns(table_of("text", "text_pair", "label"), DataConfig(text_pair="")) == ColumnRoles(
         "text", None, "label"
     )
 
@@ -55,7 +58,7 @@ def test_a_file_whose_first_line_is_a_row_is_told_from_one_with_other_names(name
 
 
 def test_a_txt_cannot_have_labels():
-    table = Table(["text"], lambda name: [], range(0), "train.txt")
+    table = RawTable(["text"], lambda name: [], range(0), "train.txt")
     assert complaint(table, DataConfig()) == (
         "train.txt has no column 'label' (data.label): its columns are text; a .txt holds one text a line and nothing "
         "else: give a .csv or .tsv whose first line names the columns"
@@ -64,7 +67,7 @@ def test_a_txt_cannot_have_labels():
 
 def test_labels_in_columns_of_their_own_are_told():
     cells = {"id": [4, 5, 6], "text": ["a", "b", "c"], "toxic": ["0", "1", "x"], "rude": [0, 1, 0], "odd": [0, 2, 1]}
-    table = Table([*cells], cells.__getitem__, range(3), "train.csv", broken={2: "has 9 cells"})
+    table = RawTable([*cells], cells.__getitem__, range(3), "train.csv", broken={2: "has 9 cells"})
     assert complaint(table, DataConfig()) == (
         "train.csv has no column 'label' (data.label): its columns are id, text, toxic, rude, odd; name one by "
         "data.label=<column>; or, if toxic, rude, which hold 0 and 1 alone, are labels, write a column labels that "
@@ -75,19 +78,19 @@ def test_labels_in_columns_of_their_own_are_told():
 def test_a_test_split_without_labels_may_be_left_unread():
     said = "its columns are index, text; a test split without labels is left unread by test=false$"
     with pytest.raises(ValueError, match=said):
-        require_columns(table_of("index", "text"), Columns("text", None, "label"))
+        require_columns(table_of("index", "text"), ColumnRoles("text", None, "label"))
 
 
 def test_a_file_without_columns_says_what_is_wrong_with_it():
     assert complaint(table_of(), DataConfig()) == "train.csv holds no rows: give a file of texts and labels"
-    table = Table([], lambda name: [{}], [7, 8], "a.jsonl", broken={1: "is odd", 0: "is not JSON (why)"})
+    table = RawTable([], lambda name: [{}], [7, 8], "a.jsonl", broken={1: "is odd", 0: "is not JSON (why)"})
     said = (
         "a.jsonl has no row that can be read: row 7 is not JSON (why); write one object such as "
         '{"text": "...", "label": "..."} a line'
     )
     assert complaint(table, DataConfig()) == said
     with pytest.raises(ValueError, match=r"^a\.jsonl has no row that can be read: row 7"):
-        require_columns(table, Columns("text", None, "label"))
+        require_columns(table, ColumnRoles("text", None, "label"))
 
 
 def test_typed_names_win_over_ours_in_a_users_file():
@@ -97,8 +100,10 @@ def test_typed_names_win_over_ours_in_a_users_file():
 
 def test_a_presets_local_copy_may_use_our_names_or_the_hubs():
     preset = DataConfig(source="hub", hub="glue", path="x", text="sentence1", text_pair="sentence2", label="gold")
-    assert find_columns(table_of("text", "text_pair", "label"), preset) == Columns("text", "text_pair", "label")
-    assert find_columns(table_of("sentence1", "sentence2", "gold"), preset) == Columns("sentence1", "sentence2", "gold")
+    assert find_columns(table_of("text", "text_pair", "label"), preset) == ColumnRoles("text", "text_pair", "label")
+    assert find_columns(table_of("sentence1", "sentence2", "gold"), preset) == ColumnRoles(
+        "sentence1", "sentence2", "gold"
+    )
 
 
 def test_columns_must_differ():
@@ -108,7 +113,7 @@ def test_columns_must_differ():
 
 
 def test_every_split_needs_the_columns_of_train():
-    columns = Columns("text", "text_pair", "label")
+    columns = ColumnRoles("text", "text_pair", "label")
     require_columns(table_of("label", "text", "text_pair"), columns)
     with pytest.raises(
         ValueError, match=r"^train\.csv has no column 'text_pair' \(data\.text_pair\), which the training"

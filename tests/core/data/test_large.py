@@ -22,8 +22,9 @@ from safetensors.torch import load_file
 from manyheads.config import Cutting, DataConfig, Long, OnBadRow, RunConfig, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data import column, token_cache
-from manyheads.data.column import Column, chained, in_memory, repeats, shared
+from manyheads.data.column import Column, chained, in_memory
 from manyheads.data.formats import blocks, delimited, kinds, source
+from manyheads.data.hashes import count_shared, repeats
 from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.table import coded
@@ -392,7 +393,7 @@ def test_repeats_are_found_by_hash(one, other):
     assert found == {at: one.index(number) for at, number in enumerate(one) if one.index(number) < at}
     both = [at for at, number in enumerate(one) if number in other]
     expected = (len(both), both[0], other.index(one[both[0]])) if both else (0, 0, 0)
-    assert shared(np.array(one, np.int64), np.array(other, np.int64)) == expected
+    assert count_shared(np.array(one, np.int64), np.array(other, np.int64)) == expected
 
 
 @pytest.mark.parametrize(

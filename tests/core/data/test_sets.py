@@ -2,8 +2,8 @@
 
 import pytest
 
-from manyheads.data.columns import Columns, joined_otherwise
-from manyheads.data.rows import Table
+from manyheads.data.columns import ColumnRoles, joined_otherwise
+from manyheads.data.table import RawTable
 
 JOINED = {
     ",": ["joy,anger", "joy", "anger, fear", "fear", ""],
@@ -13,8 +13,8 @@ JOINED = {
 
 
 def found(column: str, cells: list[object]) -> list[str]:
-    table = Table([column], lambda name: cells, range(len(cells)), "train.csv")
-    return joined_otherwise(table, Columns("text", None, column))
+    table = RawTable([column], lambda name: cells, range(len(cells)), "train.csv")
+    return joined_otherwise(table, ColumnRoles("text", None, column))
 
 
 @pytest.mark.parametrize("how", JOINED)

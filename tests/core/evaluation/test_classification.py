@@ -9,7 +9,8 @@ import pytest
 import torch
 from sklearn.metrics import confusion_matrix
 
-from manyheads.data.rows import Rows, Table, Unread
+from manyheads.data.rows import Rows, Unread
+from manyheads.data.table import RawTable
 from manyheads.evaluation.answered import AnsweredRows, LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.classification import (
     CLASSES,
@@ -226,7 +227,7 @@ def test_the_file_holds_every_row_as_it_is(model_folder: Path, pair_folder: Path
 
 def test_cells_that_are_no_text_or_number_are_written_as_json(model_folder: Path, tmp_path: Path) -> None:
     cells = {"ids": [[1, "é"], None, {"a": 1}], "when": [date(2026, 1, 2), 3, 1.5]}
-    table = Table(["ids", "when", "text"], cells.__getitem__, range(1, 4), "x.jsonl", positions=[5, 7, 9])
+    table = RawTable(["ids", "when", "text"], cells.__getitem__, range(1, 4), "x.jsonl", positions=[5, 7, 9])
     some = Rows(TEXTS[:3], None, [0, 1, 2], "x.jsonl", [1, 2, 3], unread=Unread(table, ["ids", "when"], range(3)))
     write_predictions(tmp_path / "predictions.csv", predictions(model_folder, some.pick([0, 2, 1])))
     with (tmp_path / "predictions.csv").open(newline="", encoding="utf-8") as file:

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import fisher_exact
 
 from manyheads.config import EvaluateConfig
-from manyheads.data.rows import Rows, Table, Unread, script_of
+from manyheads.data.rows import Rows, Unread, script_of
+from manyheads.data.table import RawTable
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.intervals import holm, share_interval
 from manyheads.plugins.judge.checks import wants_slices
@@ -27,7 +28,7 @@ def stored(n: int = 600, *, multi: bool = False) -> tuple[LogitStore, np.ndarray
     texts = [f"{'not ' * int(bad)}a film {'x' * int(at % 7)} of {at}" for at, bad in enumerate(negated)]
     right = ~(web & negated & (random.random(n) < 0.6)) & (random.random(n) < 0.97)
     cells = {"source": ["web" if one else "print" for one in web], "id": list(range(n))}
-    table = Table(["text", "source", "id"], cells.__getitem__, range(2, n + 2), "x.csv")
+    table = RawTable(["text", "source", "id"], cells.__getitem__, range(2, n + 2), "x.csv")
     rows = Rows(
         texts, None, labels.tolist(), "x.csv", range(2, n + 2), unread=Unread(table, ["source", "id"], range(n))
     )
@@ -81,7 +82,7 @@ def test_every_way_cuts_each_row_once() -> None:
 def test_a_quarter_of_times_is_named_by_all_their_digits() -> None:
     some, _ = stored()
     cells = {"time": [1_700_000_000 + at for at in range(600)], "kind": ["other", *(f"v{at}" for at in range(599))]}
-    table = Table(["text", *cells], cells.__getitem__, range(2, 602), "x.csv")
+    table = RawTable(["text", *cells], cells.__getitem__, range(2, 602), "x.csv")
     some.rows.unread = Unread(table, [*cells], range(600))
     found = [one["slice"] for one in lines(some, "column:time")]
     assert found[:2] == ["up to 1700000149", "above 1700000149 to 1700000299"]
@@ -106,7 +107,9 @@ def test_numbers_beyond_those_of_the_tree_are_asked_for_too() -> None:
     some, _ = stored(3000)
     random = np.random.default_rng(3)
     large = random.permutation(3000) < 1000
-    table = Table(["id"], {"id": np.where(large, 1e300, np.arange(3000.0)).tolist()}.__getitem__, range(3000), "x.csv")
+    table = RawTable(
+        ["id"], {"id": np.where(large, 1e300, np.arange(3000.0)).tolist()}.__getitem__, range(3000), "x.csv"
+    )
     some.rows.texts, some.rows.unread = ["a film"] * 3000, Unread(table, ["id"], range(3000))
     some.logits = {NETWORK: np.eye(2, dtype=np.float32)[some.rows.labels ^ large]}
     (worst,) = lines(some, "worst")

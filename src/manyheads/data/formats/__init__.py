@@ -1,1 +1,1 @@
-"""A file or a dataset to a `Table`: csv, tsv, JSON, lines of text, parquet, datasets of the Hub."""
+"""A file or a dataset to a table: csv, tsv, JSON, lines of text, parquet, datasets of the Hub."""

@@ -1,4 +1,4 @@
-"""A local file to one `Table`: cut into blocks of whole rows once, and read again block by block; or its rows one after
+"""A local file to one table: cut into blocks of whole rows once, and read again block by block; or its rows one after
 another, for what is read once."""
 
 import codecs
@@ -20,7 +20,7 @@ from manyheads.data.formats.jsonl import parse_array, parse_objects
 from manyheads.data.formats.kinds import kind_of
 from manyheads.data.formats.source import MOST_ROW, Parse, RowBlock, Source, decoding, most_unpacked
 from manyheads.data.formats.text_lines import is_marked, parse_lines
-from manyheads.data.table import Table
+from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 
 BLOCK = 2**23  # bytes that are parsed at once where they are read again
@@ -53,7 +53,7 @@ class Index(NamedTuple):
     broken: dict[int, str]
 
 
-def read_text_file(path: Path, *, large: bool, cache: Path | None = None) -> Table:
+def read_text_file(path: Path, *, large: bool, cache: Path | None = None) -> RawTable:
     """The table of a csv, tsv, jsonl, json or txt; see `opening.read_file`."""
     cache = cache if large else None
     file = open_file(Source(path, large=large), BLOCK, cache=cache)
@@ -199,7 +199,7 @@ def _joined(numbers: list[Sequence[int]]) -> Sequence[int]:
     return np.concatenate([np.asarray(one, dtype=np.int64) for one in held])  # pyright: ignore[reportReturnType]
 
 
-def _table(file: OpenFile, index: Index) -> Table:
+def _table(file: OpenFile, index: Index) -> RawTable:
     """The table of all blocks of a file."""
     path = file.source.path
     starts = np.concatenate([[0], np.cumsum(index.blocks[:, 2])])
@@ -214,7 +214,7 @@ def _table(file: OpenFile, index: Index) -> Table:
         return Column(reads, starts, f"{identity} {name}", weight)
 
     hint = file.parse.hint if isinstance(file.parse, DelimitedParser) else ""
-    return Table(index.names, column, index.numbers, path.name, broken=index.broken, hint=hint)
+    return RawTable(index.names, column, index.numbers, path.name, broken=index.broken, hint=hint)
 
 
 def _cells(source: Source, parse: Parse, block: tuple[int, ...], name: str) -> list[Any]:

@@ -17,7 +17,7 @@ from manyheads.config.sentences import first_line
 from manyheads.data.columns import class_names, find_columns
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.rows import text_faults
-from manyheads.data.table import Coded, Table, cached_read, coded
+from manyheads.data.table import Coded, RawTable, cached_read, coded
 from manyheads.errors import UserError
 
 SAMPLE = 200_000  # rows of a stream whose texts are kept
@@ -87,26 +87,26 @@ def open_hub(data: DataConfig) -> dict[str, Any]:
     return _by_name(loaded)
 
 
-def table_of(dataset: Any, source: str) -> Table:
+def table_of(dataset: Any, source: str) -> RawTable:
     """A `datasets.Dataset` as a table; class names come from its features.
 
     Cells are what is stored: to decode a picture or a sound would open the file or the address that a cell names.
     """
-    from manyheads.data.column import sliced
+    from manyheads.data.column import sliced_column
 
     stored, n_bytes = dataset.with_format("arrow"), dataset.data.nbytes
 
     @lru_cache
     def column(name: str) -> Any:
         one = stored.select_columns([name])
-        return sliced(
+        return sliced_column(
             lambda at, rows: one[rows].column(name).to_pylist(),
             [len(dataset)],
             f"{dataset._fingerprint} {name}",
             n_bytes / max(1, len(dataset)),
         )
 
-    return Table(
+    return RawTable(
         names=list(dataset.column_names),
         column=column,
         numbers=range(1, len(dataset) + 1),
@@ -162,7 +162,7 @@ class Stream:
         return next(self._coming)
 
 
-def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
+def streamed(stream: Stream, data: DataConfig, source: str) -> RawTable:
     """A stream as a table: hashes and labels of all its rows are found in one pass, which the cache remembers, and the
     texts of at most `SAMPLE` rows are kept, those with the smallest hashes. Its texts are streamed again to be
     tokenised.
@@ -172,11 +172,11 @@ def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
     """
     import numpy as np
 
-    from manyheads.data.column import Column, Sampled
+    from manyheads.data.column import Column, SampledColumn
 
     features = stream.dataset.features
     names = [*features] if features else next(stream.blocks(0)).column_names
-    columns = find_columns(Table(names, lambda name: [], range(0), source), data)
+    columns = find_columns(RawTable(names, lambda name: [], range(0), source), data)
     texts = [one for one in (columns.text, columns.pair) if one]
 
     def fits(found: dict[str, Any]) -> bool:
@@ -200,9 +200,9 @@ def streamed(stream: Stream, data: DataConfig, source: str) -> Table:
             return whole
         at = texts.index(name)
         checked = found["hashes"][at], {int(row): why for row, why in found["faults"][at]}
-        return Sampled(whole, found["held"], found["cells"][at], checked)
+        return SampledColumn(whole, found["held"], found["cells"][at], checked)
 
-    table = Table(names, column, range(1, n_rows + 1), source, class_names(features.to_dict() if features else {}))
+    table = RawTable(names, column, range(1, n_rows + 1), source, class_names(features.to_dict() if features else {}))
     if len(found["held"]) < n_rows:
         table.notes.append(
             f"{source}: {n_rows:,} rows are streamed; the texts of {len(found['held']):,} are kept, from which the "
@@ -215,7 +215,7 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
     """What is remembered of a stream."""
     import numpy as np
 
-    from manyheads.data.column import of_pairs, stable
+    from manyheads.data.hashes import pair_hashes, stable_hashes
 
     known, values, codes, n_rows = dict[Any, int](), list[Any](), list[Any](), 0
     hashes: list[list[Any]] = [[] for _ in texts]
@@ -225,7 +225,7 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
     for block in stream.blocks(0):
         every = [block.column(name).to_pylist() for name in texts]
         for at, cells in enumerate(every):
-            hashes[at].append(stable(cells))
+            hashes[at].append(stable_hashes(cells))
             said = text_faults(cells, ("the text", "the second text")[at])
             faults[at] += [(n_rows + row, why) for row, why in said.items()]
         labels = coded(block.column(answer).to_pylist())
@@ -233,7 +233,7 @@ def _passed(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
             if known.setdefault((type(value), repr(value)), len(known)) == len(values):
                 values.append(value)
         codes.append(labels.numbers([known[type(one), repr(one)] for one in labels.values]))
-        of_rows = hashes[0][-1] if len(texts) == 1 else of_pairs(hashes[0][-1], hashes[1][-1])
+        of_rows = hashes[0][-1] if len(texts) == 1 else pair_hashes(hashes[0][-1], hashes[1][-1])
         order = np.concatenate([order, of_rows.view(np.uint64)])
         held = np.concatenate([held, np.arange(n_rows, n_rows + len(block))])
         kept = [of_one + cells for of_one, cells in zip(kept, every, strict=True)]

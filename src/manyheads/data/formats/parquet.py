@@ -12,11 +12,11 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from manyheads.config.sentences import format_value
-from manyheads.data.column import sliced
+from manyheads.data.column import sliced_column
 from manyheads.data.columns import class_names
 from manyheads.data.disk_cache import fingerprint
 from manyheads.data.formats.source import most_unpacked, require_unchanged
-from manyheads.data.table import Table, cached_read
+from manyheads.data.table import RawTable, cached_read
 from manyheads.errors import UserError
 
 DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 1024
 MOST_AT_ONCE = 2**24  # bytes of texts
 
 
-def read_parquet(path: Path, *, large: bool) -> Table:
+def read_parquet(path: Path, *, large: bool) -> RawTable:
     """Read the schema now, a column when it is asked for, row group by row group; a file that is not `large` is held.
 
     Class names that `datasets` wrote into the schema are kept.
@@ -71,9 +71,11 @@ def read_parquet(path: Path, *, large: bool) -> Table:
             with _decoding(path, name):
                 check(name, range(len(groups)))
         weight = sum(one.total_byte_size for one in groups) / max(1, metadata.num_rows)
-        return sliced(partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight)
+        return sliced_column(
+            partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight
+        )
 
-    return Table(
+    return RawTable(
         names=schema.names,
         column=column,
         numbers=range(1, metadata.num_rows + 1),

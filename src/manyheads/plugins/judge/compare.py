@@ -22,7 +22,7 @@ from manyheads.config.required import bounds_of, check_reached
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Known, Rows, join_names, label_cells, label_names, label_sets, spelled, without_zeros
-from manyheads.data.table import Table, coded, require_whole, take
+from manyheads.data.table import RawTable, coded, require_whole, take
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData, find_data
 from manyheads.evaluation.held_out import learnt_texts
@@ -190,7 +190,7 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
     return marks[cells.codes] if multi else marks.argmax(1).astype(np.int32)[cells.codes]
 
 
-def _places(path: Path, table: Table, rows: Rows) -> "NDArray[Any] | None":
+def _places(path: Path, table: RawTable, rows: Rows) -> "NDArray[Any] | None":
     """Which row of a file answers each of `rows`, by the columns `index` and `row` of our own predictions; None: they
     are in one order, as neither column is there, or one alone, which is of something else."""
     import numpy as np

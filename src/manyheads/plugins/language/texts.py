@@ -16,7 +16,7 @@ from manyheads.data.opening import Tables, open_split, open_tables
 from manyheads.data.rows import MULTI_LABEL, Rows, Splits, hash_texts, hashed, no_labels, screen
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
-from manyheads.data.table import Table
+from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
@@ -86,7 +86,7 @@ def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, wit
 
 
 def _unlabelled(
-    tables: Tables, table: Table, data: DataConfig, seed: int, notes: list[str], *, with_test: bool
+    tables: Tables, table: RawTable, data: DataConfig, seed: int, notes: list[str], *, with_test: bool
 ) -> Splits:
     """Splits of texts without labels; a validation part is carved out where there is none."""
     train = _rows(table, data, notes)
@@ -119,7 +119,7 @@ def _more(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
     return found
 
 
-def _rows(table: Table, data: DataConfig, notes: list[str]) -> Rows:
+def _rows(table: RawTable, data: DataConfig, notes: list[str]) -> Rows:
     """The good rows of a table, of whatever class."""
     columns = find_columns(table, data, "text")
     texts = table.column(columns.text)
@@ -180,6 +180,6 @@ def _not_in(rows: Rows, others: list[Rows]) -> Any:
     """The rows whose texts, or pairs, are none of `others`."""
     import numpy as np
 
-    from manyheads.data.column import among
+    from manyheads.data.hashes import rows_among
 
-    return np.delete(np.arange(len(rows)), among(hashed(rows), np.concatenate([hashed(one) for one in others])))
+    return np.delete(np.arange(len(rows)), rows_among(hashed(rows), np.concatenate([hashed(one) for one in others])))
