@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from yaml import YAMLError
 
@@ -40,13 +40,15 @@ from manyheads.cli.sweeps import (
 )
 from manyheads.cli.validation import refuse_secrets, refuse_unused
 from manyheads.cli.verbs import VERBS, Config, own_settings, preset_file, schema_of
-from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 from manyheads.config.conversion import by_dotted_name, convert, from_plain, refuse_code, section_and_key, to_plain
 from manyheads.config.facts import settings, settings_where
 from manyheads.config.plugins import recorded, take_plugins, use, use_of_parent
 from manyheads.errors import UserError
 from manyheads.runs.config_file import as_yaml, plain_yaml, read_run
 from manyheads.terminal import writes_unicode
+
+if TYPE_CHECKING:
+    from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
 
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 OVERRIDE = "override /"  # of a group by a preset of another
@@ -58,15 +60,15 @@ Bring = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]  # trained we
 @overload
 def compose(
     verb: Literal["train"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
-) -> RunConfig: ...
+) -> "RunConfig": ...
 @overload
 def compose(
     verb: Literal["evaluate"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
-) -> EvaluateConfig: ...
+) -> "EvaluateConfig": ...
 @overload
 def compose(
     verb: Literal["predict"], overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...
-) -> PredictConfig: ...
+) -> "PredictConfig": ...
 @overload
 def compose(verb: str, overrides: Words = ..., *, config_dir: str | None = ..., plugins: Words = ...) -> Config: ...
 def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None, plugins: Words = ()) -> Config:

@@ -16,7 +16,7 @@ from typing import Any
 
 from manyheads.cli.overrides import Typed, hydra_value
 from manyheads.cli.verbs import VERBS, Config
-from manyheads.config import EvaluateConfig, PredictConfig, RunConfig
+from manyheads.config import RunConfig
 from manyheads.config.conversion import plain_settings
 from manyheads.config.facts import hooks, settings_where
 from manyheads.config.sentences import format_value
@@ -62,10 +62,11 @@ def refuse_many_devices(config: Config) -> None:
     be launched."""
     for refuse in hooks(config, "refuse"):
         refuse(config, "-m")
-    if isinstance(config, EvaluateConfig | PredictConfig) and config.hardware.devices != 1:
-        devices = f"hardware.devices={config.hardware.devices}"
-        raise UserError(f"{devices} is refused under -m, which runs on one device: start each alone, or remove it")
     if not isinstance(config, RunConfig):
+        n_devices = getattr(getattr(config, "hardware", None), "devices", 1)
+        if n_devices != 1:
+            devices = f"hardware.devices={n_devices}"
+            raise UserError(f"{devices} is refused under -m, which runs on one device: start each alone, or remove it")
         return
     devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
     search = next((name for name, one in VERBS.items() if one.takes_several), None)

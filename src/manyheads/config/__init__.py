@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from manyheads.config.data import Long as Long
     from manyheads.config.data import MergeLabels as MergeLabels
     from manyheads.config.data import OnBadRow as OnBadRow
+    from manyheads.config.data import Predictions as Predictions
     from manyheads.config.data import TokenizerConfig as TokenizerConfig
     from manyheads.config.data import TokenizerKind as TokenizerKind
     from manyheads.config.inference import EvaluateConfig as EvaluateConfig
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from manyheads.config.inference import Member as Member
     from manyheads.config.inference import OnBadText as OnBadText
     from manyheads.config.inference import PredictConfig as PredictConfig
-    from manyheads.config.inference import Predictions as Predictions
     from manyheads.config.inference import ReportConfig as ReportConfig
     from manyheads.config.inference import ReportFormat as ReportFormat
     from manyheads.config.inference import RunsConfig as RunsConfig
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from manyheads.config.training import Schedule as Schedule
     from manyheads.config.training import Strategy as Strategy
 
-FILES = ("data", "model", "training", "inference", "run")
+FILES = ("data", "model", "training", "run", "inference")  # each imports those before it alone, so that train, which
+# is asked for first, makes none of the settings of other verbs
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,13 @@ class Long(Enum):
     windows = "windows"  # all of it is read, a window at a time
 
 
+class Predictions(Enum):
+    """The kind of a file of answers."""
+
+    csv = "csv"
+    parquet = "parquet"
+
+
 AT_ONCE = 2**15  # rows that are made Python objects at once
 MOST_WINDOWS = 32
 

@@ -193,11 +193,10 @@ def section(prefix: str = "", opening: str = "") -> Callable[[type[Schema]], typ
     """Declare a section of settings: a frozen dataclass with keywords alone, whose values are checked against their
     facts, then by its own `__post_init__`, then by the plugins that widen it.
 
-    Plugins widen a section that has an `opening`: `with_plugins` makes a dataclass below it (`make_dataclass`) whose
-    further fields are the settings that they add. Those of the package are known when the section is declared, so that
-    its name stands for the widened class. Where a user's plugin is registered later, `with_plugins` makes one more
-    class below it, which has the same name and is kept until the registry changes again. A section that holds a widened
-    one is widened, too. `isinstance(config, RunConfig)` holds for all of them.
+    Plugins widen a section that has an `opening`: their settings become further fields of it. Those of the package are
+    known when the section is declared. Where a user's plugin is registered later, `with_plugins` makes a class below
+    it, which has the same name and is kept until the registry changes again. A section that holds a widened one is
+    widened, too. `isinstance(config, RunConfig)` holds for all of them.
 
     Args:
         prefix: its name in front of those of its settings, for instance "model."
@@ -216,9 +215,24 @@ def section(prefix: str = "", opening: str = "") -> Callable[[type[Schema]], typ
                     plugin.resolve(one.check)(self)
 
         schema.opening, schema.__post_init__ = opening, check
-        return with_plugins(dataclass(frozen=True, kw_only=True)(schema))
+        for name, kind, field_ in fields_of_plugins(opening):  # before the class is made: to make one takes long
+            schema.__annotations__[name] = kind
+            setattr(schema, name, field_)
+        return dataclass(frozen=True, kw_only=True)(schema)
 
     return declare
+
+
+def fields_of_plugins(opening: str) -> list[tuple[str, Any, Any]]:
+    """Name, type and field of what plugins add to the sections with this opening."""
+    added = []
+    for one in plugin.sections(opening):
+        config = plugin.resolve(one.config)
+        if one.name:
+            added.append((one.name, config, setting(config, one.help, **one.facts)))
+        else:
+            added += [(each.name, each.type, field_of(config, each.name)) for each in fields(config)]
+    return added
 
 
 def with_plugins(schema: Any) -> Any:
@@ -236,13 +250,7 @@ def _with_plugins(schema: Any, changes: int) -> Any:
         wider: Any = with_plugins(one.type)
         if wider is not one.type:
             added.append((one.name, wider, field(default_factory=wider, metadata=one.metadata)))
-    for one in plugin.sections(schema.opening):
-        config = plugin.resolve(one.config)
-        if one.name:
-            added_here = [(one.name, config, setting(config, one.help, **one.facts))]
-        else:
-            added_here = [(each.name, each.type, field_of(config, each.name)) for each in fields(config)]
-        added += [each for each in added_here if each[0] not in declared]
+    added += [one for one in fields_of_plugins(schema.opening) if one[0] not in declared]
     if not added:
         return schema
     namespace = {"__module__": schema.__module__, "__doc__": schema.__doc__}

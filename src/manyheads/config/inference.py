@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config.data import DataConfig
+from manyheads.config.data import DataConfig, Predictions
 from manyheads.config.facts import require, section, setting
 from manyheads.config.figures import measured_by
 from manyheads.config.required import HELP, bounds_of
@@ -52,11 +52,6 @@ class Member(Enum):
     all = "all"  # as the run answers
     network = "network"
     linear = "linear"
-
-
-class Predictions(Enum):
-    csv = "csv"
-    parquet = "parquet"
 
 
 @section(opening="judge")

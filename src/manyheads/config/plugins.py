@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from traceback import extract_tb
+from traceback import FrameSummary, extract_tb, format_exception_only
 from typing import Any, NamedTuple
 
 import manyheads.plugin as plugin
@@ -163,12 +163,24 @@ def _import(name: str) -> Plugin:
         found = getattr(plugin.resolve(f"{module}:"), "PLUGIN", None)
     except SyntaxError as error:
         raise UserError(f"{typed}: {error.filename} line {error.lineno}: {error.msg}") from error
-    except ImportError as error:
-        where = extract_tb(error.__traceback__)[-1]
-        raise UserError(f"{typed}: {where.filename} line {where.lineno}: {error}") from error
+    except Exception as error:  # whatever the person's own code raises
+        where = _line_of(error, module)
+        said = str(error) if isinstance(error, ImportError) else format_exception_only(error)[0].strip()
+        raise UserError(f"{typed}: {where.filename} line {where.lineno}: {said}") from error
     if not isinstance(found, Plugin):
         raise UserError(f"{typed} has no PLUGIN: it must hold `PLUGIN = manyheads.api.Plugin(...)`")
     return found
+
+
+def _line_of(error: Exception, module: str) -> FrameSummary:
+    """The line of a module that raised the error, or called what did."""
+    frames = extract_tb(error.__traceback__)
+    found = find_spec(module)
+    folder = os.path.dirname(str(found.origin)) if found else ""
+    for frame in reversed(frames):
+        if os.path.dirname(frame.filename) == folder:
+            return frame
+    return frames[-1]
 
 
 def _is_installed(module: str) -> bool:

@@ -5,10 +5,9 @@ from operator import attrgetter
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config.data import BatchConfig, DataConfig, TokenizerConfig
+from manyheads.config.data import BatchConfig, DataConfig, Predictions, TokenizerConfig
 from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.figures import checkpoint_figures, measured_by
-from manyheads.config.inference import Predictions
 from manyheads.config.model import MOST_TABLE, ModelConfig
 from manyheads.config.required import HELP, bounds_of
 from manyheads.config.sentences import format_value, one_of

@@ -240,9 +240,17 @@ def test_words_may_choose_blocks_of_a_plugin_that_a_chosen_preset_names(mine, tm
     [
         ("x = (\n", "mine_parts.py line 1: '(' was never closed"),
         ("x = 1\nimport no_such_module\n", "mine_parts.py line 2: No module named 'no_such_module'"),
+        ("x = 1\nraise ValueError('too\\nshort')", r"mine_parts.py line 2: ValueError: too\nshort"),
+        (
+            "import json\njson.loads('{')",
+            "mine_parts.py line 2: json.decoder.JSONDecodeError: Expecting property name ",
+        ),
+        ("assert False", "mine_parts.py line 1: AssertionError"),
     ],
 )
 def test_a_file_that_cannot_be_imported_is_one_sentence(source, sentence, mine, capsys):
     mine.write_text(source)
     assert main(["train", "plugins=[./mine_parts.py]"]) == 2
-    assert capsys.readouterr().err == f"plugins=./mine_parts.py: {mine.parent}/{sentence}\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"plugins=./mine_parts.py: {mine.parent}/{sentence}")
+    assert said.count("\n") == 1
