@@ -7,15 +7,16 @@ import pytest
 
 import manyheads.plugin as plugin
 from manyheads.plugin import Part
-from manyheads.plugins.serving.app import HEADERS, make_app
+from manyheads.plugins.serving.app import make_app
 from manyheads.plugins.serving.config import ServeConfig
-from manyheads.plugins.serving.crew import Crew
+from manyheads.plugins.serving.gate import HEADERS
+from manyheads.plugins.serving.pool import WorkerPool
 
 httpx = pytest.importorskip("httpx")
 ABOUT = {"name": "run", "labels": ["bad", "good"]}
 
 
-class Silent(Crew):
+class Silent(WorkerPool):
     """Takes questions as the real one does, and answers none until it is told to."""
 
     async def __aenter__(self):
@@ -38,14 +39,14 @@ def client_of(gate, host="127.0.0.1:8000"):
 
 
 def run(check, token="", **settings):
-    """`check(client, crew, gate)` with an application of these settings."""
+    """`check(client, pool, gate)` with an application of these settings."""
     config = ServeConfig(run="x", **settings)
 
     async def all_of_it():
-        async with Silent(config) as crew:
-            gate = make_app(config, crew, token)
+        async with Silent(config) as pool:
+            gate = make_app(config, pool, token)
             async with client_of(gate) as client:
-                return await check(client, crew, gate)
+                return await check(client, pool, gate)
 
     return asyncio.run(all_of_it())
 
@@ -77,13 +78,13 @@ def run(check, token="", **settings):
     ],
 )
 def test_a_mistake_is_answered_by_one_sentence(body, status, sentence):
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         found = await client.post("/predict", content=body, headers={"Content-Type": "application/json"})
         assert found.status_code == status, found.text
         assert sentence in found.json()["detail"], found.text
         assert HEADERS.items() <= dict(found.headers).items()
         assert "access-control-allow-origin" not in found.headers
-        assert not crew.n_waiting
+        assert not pool.n_waiting
 
     run(check, max_characters=20, max_texts=3, max_body=1024)
 
@@ -108,7 +109,7 @@ def test_a_mistake_is_answered_by_one_sentence(body, status, sentence):
     ],
 )
 def test_what_is_asked_otherwise_is_told_how(method, path, status, sentence):
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         found = await client.request(method, path, headers={"Content-Type": "application/json"})
         assert found.status_code == status
         assert found.json()["detail"].startswith(sentence)
@@ -124,7 +125,7 @@ def test_a_body_without_length_is_cut_off_as_soon_as_it_is_too_large():
             sent.append(1)
             yield b" " * 512
 
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         found = await client.post("/predict", content=endless(), headers={"Content-Type": "application/json"})
         assert found.status_code == 413
         assert len(sent) <= 4
@@ -133,9 +134,9 @@ def test_a_body_without_length_is_cut_off_as_soon_as_it_is_too_large():
 
 
 def test_a_full_queue_refuses_and_what_was_accepted_is_answered_while_the_server_closes():
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         asked = [asyncio.create_task(client.post("/predict", json={"texts": ["a", "b"]})) for _ in range(2)]
-        while crew.n_waiting < 4:
+        while pool.n_waiting < 4:
             await asyncio.sleep(0.001)
         full = await client.post("/predict", json={"text": "c"})
         assert (full.status_code, full.headers["retry-after"]) == (429, "1")
@@ -144,7 +145,7 @@ def test_a_full_queue_refuses_and_what_was_accepted_is_answered_while_the_server
         refused = await client.post("/predict", json={"text": "c"})
         assert (refused.status_code, refused.headers["connection"]) == (503, "close")
         assert gate.active == 2
-        crew.answer()
+        pool.answer()
         assert [(await one).status_code for one in asked] == [200, 200]
         assert gate.active == 0
 
@@ -152,9 +153,9 @@ def test_a_full_queue_refuses_and_what_was_accepted_is_answered_while_the_server
 
 
 def test_no_worker_is_up():
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         assert (await client.get("/health")).json() == {"status": "ok", "workers": 1}
-        crew.ready = 0
+        pool.ready = 0
         assert (await client.get("/health")).status_code == 503
 
     run(check)
@@ -175,7 +176,7 @@ def test_no_worker_is_up():
     ],
 )
 def test_another_name_is_refused(host, status):
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         found = await client.get("/metadata", headers={"Host": host})
         assert found.status_code == status
         if status != 200:
@@ -185,7 +186,7 @@ def test_another_name_is_refused(host, status):
 
 
 def test_a_form_of_another_site_is_no_question():
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         for kind in ("application/x-www-form-urlencoded", "text/plain", ""):
             found = await client.post("/predict", content=b'{"text": "a"}', headers={"Content-Type": kind})
             assert found.status_code == 415, kind
@@ -200,7 +201,7 @@ def test_a_form_of_another_site_is_no_question():
 def test_with_a_token_nothing_of_the_model_is_said_without_it():
     token = "0123456789abcdef"
 
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         for path in ("/metadata", "/metrics", "/openapi.json", "/docs", "/nothing"):
             for given in ({}, {"Authorization": "Bearer 0123456789abcdeF"}, {"Authorization": f"Basic {token}"}):
                 found = await client.get(path, headers=given)
@@ -217,7 +218,7 @@ def test_with_a_token_nothing_of_the_model_is_said_without_it():
 
 
 def test_openapi_names_what_there_is_and_nothing_comes_from_elsewhere():
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         schema = (await client.get("/openapi.json")).json()
         views = ["/look"] * bool(plugin.names("view"))
         assert {*schema["paths"]} == {"/predict", *views, "/health", "/metadata", "/metrics"}
@@ -235,7 +236,7 @@ def test_looking_takes_what_the_views_that_are_registered_let_one_choose(monkeyp
     for views in (mine, {}):
         monkeypatch.setattr(plugin, "parts", lambda kind, views=views: views)
 
-        async def check(client, crew, gate, views=views):
+        async def check(client, pool, gate, views=views):
             asked = await client.post("/look", json={"text": "a", "n": "x"})
             schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
             assert (asked.status_code, "LookRequest" in schemas) == ((422, True) if views else (404, False))
@@ -251,7 +252,7 @@ def test_looking_takes_what_the_views_that_are_registered_let_one_choose(monkeyp
 
 
 def test_without_the_page_nobody_can_look():
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         assert (await client.get("/")).status_code == 404
         assert (await client.post("/look", json={"text": "a"})).status_code == 404
 
@@ -259,15 +260,15 @@ def test_without_the_page_nobody_can_look():
 
 
 def test_metrics_count_what_happened():
-    async def check(client, crew, gate):
+    async def check(client, pool, gate):
         asked = asyncio.create_task(client.post("/predict", json={"texts": ["a", "b"]}))
-        while not crew.n_waiting:
+        while not pool.n_waiting:
             await asyncio.sleep(0.001)
         await client.get("/nothing")
         said = (await client.get("/metrics")).text
         assert "manyheads_waiting_texts 2.0" in said
         assert 'manyheads_requests_total{path="other",status="404"} 1.0' in said
-        crew.answer()
+        pool.answer()
         await asked
         said = (await client.get("/metrics")).text
         assert "manyheads_texts_total 2.0" in said

@@ -19,7 +19,8 @@ import manyheads
 import manyheads.plugin as plugin
 from manyheads.cli.main import main
 from manyheads.plugins.serving.config import ServeConfig
-from manyheads.plugins.serving.serve import _listening, _server
+from manyheads.plugins.serving.serve import listen
+from manyheads.plugins.serving.server import make_server
 
 TEXTS = [f"{first} {second} film" for first in ("good", "bad", "not so good", "very awful") for second in ("a", "the")]
 
@@ -108,7 +109,7 @@ def test_a_connection_that_is_closed_is_forgotten_at_once():
         await send({"type": "http.response.body"})
 
     async def ask_and_leave() -> tuple[int, int]:
-        server, listener = _server(app), socket.create_server(("127.0.0.1", 0))
+        server, listener = make_server(app), socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve([listener]))
         for _ in range(20):
             reader, writer = await asyncio.open_connection(*listener.getsockname())
@@ -228,7 +229,7 @@ def test_a_port_that_is_taken_and_a_short_token(model_folder, capsys, monkeypatc
 
 
 def test_no_packet_of_an_answer_waits_for_an_acknowledgement():
-    with _listening(ServeConfig(run="x", port=0)) as listener, socket.create_connection(listener.getsockname()):
+    with listen(ServeConfig(run="x", port=0)) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -30,7 +30,7 @@ from manyheads.distributed.ranks import Ranks
 from manyheads.distributed.signals import Stopped
 from manyheads.plugins.trackers import config as settings
 from manyheads.plugins.trackers import trackers
-from manyheads.plugins.trackers.trackers import Guarded, tracked
+from manyheads.plugins.trackers.trackers import GuardedLogger, open_trackers
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import refuse_links
 from manyheads.training import pipeline
@@ -150,7 +150,7 @@ def test_one_that_fails_is_left_out_and_said_once(call, problem, tmp_path, recor
     run_folder(tmp_path)
     with (
         caplog.at_level(logging.WARNING, "manyheads"),
-        tracked(ask("tensorboard", "wandb"), tmp_path) as all_,
+        open_trackers(ask("tensorboard", "wandb"), tmp_path) as all_,
     ):
         for step in range(3):
             for one in all_:
@@ -170,7 +170,7 @@ def test_a_record_that_nobody_wrote_is_begun_anew(content, tmp_path, record):
     calls = record("wandb")
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "wandb.json").write_text(content)
-    with tracked(ask("wandb"), tmp_path):
+    with open_trackers(ask("wandb"), tmp_path):
         pass
     assert calls[0][2] == ("" if content != '{"record": 3}' else "3")
 
@@ -180,7 +180,7 @@ def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, record):
     calls = record("wandb")
     (tmp_path / "trackers").mkdir()
     (tmp_path / "trackers" / "wandb.json").write_text(f'{{"record": "r1", "steps": {steps}}}')
-    with tracked(ask("wandb"), tmp_path) as (one,):
+    with open_trackers(ask("wandb"), tmp_path) as (one,):
         one.log_metrics({"loss": 1.0}, 2)
     assert logged(calls, "loss") == {2: 1.0}
 
@@ -278,7 +278,7 @@ def run_folder(folder):
 
 
 def stopped(kind, folder):
-    with tracked(ask(kind), folder) as (one,):
+    with open_trackers(ask(kind), folder) as (one,):
         for step in (3, 6, 9):
             one.log_metrics({"loss": 1 / step, "epoch": 0}, step)
         assert not one.failed
@@ -290,7 +290,7 @@ def interrupted_and_finished(kind, folder):
     run_folder(folder)
     with pytest.raises(Stopped):
         stopped(kind, folder)
-    with tracked(replace(ask(kind), model=ModelConfig(n_heads=4)), folder) as (one,):
+    with open_trackers(replace(ask(kind), model=ModelConfig(n_heads=4)), folder) as (one,):
         for step in (6, 9, 12):
             one.log_metrics({"loss": 1 / step, "epoch": 0}, step)
         one.log_metrics(ENDS, 13)
@@ -357,7 +357,7 @@ def test_a_server_of_mlflow_has_one_run(real, tmp_path, monkeypatch):
         assert run.data.params == {name: str(value) for name, value in plain_settings(ask("mlflow")).items()}
         assert [one.path for one in client.list_artifacts(record)] == ["model", "report.html"]
         assert [one.path for one in client.list_artifacts(record, "model")] == ["model/model.safetensors"]
-        one = Guarded("mlflow", real)
+        one = GuardedLogger("mlflow", real)
         one.open("manyheads", {"model.n_heads": 2})
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()

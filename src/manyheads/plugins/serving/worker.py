@@ -1,8 +1,9 @@
-"""A worker process, which holds the model: requests come in by standard input, answers leave by standard output.
+"""A worker: a process that holds the model. It reads requests from standard input, and writes answers to standard
+output.
 
-A message is four bytes that say how long it is, then JSON. The first is the settings, answered by what is known of the
-model or by a user's mistake; each further one is a list of requests, answered one by one, in order: an HTTP status,
-then the body. The process exits where its input ends, as it does when the server does.
+A message is four bytes that say how long it is, then JSON. The first holds the settings, and is answered by what is
+known of the model, or by a user's mistake. Each further one is a list of requests, answered one by one, in order: an
+HTTP status, then the body. The process exits where its input ends, as it does when the server ends.
 """
 
 import json
@@ -38,15 +39,16 @@ Reply = tuple[int, str]  # an HTTP status, and JSON or, of a page, HTML
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The classifier that a worker asks, the rules that mark or change its answers, and the settings of the server."""
+    """The classifier that is served, the rules that mark or change its answers, and the settings of the server."""
 
     predictor: TextClassifier
     rules: list[AnswerRule]
     config: ServeConfig
 
     def answers(self, texts: list[str], pairs: list[str] | None) -> list["ServedText"]:
-        """What is answered to each of some texts, which are read together."""
-        network_nC, marks = None, list[Any]()
+        """The answer to each of some texts, which are read together."""
+        network_nC = None
+        marks: list[Any] = []
         tokens = self.config.batch.tokens
         if self.rules:
             self.predictor.check(texts, pairs, filled=True)
@@ -54,7 +56,10 @@ class Served:
         predictions = self.predictor.predict(texts, pairs, tokens=tokens, network_nC=network_nC)
         found = []
         for at, prediction in enumerate(predictions):
-            found.append(ServedText(prediction, [None if one is None else one[at : at + 1] for one in marks]))
+            marks_of_text = []
+            for marks_n in marks:
+                marks_of_text.append(None if marks_n is None else marks_n[at : at + 1])
+            found.append(ServedText(prediction, marks_of_text))
         return found
 
     def answers_alone(self, texts: list[str], pairs: list[str] | None) -> list["ServedText"]:
@@ -68,7 +73,7 @@ class Served:
 
 
 class ServedText(NamedTuple):
-    """The prediction for one text, and what each rule marks it with, `(1,)`."""
+    """The prediction for one text, and the mark `(1,)` that each rule gives it, or None."""
 
     prediction: Prediction | LabelsPrediction
     marks: list[Any]
@@ -79,8 +84,8 @@ def main() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     escape_unwritable()
-    for one in (signal.SIGINT, signal.SIGTERM):  # the server decides when to stop: requests in progress are finished
-        signal.signal(one, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the server decides when to stop: requests in progress are finished
+        signal.signal(number, signal.SIG_IGN)
     config = from_plain(ServeConfig, read_message(requests))
     try:
         use_of_parent()
@@ -97,21 +102,26 @@ def main() -> None:
 def read_message(stream: BinaryIO) -> Any:
     """The next message; None at the end."""
     size = stream.read(4)
-    return json.loads(stream.read(int.from_bytes(size, "big"))) if len(size) == 4 else None
+    if len(size) < 4:
+        return None
+    return json.loads(stream.read(int.from_bytes(size, "big")))
 
 
 def write_message(stream: BinaryIO, reply: Reply) -> None:
-    message = f"{reply[0]}{reply[1]}".encode(errors="replace")
+    status, body = reply
+    message = f"{status}{body}".encode(errors="replace")
     stream.write(len(message).to_bytes(4, "big") + message)
     stream.flush()
 
 
 def open_served(config: ServeConfig) -> Served:
-    """The classifier, ready to answer, and the rules that the settings ask for. Its weights are those of the file,
-    mapped: all workers share them in memory, but for matrices that are cast to another dtype."""
+    """The classifier, ready to answer, and the rules that the settings ask for.
+
+    Its weights are memory-mapped from the file: all workers share them, except matrices that are cast to another dtype.
+    """
     folder = open_folder(config.run, TextClassifier.task, graph=True)
     predictor = load(folder)
-    assert isinstance(predictor, TextClassifier), "it is of the task that was asked for"
+    assert isinstance(predictor, TextClassifier), "open_folder refuses other tasks"
     if not isinstance(predictor.network, GraphNetwork):
         predictor.network.load_state_dict(load_file(folder.path / WEIGHTS), assign=True)
         predictor.network.requires_grad_(False)
@@ -119,7 +129,7 @@ def open_served(config: ServeConfig) -> Served:
     if config.members is not Member.all:
         predictor = predictor.alone(config.members.name)
     served = Served(predictor, fit_rules(config, folder, predictor), config)
-    served.answers(["a text"], ["its pair"] if predictor.pairs else None)  # the first call is slow
+    served.answers(["a text"], ["its pair"] if predictor.pairs else None)  # a warm-up: the first call is slow
     return served
 
 
@@ -135,8 +145,11 @@ def about(served: Served) -> dict[str, Any]:
         thresholds = dict(zip(predictor.labels, predictor.thresholds, strict=True))
     views = {}
     for name, part in plugin.parts("view").items():
-        labels = dict(part.facts.get("labels", {}))
-        views[name] = {"options": dict(part.options or {}), "labels": labels, "why_not": refusal(part, predictor)}
+        views[name] = {
+            "options": dict(part.options or {}),
+            "labels": dict(part.facts.get("labels", {})),
+            "why_not": why_not(part, predictor),
+        }
     return {
         "name": (run.parent if run.name == "model" else run).name,
         "version": VERSION,
@@ -160,11 +173,14 @@ def about(served: Served) -> dict[str, Any]:
 def replies(served: Served, batch: list[Request]) -> Iterator[Reply]:
     """An answer for each request. Without `exact` all texts of the batch are read together, if they can be."""
     found: list[ServedText] = []
-    if not served.config.exact and all(_fits(served.predictor, one) for one in batch):
-        texts = [text for one in batch for text in one["texts"]]
-        pairs = [pair for one in batch for pair in one["pairs"] or ()] if served.predictor.pairs else None
+    if not served.config.exact and all(can_join(served.predictor, request) for request in batch):
+        texts: list[str] = []
+        pairs: list[str] = []
+        for request in batch:
+            texts += request["texts"]
+            pairs += request["pairs"] or []
         try:
-            found = served.answers(texts, pairs)
+            found = served.answers(texts, pairs if served.predictor.pairs else None)
         except Exception:  # of one text, which must not end the process: below each request is answered by itself
             traceback.print_exc()
     for request in batch:
@@ -173,20 +189,21 @@ def replies(served: Served, batch: list[Request]) -> Iterator[Reply]:
         found = found[n:]
 
 
-def _fits(predictor: TextClassifier, request: Request) -> bool:
-    """Whether a request may be answered together with others."""
+def can_join(predictor: TextClassifier, request: Request) -> bool:
+    """Whether a request may be answered together with others: it has no mistake that must be answered alone."""
     texts, pairs = request["texts"], request["pairs"]
     n_pairs = len(texts) if predictor.pairs else 0
-    return request["kind"] == "predict" and len(pairs or ()) == n_pairs and not _empty(texts, pairs)
+    return request["kind"] == "predict" and len(pairs or ()) == n_pairs and not empty_rows(texts, pairs)
 
 
 def reply_to(served: Served, request: Request, found: list[ServedText]) -> Reply:
+    """The answer to one request; `found` is what is known of its texts already, see `prediction_body`."""
     try:
         if request["kind"] == "look":
             return 200, make_page(served, request)
         return 200, json.dumps(prediction_body(served, request, found), ensure_ascii=False)
     except UserError as mistake:
-        return 422, f"{mistake}"
+        return 422, str(mistake)
     except Exception:  # of one text, which must not end the process: it is shown where the server's errors are
         traceback.print_exc()
         return 500, "the model failed on this text: the server's log says how"
@@ -198,26 +215,17 @@ def prediction_body(served: Served, request: Request, found: list[ServedText]) -
     Args:
         found: what is known of the texts already; empty: nothing.
     """
-    predictor, config = served.predictor, served.config
+    predictor = served.predictor
     texts, pairs = request["texts"], request["pairs"]
-    thresholds = _thresholds(predictor, request["thresholds"])
-    if config.data.on_bad_row is OnBadRow.drop and len(pairs or texts) == len(texts):
-        empty = _empty(texts, pairs)
+    thresholds = thresholds_of(predictor, request["thresholds"])
+    if served.config.data.on_bad_row is OnBadRow.drop and len(pairs or texts) == len(texts):
+        empty = empty_rows(texts, pairs)
         if empty:
-            good = [at for at in range(len(texts)) if at not in empty]
-            of_good = {"texts": [texts[at] for at in good], "pairs": pairs and [pairs[at] for at in good]}
-            rest = iter(prediction_body(served, request | of_good, [])["predictions"])
-            none: dict[str, Any] = {"labels" if predictor.multi else "label": None, "probabilities": {}}
-            for rule in served.rules:
-                none |= dict.fromkeys(rule.columns)
-            return {"predictions": [none if at in empty else next(rest) for at in range(len(texts))]}
+            return body_with_gaps(served, request, empty)
     predictor.check(texts, pairs, filled=True)
     rows: list[dict[str, Any]] = []
     for at, (prediction, marks) in enumerate(found or served.answers_alone(texts, pairs)):
-        shown = list(prediction.probabilities.items())
-        ranked = sorted(shown, key=lambda pair: -pair[1])
-        if request["top_k"]:
-            shown = ranked[: request["top_k"]]
+        ranked = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])
         row: dict[str, Any]
         if isinstance(prediction, Prediction):
             row = {"label": prediction.label}
@@ -225,12 +233,32 @@ def prediction_body(served: Served, request: Request, found: list[ServedText]) -
             row = {"labels": prediction.labels}
         else:
             row = {"labels": [name for name, value in ranked if value >= thresholds[name]]}
-        row["probabilities"] = dict(shown)
+        if request["top_k"]:
+            row["probabilities"] = dict(ranked[: request["top_k"]])
+        else:
+            row["probabilities"] = dict(prediction.probabilities)
         for rule, marks_1 in zip(served.rules, marks, strict=True):
             rule.apply([row], [prediction], marks_1)
         if request["members"]:
-            row["members"] = of_members(served, texts[at], None if pairs is None else pairs[at])
+            row["members"] = of_members(served, texts[at], pairs[at] if pairs else None)
         rows.append(row)
+    return {"predictions": rows}
+
+
+def body_with_gaps(served: Served, request: Request, empty: set[int]) -> dict[str, Any]:
+    """`prediction_body` of a request some of whose rows are empty: those get no label."""
+    texts, pairs = request["texts"], request["pairs"]
+    filled = [at for at in range(len(texts)) if at not in empty]
+    request = request | {"texts": [texts[at] for at in filled]}
+    if pairs:
+        request["pairs"] = [pairs[at] for at in filled]
+    answers = prediction_body(served, request, [])["predictions"]
+    gap: dict[str, Any] = {"labels" if served.predictor.multi else "label": None, "probabilities": {}}
+    for rule in served.rules:
+        gap |= dict.fromkeys(rule.columns)
+    rows = [gap] * len(texts)
+    for at, answer in zip(filled, answers, strict=True):
+        rows[at] = answer
     return {"predictions": rows}
 
 
@@ -246,13 +274,13 @@ def of_members(served: Served, text: str, pair: str | None) -> dict[str, dict[st
     return found
 
 
-def _empty(texts: list[str], pairs: list[str] | None) -> set[int]:
-    """The numbers of the texts, or pairs, that have no answer."""
+def empty_rows(texts: list[str], pairs: list[str] | None) -> set[int]:
+    """The numbers of the texts, or pairs, that are empty and so have no answer."""
     return {*text_faults(texts, "the text"), *text_faults(pairs or [], "the second text")}
 
 
-def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | None) -> dict[str, float] | None:
-    """Those of a request, by label; None: it has none, and those of the model hold."""
+def thresholds_of(predictor: TextClassifier, asked: float | dict[str, float] | None) -> dict[str, float] | None:
+    """The thresholds that a request has, by label; None: it has none, and those of the model hold."""
     if asked is None:
         return None
     if predictor.thresholds is None:
@@ -264,17 +292,20 @@ def _thresholds(predictor: TextClassifier, asked: float | dict[str, float] | Non
     return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
 
 
-def refusal(view: Part, predictor: TextClassifier) -> str:
-    """Why a view cannot be had of this model; empty where it can."""
-    refuses = plugin.resolve(view.facts.get("why_not"))
-    return refuses(predictor) if refuses else ""
+def why_not(view: Part, predictor: TextClassifier) -> str:
+    """Why a view has nothing to show of this model; empty where it has."""
+    reason_of = plugin.resolve(view.facts.get("why_not"))
+    if reason_of is None:
+        return ""
+    return reason_of(predictor)
 
 
 def make_page(served: Served, request: Request) -> str:
     """The page of one text that a view makes."""
     predictor = served.predictor
     view = plugin.find("view", request["view"])
-    if reason := refusal(view, predictor):
+    reason = why_not(view, predictor)
+    if reason:
         raise UserError(reason)
     (text,), pairs = request["texts"], request["pairs"]
     predictor.check([text], pairs, filled=True)

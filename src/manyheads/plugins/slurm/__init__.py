@@ -1,4 +1,7 @@
-"""hardware=slurm: a script for `sbatch` in place of a run, and an array of jobs in place of a search."""
+"""hardware=slurm: a script for `sbatch` in place of a run, and an array of jobs in place of a search.
+
+A section of settings whose `launch` writes the script and prints how to submit it, so that the verb does not run.
+"""
 
 from pathlib import Path
 

@@ -36,8 +36,7 @@ class SlurmConfig:
         require(
             not self.time or TIME.fullmatch(self.time) is not None,
             f"slurm.time={format_value(self.time)} is not a time of SLURM: write minutes, hours:minutes:seconds or "
-            "days-hours, "
-            "such as slurm.time=12:00:00",
+            "days-hours, such as slurm.time=12:00:00",
         )
         for name in ("partition", "account"):
             value = getattr(self, name)
@@ -46,15 +45,14 @@ class SlurmConfig:
                 f"slurm.{name}={format_value(value)} is not a name: it may hold letters, digits and the signs . , _ "
                 "and -",
             )
-        for one in self.options.split(" "):
-            name = one.partition("=")[0]
+        for option in self.options.split(" "):
             require(
-                not one or OPTION.fullmatch(one) is not None,
-                f"slurm.options: {format_value(one)} is not an option of sbatch: write --name=value without quotes or "
-                "spaces "
-                "in it, such as --gres=gpu:4",
+                not option or OPTION.fullmatch(option) is not None,
+                f"slurm.options: {format_value(option)} is not an option of sbatch: write --name=value without quotes "
+                "or spaces in it, such as --gres=gpu:4",
             )
-            require(name not in OURS, f"slurm.options: {one} is set by {OURS.get(name)}: use that and remove it")
+            name = option.partition("=")[0]
+            require(name not in OURS, f"slurm.options: {option} is set by {OURS.get(name)}: use that and remove it")
 
 
 @section("slurm.")

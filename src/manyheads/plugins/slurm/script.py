@@ -22,10 +22,10 @@ from manyheads.plugin import Shared
 from manyheads.runs.files import refuse_unwritable, replace_file
 from manyheads.runs.folder import start_folder
 
-SCRIPT, LOG = "job.sbatch", "slurm-{}.out"
+SCRIPT = "job.sbatch"
 Config = Any  # the settings of a verb, with a section `slurm`
-_PATH = re.compile(r"[\w/.,:+=@~ -]+")  # no quote, and no % that SLURM would replace
-_BODY = """
+PATH = re.compile(r"[\w/.,:+=@~ -]+")  # no quote, and no % that SLURM would replace
+BODY = """
 cd -- {here} || exit 2
 export SRUN_CPUS_PER_TASK="${{SLURM_CPUS_PER_TASK:-1}}"
 for start in {{1..20}}; do
@@ -41,7 +41,7 @@ exit "$code"
 
 
 def is_for_the_queue(config: Config) -> bool:
-    """Whether a command is to be written into a script and not begun: hardware=slurm outside of a job."""
+    """Whether a command is to be written into a script instead of being run: hardware=slurm outside of a job."""
     return config.slurm.script and not getattr(config, "dry", False) and "SLURM_JOB_ID" not in os.environ
 
 
@@ -76,48 +76,51 @@ def launch(verb: str, config: Config, words: Sequence[str], config_dir: str | No
     """
     if not is_for_the_queue(config):
         return ""
-    shares = plugin.resolve(plugin.verbs()[verb].shared)
-    shared: Shared | None = shares(config) if shares else None
-    path = os.path.abspath(os.path.expanduser(config.output or "outputs"))
     if config.hardware.devices == 0:
         raise UserError(
             "hardware.devices=0 takes all GPUs of this machine, but a job runs on others: say how many each has, "
             "such as hardware.devices=4"
         )
-    if not _PATH.fullmatch(path):
+    path = os.path.abspath(os.path.expanduser(config.output or "outputs"))
+    if not PATH.fullmatch(path):
         raise UserError(
             f"output={format_value(path)} cannot be written in a script of SLURM: use letters, digits, spaces and the "
             "signs / . , : + = @ ~ _ - alone"
         )
-    if shared and not shared.target:
-        raise UserError(
-            f"hardware=slurm starts several jobs of {verb}, which find each other by their {shared.remedy}, on a disk "
-            "that all machines see"
-        )
-    log = LOG.format("%A_%a" if shared else "%j")
-    if shared and shared.target and not shared.is_folder:
-        target, script = shared.target, shared.target.with_name(f"{shared.target.name}.sbatch")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        log = f"{target}-{log}"
+    shares = plugin.resolve(plugin.verbs()[verb].shared)
+    if shares is None:
+        target = start_folder(config.output, resume=config.resume is not Resume.never)
+        script, log = target / SCRIPT, f"{target}/slurm-%j.out"
+        job, shared, words = "$SLURM_JOB_ID", None, resuming_words(words, target)
     else:
-        target = start_folder(config.output, resume=shared is not None or config.resume is not Resume.never)
-        script, log = target / SCRIPT, f"{target}/{log}"
-    lines = ["#!/bin/bash", *(f"#SBATCH {one}" for one in _options(config, shared, target.name, log))]
-    if shared:
+        shared = shares(config)
+        if not shared.target:
+            raise UserError(
+                f"hardware=slurm starts several jobs of {verb}, which find each other by their {shared.remedy}, on a "
+                "disk that all machines see"
+            )
+        if shared.is_folder:
+            target = start_folder(config.output, resume=True)
+            script, log = target / SCRIPT, f"{target}/slurm-%A_%a.out"
+        else:
+            target = shared.target
+            target.parent.mkdir(parents=True, exist_ok=True)
+            script, log = target.with_name(f"{target.name}.sbatch"), f"{target}-slurm-%A_%a.out"
+        job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
         kept = [word for word in words if not word.startswith("output=")]
-        more = [*kept, f"output={target}", *shared.words]
-    else:
-        more = _resumed(words, target)
-    with_presets = ["--config-dir", config_dir] if config_dir else []
-    command = shlex.join([sys.executable, "-m", "manyheads", verb, *with_presets, *more])
+        words = [*kept, f"output={target}", *shared.words]
+    head = ["#!/bin/bash"]
+    for option in job_options(config, shared, target.name, log):
+        head.append(f"#SBATCH {option}")
+    own_presets = ["--config-dir", config_dir] if config_dir else []
+    command = shlex.join([sys.executable, "-m", "manyheads", verb, *own_presets, *words])
+    body = BODY.format(here=shlex.quote(os.getcwd()), command=command, job=job)
     with refuse_unwritable(script.parent), replace_file(script) as part:
-        job = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if shared else "$SLURM_JOB_ID"
-        body = _BODY.format(here=shlex.quote(os.getcwd()), command=command, job=job)
-        part.write_text("\n".join(lines) + "\n" + body, encoding="utf-8")
+        part.write_text("\n".join(head) + "\n" + body, encoding="utf-8")
     return f"sbatch {shlex.quote(str(script))}"
 
 
-def _options(config: Config, shared: Shared | None, name: str, log: str) -> list[str]:
+def job_options(config: Config, shared: Shared | None, name: str, log: str) -> list[str]:
     """The options of sbatch for the job `name`, which writes into `log`."""
     hardware, slurm = config.hardware, config.slurm
     n_tasks, n_gpus, n_threads = hardware.devices, hardware.devices, hardware.threads
@@ -126,34 +129,43 @@ def _options(config: Config, shared: Shared | None, name: str, log: str) -> list
         n_tasks, n_gpus = 1, max(hardware.devices, shared.processes)
         n_threads *= n_gpus  # those of all its processes
         array = [f"--array=1-{slurm.tasks}"]
-    own = slurm.options.split()
-    if not any(one.startswith("--signal=") for one in own):
-        own.append("--signal=USR1@90")
-    if hardware.accelerator is Accelerator.gpu and not any(one.startswith(("--gres", "--gpus")) for one in own):
-        own.append(f"--gpus-per-node={n_gpus}")
-    given = {
-        "--time": slurm.time,
-        "--partition": slurm.partition,
-        "--account": slurm.account,
-        "--cpus-per-task": n_threads or "",
-    }
+    typed = slurm.options.split()
+    if not any(option.startswith("--signal=") for option in typed):
+        typed.append("--signal=USR1@90")
+    if hardware.accelerator is Accelerator.gpu and not any(one.startswith(("--gres", "--gpus")) for one in typed):
+        typed.append(f"--gpus-per-node={n_gpus}")
+    optional = []
+    for option, value in (
+        ("--time", slurm.time),
+        ("--partition", slurm.partition),
+        ("--account", slurm.account),
+        ("--cpus-per-task", n_threads),
+    ):
+        if value:
+            optional.append(f"{option}={value}")
     return [
-        *own,
+        *typed,
         f"--job-name={re.sub(r'[^A-Za-z0-9_.-]', '_', name)}",
         f"--nodes={hardware.nodes}",
         f"--ntasks-per-node={n_tasks}",
         *array,
-        *(f"{name}={value}" for name, value in given.items() if value),
+        *optional,
         f'--output="{log}"',
         "--open-mode=append",
         "--requeue",
     ]
 
 
-def _resumed(words: Sequence[str], target: Path) -> list[str]:
-    """The same words in the same folder, where `resume=auto` continues; a folder to resume says both itself."""
-    typed = {word.partition("=")[0].strip(): word.partition("=")[2] for word in words}
-    if typed.get("resume", "auto") not in Resume.__members__:
+def resuming_words(words: Sequence[str], target: Path) -> list[str]:
+    """The words of a command that continues its run where it has begun: `resume=auto` in the same folder. A command
+    with `resume=FOLDER` names its folder already."""
+    resume, kept = "auto", []
+    for word in words:
+        name, _, value = word.partition("=")
+        if name.strip() == "resume":
+            resume = value
+        if name.strip() not in ("output", "resume"):
+            kept.append(word)
+    if resume not in Resume.__members__:
         return list(words)
-    kept = [word for word in words if word.partition("=")[0].strip() not in ("output", "resume")]
     return [*kept, f"output={target}", "resume=auto"]

@@ -1,4 +1,7 @@
-"""logger=tensorboard, mlflow, wandb, trackio: figures of a run in trackers, in addition to metrics.csv."""
+"""logger=tensorboard, mlflow, wandb, trackio: figures of a run in trackers, in addition to metrics.csv.
+
+A section that adds settings to one of core (`logger`), and a hook that gives the training further Lightning loggers.
+"""
 
 from pathlib import Path
 
@@ -11,7 +14,7 @@ SETTINGS = Section(
     into=("logger",),
     unread="manyheads.plugins.trackers.config:project_unread",
     refuse="manyheads.plugins.trackers.config:refuse_not_installed",
-    logger="manyheads.plugins.trackers.trackers:tracked",
-    links=("wandb",),  # its newest run and its own logs
+    logger="manyheads.plugins.trackers.trackers:open_trackers",
+    links=("wandb",),  # to its newest run, and to its own logs
 )
 PLUGIN = Plugin("trackers", sections=[SETTINGS], presets=Path(__file__).parent / "conf")

@@ -1,8 +1,10 @@
 """Lightning's loggers of TensorBoard, MLflow and Weights & Biases, and one of Trackio, in addition to metrics.csv.
 
-A resumed run continues its run in each tracker: the id and the last logged steps are kept in `<output>/trackers/`.
-`Guarded` sees to that, and that no tracker ends a training. Where a client sends its data, and with which key, its own
-environment variables say: no setting holds a secret, and no variable is read here.
+`GuardedLogger` is around each of them, for two reasons: no tracker may end a training, and a resumed run continues its
+run in the tracker, so the id of that and the last logged steps are kept in `<output>/trackers/`.
+
+Where a client sends its data, and with which key, is said by its own environment variables: no setting holds a secret,
+and no variable is read here.
 """
 
 import json
@@ -29,8 +31,13 @@ from manyheads.terminal import one_line
 log = logging.getLogger("manyheads")
 ID = re.compile(r"[\w.-]{1,200}", re.ASCII)  # it becomes a part of paths and addresses
 IN_ADDRESS = re.compile(r"//[^/\s]*@")  # a name, and perhaps a password
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}  # MLflow's own: minutes
-LEAN = {"console": "off", "disable_git": True, "disable_code": True, "x_disable_meta": True}  # no data but ours
+MLFLOW_LIMITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}  # its own take minutes
+WANDB_SETTINGS = {
+    "console": "off",
+    "disable_git": True,
+    "disable_code": True,
+    "x_disable_meta": True,
+}  # what it would send, too
 
 
 class TrackioLogger(Logger):
@@ -40,8 +47,8 @@ class TrackioLogger(Logger):
         super().__init__()
         import trackio  # pyright: ignore[reportMissingImports]
 
-        off = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-        self.experiment = trackio.init(project, run_id, config=settings, resume="allow", **off)
+        only_ours = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+        self.experiment = trackio.init(project, run_id, config=settings, resume="allow", **only_ours)
         self.project, self.run_id = project, run_id
 
     @property
@@ -63,20 +70,25 @@ class TrackioLogger(Logger):
 
 
 def open_logger(kind: str, project: str, folder: Path, run_id: str, settings: dict[str, Any]) -> Logger:
-    """The logger of the tracker's run `run_id`, or of a new one where that is empty, which is given the settings."""
+    """The logger of a tracker.
+
+    Args:
+        kind: one of `TRACKERS`.
+        run_id: the run of the tracker that it continues; empty: it begins a new one, which is given the settings.
+    """
     if kind == "tensorboard":
         logger = TensorBoardLogger(folder, name="", version="tensorboard", default_hp_metric=False)
         if not run_id:
-            lines = [f"    {name}: {value}" for name, value in settings.items()]  # indented: Markdown leaves them alone
+            lines = [f"    {name}: {value}" for name, value in settings.items()]  # indented: a code block of Markdown
             logger.experiment.add_text("settings", "\n".join(lines))
         return logger
     if kind == "mlflow":
-        for name, value in PATIENCE.items():
+        for name, value in MLFLOW_LIMITS.items():
             os.environ.setdefault(name, value)
         import mlflow  # pyright: ignore[reportMissingImports]
 
         logger = MLFlowLogger(project, folder.name, tracking_uri=mlflow.get_tracking_uri(), run_id=run_id or None)
-        if run_id:  # whose settings MLflow lets nobody change
+        if run_id:  # MLflow refuses settings that differ from those of the first start
             logger.experiment.update_run(run_id, status="RUNNING")
         else:
             logger.log_hyperparams(settings)
@@ -84,8 +96,8 @@ def open_logger(kind: str, project: str, folder: Path, run_id: str, settings: di
     if kind == "wandb":
         import wandb  # pyright: ignore[reportMissingImports]
 
-        of_client = {"settings": wandb.Settings(**LEAN, init_timeout=60), "reinit": "create_new"}
-        logger = WandbLogger(folder.name, folder, version=run_id or secrets.token_hex(4), project=project, **of_client)
+        client = {"settings": wandb.Settings(**WANDB_SETTINGS, init_timeout=60), "reinit": "create_new"}
+        logger = WandbLogger(folder.name, folder, version=run_id or secrets.token_hex(4), project=project, **client)
         logger.log_hyperparams(settings)
         return logger
     return TrackioLogger(project, run_id or f"{folder.name}-{secrets.token_hex(4)}", settings)
@@ -121,7 +133,7 @@ def close(logger: Logger, status: str) -> None:
         logger.finalize(status)
 
 
-class Guarded(Logger):
+class GuardedLogger(Logger):
     """A logger that is left out once it has failed, and logs no step twice in the same run of its tracker."""
 
     def __init__(self, kind: str, folder: Path) -> None:
@@ -129,13 +141,14 @@ class Guarded(Logger):
         self.kind, self.folder, self.failed = kind, folder, False
         self.logger: Any = None
         self.file = folder / "trackers" / f"{kind}.json"
-        found = read_json_or_none(self.file)
-        known = found if isinstance(found, dict) and ID.fullmatch(str(found.get("record"))) else {}
-        self.run_id = str(known.get("record", ""))
+        self.run_id = ""  # of the tracker's run; empty: a new one
         self.steps: dict[str, int] = {}  # the last step at which each figure was logged
-        steps = known.get("steps")
-        if isinstance(steps, dict) and all(type(step) is int for step in steps.values()):
-            self.steps = steps
+        found = read_json_or_none(self.file)
+        if isinstance(found, dict) and ID.fullmatch(str(found.get("record"))):
+            self.run_id = str(found["record"])
+            steps = found.get("steps")
+            if isinstance(steps, dict) and all(type(step) is int for step in steps.values()):
+                self.steps = steps
 
     @property
     def name(self) -> str:
@@ -146,6 +159,8 @@ class Guarded(Logger):
         return self.run_id
 
     def open(self, project: str, settings: dict[str, Any]) -> None:
+        """Open the logger, and keep the id of its run."""
+
         def open_it() -> None:
             self.logger = open_logger(self.kind, project, self.folder, self.run_id, settings)
             self.run_id = str(self.logger.version)
@@ -158,8 +173,11 @@ class Guarded(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        at = step or 0  # a step that was logged before the run was interrupted has the same figures again
-        fresh = {name: float(one) for name, one in metrics.items() if at > self.steps.get(name, -1)}
+        at = step or 0
+        fresh = {}
+        for name, value in metrics.items():
+            if at > self.steps.get(name, -1):  # else it was logged before the run was interrupted, with the same value
+                fresh[name] = float(value)
 
         def log_them() -> None:
             self.logger.log_metrics(fresh, at)
@@ -172,12 +190,14 @@ class Guarded(Logger):
             self._try(log_them)
 
     def end(self, status: str) -> None:
-        """Also hand over the files of a run that is finished. (Lightning calls `finalize` before the judging.)"""
+        """End the tracker's run; of a run that is finished hand over its files. (Lightning's `finalize` would be too
+        early: it comes before the evaluation.)"""
         if status == "FINISHED":
             self._try(lambda: log_files(self.logger, self.folder / "report.html", self.folder / "model"))
         self._try(lambda: close(self.logger, status))
 
     def _try(self, call: Callable[[], None]) -> None:
+        """Call a tracker, unless it has failed; whatever it raises becomes one warning."""
         if self.failed:
             return
         try:
@@ -185,14 +205,15 @@ class Guarded(Logger):
                 call()
         except Exception as problem:
             self.failed = True
-            said = IN_ADDRESS.sub("//", one_line(str(problem).strip()))[:200]
             log.warning(
                 "logger=%s failed (%s: %s): the run continues without it, metrics.csv has every figure",
-                *(self.kind, type(problem).__name__, said),
+                self.kind,
+                type(problem).__name__,
+                IN_ADDRESS.sub("//", one_line(str(problem).strip()))[:200],
             )
 
     def _save(self) -> None:
-        """Without waiting for the disk: what a power cut loses is logged twice, or begun anew."""
+        """Keep id and steps, without waiting for the disk: what a power cut loses is logged twice, or begun anew."""
         self.file.parent.mkdir(exist_ok=True)
         part = self.file.with_suffix(".part")
         part.write_text(json.dumps({"record": self.run_id, "steps": self.steps}), encoding="utf-8")
@@ -200,10 +221,10 @@ class Guarded(Logger):
 
 
 @contextmanager
-def tracked(run: RunConfig, folder: Path) -> Iterator[list[Guarded]]:
+def open_trackers(run: RunConfig, folder: Path) -> Iterator[list[GuardedLogger]]:
     """The loggers that `logger=` names; their runs end as the block does."""
     config: Any = run.logger
-    loggers = [Guarded(kind, folder) for kind in chosen_trackers(run)]
+    loggers = [GuardedLogger(kind, folder) for kind in chosen_trackers(run)]
     status = "FAILED"
     try:
         for one in loggers:

@@ -1,7 +1,12 @@
-"""The queue of requests, and the processes that answer them: each takes what waits as soon as it is free.
+"""The pool of workers: a queue of requests, and the processes that answer them.
 
-A request that was accepted is answered, whatever becomes of the process: where that dies, or gives no answer in time,
-another is started and given the same request, from then on by itself. A request that ends several is given up.
+Each worker takes what waits as soon as it is free. A request that was accepted is answered, whatever becomes of the
+worker: where that dies, or gives no answer in time, another is started and given the same request, from then on by
+itself. A request at which several workers end is given up.
+
+Each worker opens the model and fits the answer rules by itself. A rule is fitted code of any plugin, not data that one
+process could hand to another; and this process never imports torch, so that it starts at once and needs little memory.
+All fit on the same rows, so they answer alike. The cost is that a worker that replaces another is up later.
 """
 
 import asyncio
@@ -18,15 +23,15 @@ from manyheads.config.conversion import to_plain
 from manyheads.distributed.ranks import n_cores
 from manyheads.plugins.serving.config import ServeConfig
 
-MOST_TRIES = 3  # processes that may end at one request
-CHARACTERS = 4  # of a token, about: tokens are estimated before a process reads the texts
+MOST_TRIES = 3  # workers that may end at one request
+CHARACTERS = 4  # of a token, about: tokens are estimated before a worker reads the texts
 # Threads that wait sleep. They share the cores with the server and its clients, where those that spin wait for a thread
 # that cannot run: 2 threads on 2 cores that are busy answered 1 text a second instead of 66 (4 layers of 256).
-QUIETLY = {"OMP_WAIT_POLICY": "passive"}
-LARGEST = 2**28  # bytes of an answer
+SLEEPING_THREADS = {"OMP_WAIT_POLICY": "passive"}
+MOST_ANSWER = 2**28  # bytes of an answer
 PROGRAM = ("-P", "-m", "manyheads.plugins.serving.worker")
-GRACE = 2.0  # seconds in which a process may exit by itself
-PATIENCE = 5.0  # most seconds between two starts of a process that does not come up
+EXIT_SECONDS = 2.0  # within which a worker may exit by itself
+MOST_PAUSE = 5.0  # seconds between two starts of a worker that does not come up
 RawReply = tuple[int, bytes]
 
 
@@ -36,7 +41,13 @@ class TooManyError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A request that waits for its answer; `tokens` is about how many it has."""
+    """A request that waits for its answer.
+
+    Attributes:
+        arrived: the time of the event loop.
+        tokens: an estimate of how many its texts have.
+        tries: workers that ended at it.
+    """
 
     request: dict[str, Any]
     answer: "asyncio.Future[RawReply]"
@@ -46,29 +57,39 @@ class Pending:
 
     @property
     def is_alone(self) -> bool:
+        """Whether it is answered by itself: a page of a view, or a request at which a worker ended."""
         return self.tries > 0 or self.request["kind"] != "predict"
 
 
 @dataclass(eq=False, slots=True)
-class Crew:
-    """The processes; `about` is what the first of them said of the model. Leaving the block ends them."""
+class WorkerPool:
+    """The workers: a context manager, which starts them and ends them.
+
+    Attributes:
+        about: what the first worker said of the model, see `worker.about`.
+        mistake: the sentence of a user's mistake for which no worker comes up.
+        ready: workers that answer.
+        restarts: workers that were started after another ended.
+        batches: lists of requests that were handed to workers.
+        n_waiting: texts that wait.
+    """
 
     config: ServeConfig
     about: dict[str, Any] = field(default_factory=dict)
     mistake: str = ""
-    ready: int = 0  # processes that answer
+    ready: int = 0
     restarts: int = 0
     batches: int = 0
-    n_waiting: int = 0  # texts
+    n_waiting: int = 0
     closing: bool = False
     _waiting: deque[Pending] = field(default_factory=deque)
-    _idle: list[asyncio.Future[None]] = field(default_factory=list)  # of processes that wait for a request
+    _idle: list[asyncio.Future[None]] = field(default_factory=list)  # of workers that wait for a request
     _in_progress: int = 0  # batches
     _last_size: int = 1  # requests of the newest batch
-    _first: asyncio.Event = field(default_factory=asyncio.Event)
+    _first: asyncio.Event = field(default_factory=asyncio.Event)  # a worker is up, or none will be
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def __aenter__(self) -> "Crew":
+    async def __aenter__(self) -> "WorkerPool":
         self._tasks = [asyncio.create_task(self._keep_worker()) for _ in range(self.config.workers)]
         await self._first.wait()
         return self
@@ -80,24 +101,31 @@ class Crew:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def ask(self, request: dict[str, Any]) -> RawReply:
-        """Status and body of the answer; `TooManyError` where too many wait."""
-        texts = [*request["texts"], *(request["pairs"] or ())]
-        if self.n_waiting and self.n_waiting + len(request["texts"]) > self.config.max_queue:
+        """Status and body of the answer.
+
+        Raises:
+            TooManyError: too many texts wait.
+        """
+        n_texts = len(request["texts"])
+        if self.n_waiting and self.n_waiting + n_texts > self.config.max_queue:
             raise TooManyError
+        tokens = 0
+        for text in [*request["texts"], *(request["pairs"] or ())]:
+            tokens += 2 + len(text) // CHARACTERS  # 2 marks
         loop = asyncio.get_running_loop()
-        asked = Pending(request, loop.create_future(), loop.time(), sum(2 + len(text) // CHARACTERS for text in texts))
+        asked = Pending(request, loop.create_future(), loop.time(), tokens)
         self._waiting.append(asked)
-        self.n_waiting += len(asked.request["texts"])
+        self.n_waiting += n_texts
         self._wake(1)
         return await asked.answer
 
     def _wake(self, n: int) -> None:
-        """Wake `n` of the processes that wait: the newest first, whose caches still hold the weights."""
+        """Wake `n` of the workers that wait: the last to wait first, whose caches still hold the weights."""
         for _ in range(min(n, len(self._idle))):
             self._idle.pop().set_result(None)
 
     async def _keep_worker(self) -> None:
-        """One process after another, for as long as the server runs."""
+        """Run one worker after another, for as long as the server runs."""
         pause = 0.1
         while not self.closing:
             process = None
@@ -110,7 +138,7 @@ class Crew:
                     self._first.set()
                     pause, self.ready = 0.1, self.ready + 1
                     try:
-                        await self._hand_on(process)
+                        await self._feed(process)
                     finally:
                         self.ready -= 1
                 else:
@@ -132,10 +160,10 @@ class Crew:
                     await _stop(process)
             self.restarts += 1
             await asyncio.sleep(pause)
-            pause = min(2 * pause, PATIENCE)
+            pause = min(2 * pause, MOST_PAUSE)
 
-    async def _hand_on(self, process: asyncio.subprocess.Process) -> None:
-        """Hand on what waits, and the answers back, until the process ends."""
+    async def _feed(self, process: asyncio.subprocess.Process) -> None:
+        """Give a worker what waits, and its answers to those who asked, until it ends."""
         ended = asyncio.ensure_future(process.wait())
         while True:
             batch: list[Pending] = []
@@ -153,10 +181,10 @@ class Crew:
                 self._requeue([one for one in batch if not one.answer.done()])
 
     async def _next_batch(self, ended: "asyncio.Future[int]") -> list[Pending]:
-        """The requests that a process answers next: those that wait, up to about `batch.tokens` tokens; the first may
-        have more. Empty: another process was quicker.
+        """The requests that a worker answers next: those that wait, up to about `batch.tokens` tokens; the first may
+        have more. Empty: another worker was quicker.
 
-        With `exact`, texts are read one by one, and each process that is free takes its share. Without, requests wait
+        With `exact`, texts are read one by one, and each worker that is free takes its share. Without, requests wait
         for each other to make a batch, though no longer than `wait`, and not at all where nobody else seems to ask:
         none waited, none is in progress, and the batch before was of one request.
         """
@@ -169,7 +197,7 @@ class Crew:
             finally:
                 if arrival in self._idle:
                     self._idle.remove(arrival)
-                elif ended.done():  # woken as it ended: another is
+                elif ended.done():  # woken as it ended: wake another in its place
                     self._wake(1)
             if ended.done():
                 raise EOFError
@@ -200,7 +228,7 @@ class Crew:
         return batch
 
     def _requeue(self, unanswered: list[Pending]) -> None:
-        """Put the requests of a process that ended back, in front of all others."""
+        """Put the requests of a worker that ended back, in front of all others."""
         for asked in reversed(unanswered):
             asked.tries += 1
             if asked.tries >= MOST_TRIES:
@@ -212,7 +240,7 @@ class Crew:
 
 
 async def _start(config: ServeConfig) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:
-    """A process, and the settings that it is to be sent."""
+    """A worker, and the settings that are to be its first message."""
     typed = os.environ.get("OMP_NUM_THREADS", "")
     if config.hardware.threads:
         threads = config.hardware.threads
@@ -221,8 +249,8 @@ async def _start(config: ServeConfig) -> tuple[asyncio.subprocess.Process, dict[
     else:  # one core is left to the server and its clients
         threads = max(1, (n_cores() - 1) // config.workers)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *PROGRAM, stdin=-1, stdout=-1, start_new_session=True, limit=LARGEST,
-        env={**QUIETLY, **os.environ, "OMP_NUM_THREADS": str(threads)},
+        sys.executable, *PROGRAM, stdin=-1, stdout=-1, start_new_session=True, limit=MOST_ANSWER,
+        env={**SLEEPING_THREADS, **os.environ, "OMP_NUM_THREADS": str(threads)},
     )  # fmt: skip
     plain = to_plain(config)
     plain["hardware"]["threads"] = threads
@@ -234,7 +262,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None
     process.stdin.close()
     with suppress(TimeoutError, asyncio.CancelledError):
-        await asyncio.wait_for(process.wait(), GRACE)
+        await asyncio.wait_for(process.wait(), EXIT_SECONDS)
     if process.returncode is None:
         process.kill()
         await process.wait()
