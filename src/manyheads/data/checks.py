@@ -4,7 +4,8 @@ from typing import Any
 
 from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig
 from manyheads.config.sentences import list_names
-from manyheads.data.rows import Known, Splits
+from manyheads.data.class_names import ClassLookup
+from manyheads.data.rows import Splits
 from manyheads.errors import UserError
 
 SHOWN = 12  # class names in a sentence
@@ -66,8 +67,8 @@ def check_balance(balance: Balance, choice: Any, *, multi: bool) -> None:
 
 def check_class_names(choice: Any, names: list[str]) -> None:
     """`optim.class_weights` must name classes of the data, if it names any."""
-    known, choice = Known(names, any_case=True), choice if isinstance(choice, dict) else {}
-    named = {name: known.named(name) for name in choice}
+    known, choice = ClassLookup(names, any_case=True), choice if isinstance(choice, dict) else {}
+    named = {name: known.find(name) for name in choice}
     if unknown := [name for name, of_class in named.items() if of_class not in names]:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise UserError(

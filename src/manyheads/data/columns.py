@@ -11,8 +11,9 @@ from typing import Any
 
 from manyheads.config import DataConfig
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.class_names import MULTI_LABEL, label_cells, names_in_json, normalise_name
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
-from manyheads.data.rows import MULTI_LABEL, Rows, in_json, label_cells, spelled
+from manyheads.data.rows import Rows
 from manyheads.data.table import Coded, RawTable, coded
 from manyheads.errors import UserError
 
@@ -143,7 +144,7 @@ def without_labels(table: RawTable, columns: ColumnRoles, known: list[str]) -> s
     different = coded(table.column(columns.answer)).values
     cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in different]
     none = {"-1", "-1.0"} if columns.multi else {"-1", "-1.0", "None", ""}
-    if not {*map(spelled, cells)} <= none:
+    if not {*map(normalise_name, cells)} <= none:
         return ""
     first = "-1, which stands for none" if str(cells[0]).startswith("-1") else "empty"
     return (
@@ -180,7 +181,7 @@ def as_found(table: RawTable, columns: ColumnRoles) -> ColumnRoles:
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
     cells = label_cells(coded(table.column(columns.answer)).values, columns.answer)
     in_lists = columns.answer == MULTI_LABEL or all(isinstance(cell, list) for cell in cells)
-    several = any(isinstance(cell, list) and len({*map(spelled, cell)}) != 1 for cell in cells)
+    several = any(isinstance(cell, list) and len({*map(normalise_name, cell)}) != 1 for cell in cells)
     return replace(columns, multi=in_lists and several)
 
 
@@ -193,7 +194,7 @@ def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
     _refuse_marks(table, columns)
     in_labels = columns.answer == MULTI_LABEL
     cells = [cell for cell in coded(table.column(columns.answer)).values if isinstance(cell, str)]
-    cells = [cell for cell in cells if not in_labels or in_json(cell) is None]
+    cells = [cell for cell in cells if not in_labels or names_in_json(cell) is None]
     sign = _joining_sign({*cells})
     if not sign or (in_labels and any("|" in cell for cell in cells)):
         return []

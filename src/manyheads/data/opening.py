@@ -11,11 +11,11 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.class_names import normalise_name
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.formats.hub import Stream, is_saved, open_saved, streamed, table_of
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.source import text_of
-from manyheads.data.rows import spelled
 from manyheads.data.splits import (
     ALIASES,
     KNOWN,
@@ -332,7 +332,7 @@ def _said(table: RawTable, named: str, data: DataConfig) -> Coded:
         every = coded(column)
         codes = every.codes.copy()
         codes[[*table.broken]] = len(every.values)
-        return {"codes": codes, "values": [*(spelled(one).lower() for one in every.values), "train"]}
+        return {"codes": codes, "values": [*(normalise_name(one).lower() for one in every.values), "train"]}
 
     def fits(found: dict[str, Any]) -> bool:
         codes = found["codes"]

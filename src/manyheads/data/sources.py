@@ -12,6 +12,18 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, MergeLabels, OnBadRow, RunConfig
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.audit import audit_splits, good_rows
+from manyheads.data.class_names import (
+    ClassLookup,
+    drop_zero_fraction,
+    label_cells,
+    label_names,
+    label_sets,
+    merge_spellings,
+    natural_order,
+    normalise_name,
+    rename_answer,
+)
 from manyheads.data.columns import (
     ColumnRoles,
     as_found,
@@ -26,28 +38,10 @@ from manyheads.data.columns import (
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
 from manyheads.data.opening import Tables, open_split, open_tables
-from manyheads.data.rows import (
-    Known,
-    Rows,
-    Splits,
-    audit_splits,
-    called,
-    hash_cells,
-    hash_texts,
-    hashed,
-    label_cells,
-    label_names,
-    label_sets,
-    natural_order,
-    no_labels,
-    renamed,
-    rows_of_class,
-    screen,
-    spelled,
-    without_zeros,
-)
+from manyheads.data.rows import Rows, Splits, class_counts, row_hashes, zero_labels
 from manyheads.data.splits import carve, deal_folds, shorten
 from manyheads.data.table import Coded, RawTable, Unread, coded, take
+from manyheads.data.texts import hash_cells, hash_texts
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
@@ -145,12 +139,12 @@ def _drawn(
     labels: list[str] = []
     if columns.key == "label":
         declared, any_case = table.classes.get(columns.answer), data.merge_labels is MergeLabels.case
-        instead, said = called(answers, declared or [], table.source, any_case=any_case)
+        instead, said = merge_spellings(answers, declared or [], table.source, any_case=any_case)
         notes += said
-        answers = answers.over([renamed(one, instead) for one in answers.values])
-        declared = declared and [*dict.fromkeys(renamed(spelled(name), instead) for name in declared)]
+        answers = answers.over([rename_answer(one, instead) for one in answers.values])
+        declared = declared and [*dict.fromkeys(rename_answer(normalise_name(name), instead) for name in declared)]
         labels = _order(_names(answers), declared, table.source, notes)
-    known = Known(labels, any_case=data.merge_labels is MergeLabels.case)
+    known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
     _answer(train, answers, labels)
     notes += [describe_label_sets(train, labels)] if columns.multi else []
     others: dict[str, Rows] = {}
@@ -181,11 +175,11 @@ def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
             f"{list_names(names) or 'none'}"
         )
     held = coded(list(rows.unread.columns()[column]))
-    names = [without_zeros(spelled(one)) for one in held.values]
+    names = [drop_zero_fraction(normalise_name(one)) for one in held.values]
     groups = coded(names).codes[held.codes].astype(np.int64)
     alone = np.array([not name for name in names])[held.codes]
     if alone.any():
-        groups[alone] = len(names) + np.unique(hashed(rows)[alone], return_inverse=True)[1]
+        groups[alone] = len(names) + np.unique(row_hashes(rows)[alone], return_inverse=True)[1]
         said = f"{int(alone.sum()):,} of {len(rows):,} rows have nothing in {format_value(column)} (data.group)"
         notes.append(f"{rows.source}: {said}: each is a group of its own")
     counts = np.bincount(groups[~alone], minlength=1)
@@ -221,7 +215,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     table = _coded(table, columns)
     if why := without_labels(table, columns, labels):
         raise UserError(f"{why}; name another split by split=validation, or get the labels of these by predict")
-    known = Known(labels, any_case=data.merge_labels is MergeLabels.case)
+    known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
     rows, answers = _checked(table, columns, data.on_bad_row, notes, known=known, may_be_others=True, with_unread=True)
     if labels:
         rows, answers = _known(rows, answers, labels, data.on_bad_row, notes)
@@ -273,7 +267,7 @@ def _checked(
     columns: ColumnRoles,
     on_bad_row: OnBadRow,
     notes: list[str],
-    known: Known | None = None,
+    known: ClassLookup | None = None,
     *,
     may_be_others: bool = False,
     with_unread: bool = False,
@@ -283,7 +277,7 @@ def _checked(
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
     answers, faults = _answers(table, columns, known, notes)
-    classes = known.every if known and columns.key == "label" and not may_be_others else []
+    classes = known.names if known and columns.key == "label" and not may_be_others else []
     if classes and (strange := {*_names(answers)} - {*classes, ""}):
         outside = {at: name for at, one in enumerate(answers.values) for name in _parts(one) if name in strange}
         whys = {
@@ -293,7 +287,7 @@ def _checked(
     rows = Rows(texts, pairs, [], table.source, table.numbers)
     rows.hashes, found = hash_texts(texts, pairs)
     faults |= found | table.broken
-    good = screen(table, faults, on_bad_row, notes)
+    good = good_rows(table, faults, on_bad_row, notes)
     if with_unread and not hasattr(texts, "readable"):
         names = [name for name in table.names if name not in columns.by_key().values()]
         rows.unread = Unread(table, names, range(len(texts)))
@@ -311,7 +305,7 @@ def _coded(table: RawTable, columns: ColumnRoles) -> RawTable:
 
 
 def _answers(
-    table: RawTable, columns: ColumnRoles, known: Known | None, notes: list[str]
+    table: RawTable, columns: ColumnRoles, known: ClassLookup | None, notes: list[str]
 ) -> tuple[Any, dict[int, str]]:
     """What each row is answered with, and by index why a row is not."""
     cells, classes = table.column(columns.answer), table.classes.get(columns.answer)
@@ -349,7 +343,7 @@ def _order(names: list[str], declared: list[str] | None, source: str, notes: lis
 def _answer(rows: Rows, answers: Any, labels: list[str]) -> None:
     """Give each row its class id, those of all its labels or its target, if it is no `Coded`."""
     if not isinstance(answers, Coded):
-        rows.labels, rows.targets = no_labels(answers), answers
+        rows.labels, rows.targets = zero_labels(answers), answers
     elif isinstance(answers[0], tuple):
         give_sets(rows, answers, labels)
     else:
@@ -400,7 +394,7 @@ def _carve_missing(
             of_all = f"{len(others['test']):,} of {len(fold_n):,} rows of {train.source}"
             notes.append(f"test: {of_all} are fold {data.fold} of {data.folds} (seed={seed})")
             counts = zip(
-                labels, rows_of_class(train, len(labels)), rows_of_class(others["test"], len(labels)), strict=True
+                labels, class_counts(train, len(labels)), class_counts(others["test"], len(labels)), strict=True
             )
             if unseen := [name for name, n_learnt, n_judged in counts if n_judged and not n_learnt]:
                 notes.append(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from manyheads.config.data import DataConfig, stem_of
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.kinds import kind_of, why_empty
-from manyheads.data.rows import Rows, kept_together
+from manyheads.data.rows import Rows, group_ids
 from manyheads.errors import UserError
 
 T = TypeVar("T")
@@ -256,7 +256,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
 
     from manyheads.data.hashes import firsts_by_class, repeats
 
-    later, firsts = repeats(kept_together(rows))
+    later, firsts = repeats(group_ids(rows))
     others: dict[int, list[int]] = defaultdict(list)
     for row, first in zip(later.tolist(), firsts.tolist(), strict=True):
         others[first].append(row)
@@ -318,7 +318,7 @@ def deal_folds(rows: Rows, n_folds: int, seed: int) -> Any:
 
     from manyheads.data.hashes import repeats
 
-    labels, (later, firsts) = np.asarray(rows.labels).tolist(), repeats(kept_together(rows))
+    labels, (later, firsts) = np.asarray(rows.labels).tolist(), repeats(group_ids(rows))
     groups = {one: [one] for one in shuffled(np.delete(np.arange(len(rows)), later), f"{seed} folds")}
     for row, first in zip(later.tolist(), firsts.tolist(), strict=True):
         groups[first].append(row)

@@ -13,7 +13,7 @@ import numpy as np
 
 import manyheads.plugin as plugin
 from manyheads.config.figures import figures_of, figures_of_answers
-from manyheads.data.rows import Rows, rows_of_class
+from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.answered import LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
 from manyheads.evaluation.intervals import share_interval
@@ -164,7 +164,7 @@ def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
     """The class or label that most training rows have, of equals the first; that of `rows` where those are unknown."""
     if setup.most_frequent is not None:
         return setup.most_frequent
-    return int(np.argmax(rows_of_class(setup.train or rows, n_classes)))
+    return int(np.argmax(class_counts(setup.train or rows, n_classes)))
 
 
 def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config.sentences import format_value, list_names
-from manyheads.data.rows import Rows, rows_of_class
+from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.logits import KeptLogits
 from manyheads.evaluation.report import (
@@ -209,7 +209,7 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
         middle = share_interval(n // 2, n)
         points = 50 * (middle.high - middle.low)
         said.append(f"{split} has {_rows(n)}, so the interval of a share may be as wide as ±{points:.0f} points")
-    counts = rows_of_class(judged, len(names))
+    counts = class_counts(judged, len(names))
     none, few = [format_value(name) for name, count in zip(names, counts, strict=True) if not count], rare(counts, 1)
     if none:
         said.append(f"{split} has no row of {_some(none)}, so it does not measure {'it' if len(none) == 1 else 'them'}")
@@ -219,7 +219,7 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
     if validation is not None and len(validation) < FEW_ROWS:
         said.append(f"what was chosen on only {_rows(len(validation))} of validation is partly chance")
     if validation is not None and validation.sets is not None:
-        tuned = rare(rows_of_class(validation, len(names)), 0)
+        tuned = rare(class_counts(validation, len(names)), 0)
         where = f"fewer than {FEW_OF_CLASS} validation rows that have the label"
         said += [f"the thresholds of {_some(tuned)} were tuned on {where}"] if tuned else []
     return [f"few rows: {'; '.join(said)}"] if said else []

@@ -16,8 +16,9 @@ from manyheads.config.data import ROLES, data_name
 from manyheads.config.figures import figures_of
 from manyheads.config.required import bounds_of
 from manyheads.config.sentences import list_names
+from manyheads.data.class_names import MULTI_LABEL
 from manyheads.data.opening import open_tables
-from manyheads.data.rows import MULTI_LABEL, Rows, Splits
+from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_rows, read_split
 from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_same

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from manyheads.config import RunConfig
-from manyheads.data.rows import Rows, Splits, hashed
+from manyheads.data.rows import Rows, Splits, row_hashes
 from manyheads.data.sources import read_rows
 from manyheads.errors import UserError
 from manyheads.runs.config_file import read_run
@@ -52,7 +52,7 @@ def learnt_texts(
         run = read_run(home / "config.yaml")
         if also_hub or (run.data.path and Path(run.data.path).expanduser().exists()):
             train = read_rows(run, with_test=False).train
-            n, at, there = count_shared(hashed(rows), hashed(train))
+            n, at, there = count_shared(row_hashes(rows), row_hashes(train))
             first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})" if n else ""
             return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
     return 0, ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config.sentences import format_value
-from manyheads.data.rows import join_names
+from manyheads.data.class_names import join_names
 from manyheads.errors import UserError
 
 Row = dict[str, Any]

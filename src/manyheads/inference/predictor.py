@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ModelConfig, PredictConfig
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch
-from manyheads.data.rows import is_blank
+from manyheads.data.texts import is_blank
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 from manyheads.inference.batching import WHOLE, RowValues, Share, run_batches

@@ -21,7 +21,7 @@ from manyheads.data.formats.dialect import MOST_ABOVE, NAME, SEP, width_rule
 from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, remedy_for, why_not_read
 from manyheads.data.formats.source import MOST_ROW, OPENERS, decoding, reading
 from manyheads.data.formats.text_lines import is_marked, take_labels
-from manyheads.data.rows import HALF, is_blank, text_faults
+from manyheads.data.texts import NOT_UTF8, is_blank, text_faults
 from manyheads.errors import UserError
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def writable(cells: dict[str, Any]) -> tuple[dict[str, Any], str]:
         written = json.dumps(cells, ensure_ascii=False)
         written.encode()
     except UnicodeEncodeError:
-        return cells, HALF
+        return cells, NOT_UTF8
     except RecursionError:
         return cells, "holds too many lists within lists"
     if "NaN" in written or "Infinity" in written:  # which JSON has no word for

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from manyheads.config import Terms
 from manyheads.config.conversion import from_plain, to_plain
 from manyheads.config.facts import check_ranges, setting
-from manyheads.data.rows import normalise_unicode
+from manyheads.data.texts import normalise_unicode
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json
 

@@ -19,7 +19,7 @@ from torchmetrics.utilities import dim_zero_cat
 import manyheads.plugin as plugin
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
-from manyheads.data.rows import Known
+from manyheads.data.class_names import ClassLookup
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 from manyheads.linear.blend import row_weights
@@ -265,8 +265,8 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
     if choice == "balanced":
         weights_C = rows_C.sum() / rows_C.clamp(min=1)
     else:
-        known = Known(names, any_case=True)
-        chosen = {known.named(name): float(weight) for name, weight in choice.items()}
+        known = ClassLookup(names, any_case=True)
+        chosen = {known.find(name): float(weight) for name, weight in choice.items()}
         weights_C = torch.tensor([chosen.get(name, 1.0) for name in names], dtype=torch.float64)
     weights_C = weights_C * rows_C.sum() / (weights_C @ rows_C)
     return weights_C.where(rows_C > 0, 1.0).float()

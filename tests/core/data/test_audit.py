@@ -5,9 +5,12 @@ import json
 import pytest
 
 from manyheads.config import DataConfig, OnBadRow
-from manyheads.data.rows import Rows, Splits, audit_splits, label_names, screen, text_faults
+from manyheads.data.audit import audit_splits, good_rows
+from manyheads.data.class_names import label_names
+from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
 from manyheads.data.table import RawTable
+from manyheads.data.texts import text_faults
 
 RAISE, DROP = OnBadRow["raise"], OnBadRow["drop"]
 
@@ -61,13 +64,13 @@ def test_class_ids_become_their_names():
 def test_a_bad_row_stops_or_is_left_out_and_counted():
     faults = {3: "the text is empty", 1: "the label is empty"}
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        screen(table_of(5), faults, RAISE, [])
+        good_rows(table_of(5), faults, RAISE, [])
     assert str(caught.value) == (
         "train.csv, row 3: the label is empty (1 more row is bad); "
         "correct it, or leave such rows out by data.on_bad_row=drop"
     )
     notes: list[str] = []
-    assert list(screen(table_of(5), faults, DROP, notes)) == [0, 2, 4]
+    assert list(good_rows(table_of(5), faults, DROP, notes)) == [0, 2, 4]
     assert notes == ["train.csv: 2 of 5 rows left out (first: row 3: the label is empty)"]
 
 
@@ -79,7 +82,7 @@ def test_a_bad_row_stops_or_is_left_out_and_counted():
 )  # fmt: skip
 def test_a_split_needs_a_row(n_rows, faults, sentence):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        screen(table_of(n_rows), faults, DROP, [])
+        good_rows(table_of(n_rows), faults, DROP, [])
     assert str(caught.value) == sentence
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from manyheads.config import DataConfig
+from manyheads.data.class_names import label_cells, natural_order
 from manyheads.data.columns import ColumnRoles, class_names, find_columns, require_columns
-from manyheads.data.rows import label_cells, natural_order
 from manyheads.data.table import RawTable
 
 

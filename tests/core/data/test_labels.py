@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from manyheads.config import DataConfig, MergeLabels, OnBadRow
 from manyheads.data.checks import check_class_names
-from manyheads.data.rows import Known, join_names, label_names, normalise_unicode, spelled, split_names
+from manyheads.data.class_names import ClassLookup, join_names, label_names, normalise_name, split_names
 from manyheads.data.sources import read_split, read_splits
+from manyheads.data.texts import normalise_unicode
 from manyheads.linear.model import fold_case
 from manyheads.training.objectives import class_weights
 
@@ -97,14 +98,14 @@ def test_any_number_of_labels_is_spelled_alike(tmp_path, kind):
 
 def test_joiners_between_letters_and_in_emoji_stay():
     for name in ("\u0645\u06cc\u200c\u062e\u0648", "\u2764\ufe0f\u200d\U0001f525"):
-        assert spelled(f" {name}\u200d") == name
-    assert spelled("ca\u200crd\u200d") == "card"
+        assert normalise_name(f" {name}\u200d") == name
+    assert normalise_name("ca\u200crd\u200d") == "card"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("e\u0301\u0323\u0327"), max_size=60))
 def test_texts_are_composed_as_unicode_says(text):
     normalise_unicode("e" * 2000)  # runs of a thousand marks are known from here on
-    with patch("manyheads.data.rows.MOST_MARKS", 20):
+    with patch("manyheads.data.texts.MAX_MARKS", 20):
         assert normalise_unicode(text) == unicodedata.normalize("NFC", text)
 
 
@@ -112,7 +113,7 @@ def test_many_marks_on_a_letter_are_read_in_no_time():
     """Python takes a minute to put 150,000 of them in order, and four times as long for twice as many."""
     text = "e" + "\u0301\u0323" * 75_000 + " cafe\u0301"
     began = perf_counter()
-    assert spelled(text).endswith("\u0323 caf\u00e9")
+    assert normalise_name(text).endswith("\u0323 caf\u00e9")
     assert len(fold_case(text)) == len(text) - 1
     assert perf_counter() - began < 10
 
@@ -144,7 +145,7 @@ def test_other_splits_and_judged_rows_are_of_the_classes_that_are_known(tmp_path
     write(tmp_path / "train.csv", [(text, learnt[at % 2]) for at, text in enumerate(texts)])
     write(tmp_path / "validation.csv", [(f"{text}.", judged[at % 2]) for at, text in enumerate(texts)])
     splits = read(tmp_path)
-    first = splits.labels.index(spelled(learnt[0]) if splits.labels[0] != "0" else learnt[0][:1])
+    first = splits.labels.index(normalise_name(learnt[0]) if splits.labels[0] != "0" else learnt[0][:1])
     expected = [first, 1 - first] * 20
     assert [*splits.validation.labels] == expected
     data = DataConfig(source="files", path=str(tmp_path / "validation.csv"))
@@ -202,7 +203,11 @@ def test_weights_are_of_the_classes_that_are_meant():
         check_class_names({"0": 2, "0.0": 1}, names)
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(spelled).filter(bool), unique=True))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(normalise_name).filter(bool), unique=True
+    )
+)
 def test_joined_names_are_read_back(names):
     assert split_names(join_names(names)) == names
 
@@ -218,4 +223,4 @@ def test_what_is_no_name_stays_one_fault_a_cell():
     names, faults = label_names(["ok", "\u200b", "\u00a0 ", float("nan"), Decimal("NaN"), ["a", "a\u200b"]], None)
     assert names == ["ok", "", "", "", "", "a"]
     assert sorted(faults) == [1, 2, 3, 4]
-    assert Known(["a", "A"], any_case=True).named("á") == "á"
+    assert ClassLookup(["a", "A"], any_case=True).find("á") == "á"

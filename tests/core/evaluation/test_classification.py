@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.metrics import confusion_matrix
 
-from manyheads.data.rows import Rows, Unread
-from manyheads.data.table import RawTable
+from manyheads.data.rows import Rows
+from manyheads.data.table import RawTable, Unread
 from manyheads.evaluation.answered import AnsweredRows, LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.classification import (
     CLASSES,

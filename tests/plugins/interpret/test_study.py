@@ -97,13 +97,13 @@ def test_a_study_may_be_repeated_and_replaces_the_last(run: Path, tmp_path: Path
 
 def test_some_rows_are_drawn_by_the_seed_in_their_order() -> None:
     rows = Rows([str(at) for at in range(50)], None, [0] * 50, "rows", range(50))
-    assert rows.drawn(0, 1) is rows
-    assert rows.drawn(50, 1) is rows
-    drawn = [int(text) for text in rows.drawn(9, 1).texts]
+    assert rows.sample(0, 1) is rows
+    assert rows.sample(50, 1) is rows
+    drawn = [int(text) for text in rows.sample(9, 1).texts]
     assert drawn == sorted(set(drawn))
     assert len(drawn) == 9
-    assert drawn == list(rows.drawn(9, 1).numbers)
-    assert rows.drawn(9, 1).texts != rows.drawn(9, 2).texts
+    assert drawn == list(rows.sample(9, 1).numbers)
+    assert rows.sample(9, 1).texts != rows.sample(9, 2).texts
 
 
 def test_mistakes_are_one_sentence(run: Path, tmp_path: Path) -> None:

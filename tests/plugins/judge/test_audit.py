@@ -17,7 +17,8 @@ from scipy.stats import binomtest
 
 from manyheads.cli import main as cli
 from manyheads.config import Terms
-from manyheads.data.rows import Rows, split_names
+from manyheads.data.class_names import split_names
+from manyheads.data.rows import Rows
 from manyheads.linear.fit import choose_terms
 from manyheads.plugins.judge import facts
 from manyheads.plugins.judge.audit import Suspects, suspects_sections, write_suspects

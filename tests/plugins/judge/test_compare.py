@@ -22,7 +22,8 @@ from manyheads.config import (
     RunConfig,
     run_data,
 )
-from manyheads.data.rows import Rows, split_names
+from manyheads.data.class_names import split_names
+from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows, read_split
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.evaluation_data import EvaluationData

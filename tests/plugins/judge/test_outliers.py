@@ -23,8 +23,9 @@ from manyheads.config import (
     PredictConfig,
     RunConfig,
 )
-from manyheads.data.rows import Rows, script_of
+from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
+from manyheads.data.texts import script_of
 from manyheads.distributed import faults
 from manyheads.evaluation import logits
 from manyheads.evaluation.evaluate import evaluate

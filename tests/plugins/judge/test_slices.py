@@ -9,8 +9,9 @@ import pytest
 from scipy.stats import fisher_exact
 
 from manyheads.config import EvaluateConfig
-from manyheads.data.rows import Rows, Unread, script_of
-from manyheads.data.table import RawTable
+from manyheads.data.rows import Rows
+from manyheads.data.table import RawTable, Unread
+from manyheads.data.texts import script_of
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.intervals import holm, share_interval
 from manyheads.plugins.judge.checks import wants_slices

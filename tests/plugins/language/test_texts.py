@@ -83,9 +83,10 @@ def test_pairs_stay_pairs_and_take_further_pairs_but_no_single_texts(tmp_path):
     rows = [(f"a{at}", f"b{at}", "xy"[at % 2]) for at in range(40)]
     data = DataConfig(source="files", path=str(write(tmp_path / "p.csv", rows, ["text", "text_pair", "label"])))
     alone = read_texts(data, 0, [])
-    judged = alone.validation.contents()[0]
+    judged = alone.validation.texts[0], alone.validation.pairs[0]
     more = str(write(tmp_path / "more.csv", [("c", "d"), judged], ["text", "text_pair"]))
-    assert read_texts(data, 0, [more]).train.contents() == [*alone.train.contents(), ("c", "d")]
+    both = read_texts(data, 0, [more]).train
+    assert (both.texts, both.pairs) == ([*alone.train.texts, "c"], [*alone.train.pairs, "d"])
     single = str(write(tmp_path / "single.csv", [("c",)], ["text"]))
     with pytest.raises(ValueError, match=r"pretrain.also=single.csv adds single texts, but p.csv holds pairs"):
         read_texts(data, 0, [more, single])

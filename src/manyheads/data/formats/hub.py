@@ -16,8 +16,8 @@ from manyheads.config.data import AT_ONCE
 from manyheads.config.sentences import first_line
 from manyheads.data.columns import class_names, find_columns
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
-from manyheads.data.rows import text_faults
 from manyheads.data.table import Coded, RawTable, cached_read, coded
+from manyheads.data.texts import text_faults
 from manyheads.errors import UserError
 
 SAMPLE = 200_000  # rows of a stream whose texts are kept

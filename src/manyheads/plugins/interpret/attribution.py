@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from manyheads.data.batches import Batch
-from manyheads.data.rows import Known
+from manyheads.data.class_names import ClassLookup
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier, likeliest_of
 from manyheads.layout import Packed
@@ -96,7 +96,7 @@ def attribute(
     Raises:
         UserError: Captum is not installed, no such class, or not the kind of text the model takes.
     """
-    label = label and Known(deliverable.labels, any_case=True).named(label)
+    label = label and ClassLookup(deliverable.labels, any_case=True).find(label)
     if label and label not in deliverable.labels:
         raise UserError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
     in_fp32 = replace(deliverable, autocast=None)

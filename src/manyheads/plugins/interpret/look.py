@@ -171,7 +171,7 @@ def study(config: LookConfig) -> dict[str, Any]:
     from manyheads.plugins.interpret.study import show_study, study_rows, write_study
 
     deliverable = place(load(opened, TextClassifier), config.hardware)
-    rows = task.rows.drawn(config.rows, config.seed)
+    rows = task.rows.sample(config.rows, config.seed)
     with progress_bar(2 * len(rows)) as progress:
         found = study_rows(
             deliverable,

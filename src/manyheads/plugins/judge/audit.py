@@ -17,7 +17,8 @@ import numpy as np
 
 from manyheads.config.conversion import to_plain
 from manyheads.config.sentences import install_extra, list_names
-from manyheads.data.rows import Rows, Splits, join_names, label_words, rows_of_class
+from manyheads.data.class_names import join_names
+from manyheads.data.rows import Rows, Splits, class_counts, label_words
 from manyheads.data.sources import read_splits
 from manyheads.evaluation.evaluation import write_answers
 from manyheads.evaluation.mistakes import NO_LABEL
@@ -110,14 +111,14 @@ def audit(config: AuditConfig) -> dict[str, Any]:
 
 def inspect(splits: Splits, config: AuditConfig) -> tuple[dict[str, Any], Page, tuple[Rows, Suspects] | None]:
     """What audit.json holds, the page, and the training rows that were asked with those under suspicion."""
-    some = {name: rows.drawn(config.sample, config.seed) for name, rows in splits.by_name().items()}
+    some = {name: rows.sample(config.sample, config.seed) for name, rows in splits.by_name().items()}
     labels, n_classes = splits.labels, len(splits.labels)
     found: dict[str, Any] = {
         "source": splits.train.source,
         "rows": {name: len(rows) for name, rows in splits.by_name().items()},
         "sampled": {name: len(rows) for name, rows in some.items()},
         "classes": {
-            name: dict(zip(labels, rows_of_class(rows, n_classes), strict=True))
+            name: dict(zip(labels, class_counts(rows, n_classes), strict=True))
             for name, rows in splits.by_name().items()
         },
         "lengths": token_counts(some, config),

@@ -76,7 +76,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     from manyheads.inference.classifier import TextClassifier, answer_in_chunks
     from manyheads.inference.folder import load, place
 
-    rows = data.rows.drawn(max(FEWEST, min(MOST, MOST_LOGITS // len(labels))), config.seed)
+    rows = data.rows.sample(max(FEWEST, min(MOST, MOST_LOGITS // len(labels))), config.seed)
     classifier = replace(place(load(folder, TextClassifier), config.hardware), calibration=None)
     with progress_bar(len(rows)) as progress:
         ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=config.batch.tokens)}  # noqa: E731

@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 from manyheads.config.inference import InferenceBatch
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.class_names import ClassLookup
 from manyheads.data.opening import read_file
-from manyheads.data.rows import Known, Rows
+from manyheads.data.rows import Rows
 from manyheads.data.table import require_whole
 from manyheads.errors import UserError
 from manyheads.inference.format import WEIGHTS, ModelFolder
@@ -91,14 +92,14 @@ def read_costs(file: str, names: list[str]) -> list[list[float]]:
     table = read_file(path)
     require_whole(table, f"costs={file}")
     first, *answers = table.names
-    known = Known(names, any_case=True)
-    answers = [known.named(one) for one in answers]
-    if sorted(map(known.named, table.names)) == sorted(names):  # a column without a name is not read
+    known = ClassLookup(names, any_case=True)
+    answers = [known.find(one) for one in answers]
+    if sorted(map(known.find, table.names)) == sorted(names):  # a column without a name is not read
         raise UserError(
             f"costs={file}: its first column, of the true classes, has no name in the header: give it one, with pandas "
             "by to_csv(file, index_label='true')"
         )
-    classes = [known.named(one) for one in table.column(first)]
+    classes = [known.find(one) for one in table.column(first)]
     for what, found in (("header", answers), ("first column", classes)):
         if sorted(found) != sorted(names):
             raise UserError(

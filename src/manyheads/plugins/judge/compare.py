@@ -20,8 +20,17 @@ from manyheads.config import EvaluateConfig, MergeLabels
 from manyheads.config.conversion import to_plain
 from manyheads.config.required import bounds_of, check_reached
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.class_names import (
+    ClassLookup,
+    drop_zero_fraction,
+    join_names,
+    label_cells,
+    label_names,
+    label_sets,
+    normalise_name,
+)
 from manyheads.data.opening import read_file
-from manyheads.data.rows import Known, Rows, join_names, label_cells, label_names, label_sets, spelled, without_zeros
+from manyheads.data.rows import Rows
 from manyheads.data.table import RawTable, coded, require_whole, take
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData, find_data
@@ -87,7 +96,7 @@ def compare(config: CompareConfig) -> dict[str, Any]:
         if n_learnt:
             seen.append(note)
     merged = {config.data.merge_labels, first.settings.columns.merge_labels}
-    known = Known(labels, any_case=MergeLabels.case in merged)
+    known = ClassLookup(labels, any_case=MergeLabels.case in merged)
     read = {one: _predictions(Path(one), data, known) for one in config.runs if _is_file(one)}
 
     names = names_of(config.runs)
@@ -134,7 +143,7 @@ def _require_alike(name: str, folder: ModelFolder, first_name: str, first: Model
             raise UserError(f"runs: {has}: models of one kind are compared")
 
 
-def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any]":
+def _predictions(path: Path, data: EvaluationData, known: ClassLookup) -> "NDArray[Any]":
     """Answers out of a file, in the order of the rows: its column `prediction`, several labels `joined`."""
     import numpy as np
 
@@ -165,7 +174,7 @@ def _predictions(path: Path, data: EvaluationData, known: Known) -> "NDArray[Any
                 f"{path}, row {numbers[at]:,} has another text than {rows.source}, row {rows.numbers[at]:,}: "
                 f"{remedy}leave out the column '{column}'"
             )
-    labels, classes = known.every, table.classes.get(PREDICTION)
+    labels, classes = known.names, table.classes.get(PREDICTION)
     ids = {name: index for index, name in enumerate(labels)}
     cells = coded(table.column(PREDICTION))
     cells = cells if places is None else cells.take(places)
@@ -199,7 +208,7 @@ def _places(path: Path, table: RawTable, rows: Rows) -> "NDArray[Any] | None":
     own = {name: np.asarray(numbers, dtype=np.int64) for name, numbers in own.items() if name in table.names}
     theirs = list[Any]()
     for name in own:
-        cells = [without_zeros(spelled(cell)) for cell in table.column(name)]
+        cells = [drop_zero_fraction(normalise_name(cell)) for cell in table.column(name)]
         theirs += [np.array(cells, dtype=np.int64)] if all(map(re.compile("[0-9]{1,18}").fullmatch, cells)) else []
     if own and len(theirs) == len(own):
         order, others = np.lexsort([*own.values()]), np.lexsort(theirs)

@@ -15,9 +15,10 @@ from zlib import crc32
 import numpy as np
 
 from manyheads.config import Terms
-from manyheads.data.rows import Rows, script_of
+from manyheads.data.rows import Rows
 from manyheads.data.splits import deal_folds, shorten
 from manyheads.data.table import coded
+from manyheads.data.texts import script_of
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, multi_hot
 from manyheads.evaluation.intervals import error_at, interval, plain, power_law, resamples, share_interval

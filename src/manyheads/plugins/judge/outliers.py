@@ -25,8 +25,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from manyheads.data.batches import ANSWER_TOKENS
-from manyheads.data.rows import Rows, script_of
+from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
+from manyheads.data.texts import script_of
 from manyheads.data.tokens import Tokens, encode
 from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_held_out, require_same

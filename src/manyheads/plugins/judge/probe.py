@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import EvaluateConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.sentences import format_value, list_names, one_of
-from manyheads.data.rows import HALF, Known, Rows, join_names
+from manyheads.data.class_names import ClassLookup, join_names
+from manyheads.data.rows import Rows
+from manyheads.data.texts import NOT_UTF8
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData, find_data
 from manyheads.inference.format import enclosing_run, home_of, open_folder
@@ -142,7 +144,7 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
     where = f"{where}, '{given['name']}'"
     strange = next((one for one in given if one not in KEYS), None)
     need(strange is None, f"{format_value(strange)} is no part of a test: choose {one_of(KEYS)}")
-    need(_is_whole(given), f"it {HALF}: correct it")
+    need(_is_whole(given), f"it {NOT_UTF8}: correct it")
     texts = [key for key in ("template", "label", "expect") if not isinstance(given.get(key, ""), str)]
     need(not texts, f"{list_names(texts)} must be text: put it in quotes")
     words = given.get("words", {})
@@ -151,7 +153,7 @@ def _test(given: Any, where: str, labels: list[str]) -> Check:
         "words must be lists of texts by name, such as words: {thing: [film, 'yes']}",
     )
     test = Check(**given)
-    test.label = Known(labels, any_case=True).named(test.label)
+    test.label = ClassLookup(labels, any_case=True).find(test.label)
     slots = {*SLOT.findall(test.template)}
     need(
         slots == {*test.words},
@@ -205,7 +207,7 @@ def cases_of(test: Check, rows: Rows | None, config: ProbeConfig) -> list[Case]:
         cases = [Case("template", one.split(TAB, 1)) for one in made]
     else:
         assert rows is not None, "rows are read for tests without a template"
-        some = rows.drawn(config.rows, config.seed)
+        some = rows.sample(config.rows, config.seed)
         columns = [some.texts] if some.pairs is None else [some.texts, some.pairs]
         texts = [list(one) for one in zip(*columns, strict=True)]
         cases = [Case(f"row {number:,}", one) for number, one in zip(some.numbers, texts, strict=True)]

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.data.rows import Rows, script_of
+from manyheads.data.rows import Rows
+from manyheads.data.texts import script_of
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import AnsweredRows, LogitStore
 from manyheads.evaluation.evaluation import Finding

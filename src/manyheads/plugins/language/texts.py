@@ -11,12 +11,15 @@ from typing import Any
 
 from manyheads.config import DataConfig
 from manyheads.config.sentences import list_names
+from manyheads.data.audit import good_rows
+from manyheads.data.class_names import MULTI_LABEL
 from manyheads.data.columns import find_columns
 from manyheads.data.opening import Tables, open_split, open_tables
-from manyheads.data.rows import MULTI_LABEL, Rows, Splits, hash_texts, hashed, no_labels, screen
+from manyheads.data.rows import Rows, Splits, row_hashes, zero_labels
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, shorten
 from manyheads.data.table import RawTable
+from manyheads.data.texts import hash_texts
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
@@ -125,8 +128,8 @@ def _rows(table: RawTable, data: DataConfig, notes: list[str]) -> Rows:
     texts = table.column(columns.text)
     pairs = None if columns.pair is None else table.column(columns.pair)
     hashes, faults = hash_texts(texts, pairs)
-    good = screen(table, faults | table.broken, data.on_bad_row, notes)
-    rows = Rows(texts, pairs, no_labels(texts), table.source, table.numbers, hashes=hashes)
+    good = good_rows(table, faults | table.broken, data.on_bad_row, notes)
+    rows = Rows(texts, pairs, zero_labels(texts), table.source, table.numbers, hashes=hashes)
     return rows if len(good) == len(rows) else rows.pick(good)
 
 
@@ -154,7 +157,7 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
 
 
 def _bare(rows: Rows) -> Rows:
-    return replace(rows, labels=no_labels(rows.texts), targets=None, sets=None)
+    return replace(rows, labels=zero_labels(rows.texts), targets=None, sets=None)
 
 
 def _joined(parts: list[Rows]) -> Rows:
@@ -170,7 +173,7 @@ def _joined(parts: list[Rows]) -> Rows:
     return Rows(
         texts=texts,
         pairs=None if first.pairs is None else chained([rows.pairs or [] for rows in parts]),
-        labels=no_labels(texts),
+        labels=zero_labels(texts),
         source=f"{first.source} and {len(parts) - 1} more",
         numbers=np.concatenate([np.asarray(rows.numbers) for rows in parts]),  # pyright: ignore[reportArgumentType]
     )
@@ -182,4 +185,6 @@ def _not_in(rows: Rows, others: list[Rows]) -> Any:
 
     from manyheads.data.hashes import rows_among
 
-    return np.delete(np.arange(len(rows)), rows_among(hashed(rows), np.concatenate([hashed(one) for one in others])))
+    return np.delete(
+        np.arange(len(rows)), rows_among(row_hashes(rows), np.concatenate([row_hashes(one) for one in others]))
+    )

@@ -21,7 +21,7 @@ import manyheads.plugin as plugin
 from manyheads.config import Member, OnBadRow, Precision
 from manyheads.config.conversion import from_plain
 from manyheads.config.plugins import use_of_parent
-from manyheads.data.rows import text_faults
+from manyheads.data.texts import text_faults
 from manyheads.errors import UserError
 from manyheads.inference.classifier import LabelsPrediction, Prediction, TextClassifier
 from manyheads.inference.folder import load, place
