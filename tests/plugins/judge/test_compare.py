@@ -30,18 +30,18 @@ from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.plugins.judge.calibrate import calibrate
-from manyheads.plugins.judge.compare import (
+from manyheads.plugins.judge.compare import compare_models
+from manyheads.plugins.judge.comparison import (
     ComparedModel,
-    _words,
-    compare,
+    answer_words,
     compare_answers,
     mcnemar,
-    names_of,
     pair_verdict,
     rows_needed,
 )
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod, CompareConfig
 from manyheads.runs.config_file import save_run
+from manyheads.runs.summary import names_of
 
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -57,7 +57,9 @@ def data(tmp_path: Path) -> Path:
 
 def run(runs: list[Path], data: Path, output: Path, **typed: Any) -> dict[str, Any]:
     names = [str(one) for one in runs]
-    return compare(CompareConfig(runs=names, data=run_data(path=str(data)), output=str(output), hardware=CPU, **typed))
+    return compare_models(
+        CompareConfig(runs=names, data=run_data(path=str(data)), output=str(output), hardware=CPU, **typed)
+    )
 
 
 def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: Path, tmp_path: Path, capsys) -> None:
@@ -219,7 +221,7 @@ def test_rows_that_decided_an_answer_are_not_compared_on(ship_model, data: Path,
     [
         ("text,answer\n", "theirs.csv has no column 'prediction', but text, answer: name that of the answers so"),
         ("prediction\ngood\n", "theirs.csv has 1 rows, but films.csv has 40: give one for each"),
-        ("prediction\n" + "fine\n" * 40, "theirs.csv, row 2: the prediction 'fine' is no class of the models"),
+        ("prediction\n" + "fine\n" * 40, "theirs.csv, row 2: the prediction 'fine' is not a class of the models"),
         ("text,prediction\n" + "x,good\n" * 40, "theirs.csv, row 2 has another text than films.csv, row 2"),
         ("prediction\n" + "good\n" * 39 + "good,bad\n", "theirs.csv, row 41: has 2 cells, but the header has 1"),
         ("prediction,id\n" + "good,1\n" * 38 + "good,1,x\ngood,1\n", "theirs.csv, row 40: has 3 cells, but the header"),
@@ -245,7 +247,7 @@ def test_what_cannot_be_compared_is_one_sentence(model_folder, pair_folder, labe
             run(runs, data, tmp_path / "out")
     config = CompareConfig(runs=[str(model_folder), str(tmp_path / "films.csv")], output=str(tmp_path / "out"))
     with pytest.raises(ValueError, match=r"^runs=.* is a model without its run folder"):
-        compare(config)
+        compare_models(config)
 
 
 def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path, tmp_path: Path, capsys) -> None:
@@ -259,14 +261,14 @@ def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path,
         (home / "summary.json").write_text(json.dumps({"digests": digests}))
     judged, learnt = splits[0].test, {*splits[1].train.texts}
     n_seen = sum(text in learnt for text in judged.texts)
-    found = compare(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), hardware=CPU))
+    found = compare_models(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), hardware=CPU))
     (said,) = found["warnings"]
     assert n_seen > len(judged) / 2
     assert f"{n_seen} of {len(judged)} texts of films.csv are also in what {homes[1]} learnt from" in said
     assert f"warning: {said}" in capsys.readouterr().out
     shutil.copytree(homes[0], tmp_path / "c")
     same = [str(homes[0]), str(tmp_path / "c")]
-    assert compare(CompareConfig(runs=same, output=str(tmp_path / "same"), hardware=CPU))["warnings"] == []
+    assert compare_models(CompareConfig(runs=same, output=str(tmp_path / "same"), hardware=CPU))["warnings"] == []
 
 
 def test_names_are_as_short_as_tells_them_apart() -> None:
@@ -310,8 +312,8 @@ def test_differences_are_those_of_a_paired_bootstrap() -> None:
 
 def test_a_class_is_written_by_its_name_and_labels_as_they_are_read_back():
     labels = ["R&D | research", "[other]"]
-    assert [_words(np.int32(at), labels) for at in range(2)] == labels
-    assert [split_names(_words(np.array(one, dtype=bool), labels)) for one in ([1, 0], [1, 1], [0, 0])] == [
+    assert [answer_words(np.int32(at), labels) for at in range(2)] == labels
+    assert [split_names(answer_words(np.array(one, dtype=bool), labels)) for one in ([1, 0], [1, 1], [0, 0])] == [
         labels[:1],
         labels,
         [],

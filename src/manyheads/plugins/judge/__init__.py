@@ -21,7 +21,7 @@ VERBS = (
     Verb(
         "compare",
         "manyheads.plugins.judge.config:CompareConfig",
-        "manyheads.plugins.judge.compare:compare",
+        "manyheads.plugins.judge.compare:compare_models",
         "compare trained models, or predictions in files, on the same rows",
         OF_RUN,
         (

@@ -1,0 +1,292 @@
+"""What `compare` finds: the answers of each model, tests of the differences between every two, and the report.
+
+Differences are paired: both answers to a row are drawn together, and McNemar's exact test asks whether of the rows that
+one alone has right each has as many as the other. p-values of several pairs are corrected by Holm (1979), "A Simple
+Sequentially Rejective Multiple Test Procedure".
+
+n rows . C classes or labels
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from manyheads.config.conversion import to_plain
+from manyheads.config.required import check_reached
+from manyheads.data.class_names import join_names
+from manyheads.data.rows import Rows
+from manyheads.data.tokens import multi_hot
+from manyheads.errors import UserError
+from manyheads.evaluation.answered import answer_rows
+from manyheads.evaluation.evaluation import Setup, write_answers
+from manyheads.evaluation.evaluation_data import EvaluationData
+from manyheads.evaluation.intervals import Z, holm, plain
+from manyheads.evaluation.metrics import change_of_answers, score_answers
+from manyheads.evaluation.mistakes import NO_LABEL
+from manyheads.evaluation.report import (
+    Example,
+    Page,
+    ReportSection,
+    ReportTable,
+    dotted,
+    installed_versions,
+    value_sections,
+    write_page,
+)
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load, place
+from manyheads.inference.format import ModelFolder
+from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig
+from manyheads.plugins.judge.predictions import PREDICTION
+from manyheads.runs.files import write_json
+from manyheads.runs.summary import Interval, words_of
+from manyheads.runs.verb_output import VerbOutput, output_folder
+from manyheads.terminal import progress_bar, say, show_files
+
+POWER = 0.8416  # standard deviations below which 80 % of a normal distribution lie
+
+
+@dataclass(slots=True)
+class ComparedModel:
+    """A model by its name, and its answers: class ids `(n,)`, or, of several labels, bool `(n, C)`."""
+
+    name: str
+    answers: NDArray[Any]
+
+
+def answers_of(folder: ModelFolder, rows: Rows, labels: list[str], config: CompareConfig) -> NDArray[Any]:
+    """The answers of a model, as in `ComparedModel`, its classes in the order of `labels`.
+
+    Raises:
+        UserError: its calibration was fitted on these rows, and changes answers.
+    """
+    classifier = place(load(folder, TextClassifier), config.hardware)
+    fitted = classifier.calibration
+    changes_answers = fitted is not None and fitted.method != CalibrationMethod.temperature.name
+    if fitted is not None and changes_answers and fitted.digest == rows.digest(labels):
+        raise UserError(
+            f"{rows.source} holds the rows on which calibrate was fitted, so the figures of {folder.path} would be "
+            "optimistic: compare on other rows"
+        )
+    id_C = np.array([labels.index(name) for name in classifier.labels])  # of the model's classes, in `labels`
+    column_C = np.argsort(id_C)  # the model's column of each of `labels`
+    parts: list[NDArray[Any]] = []
+    with progress_bar(len(rows)) as progress:
+        stored = answer_rows(classifier, rows, Setup(tokens=config.batch.tokens, progress=progress))
+        for answered in stored.answers():
+            if answered.multi:
+                parts.append(answered.answers[:, column_C])
+            else:
+                parts.append(id_C[answered.answers].astype(np.int32))
+    return np.concatenate(parts)
+
+
+def compare_answers(models: list[ComparedModel], data: EvaluationData, labels: list[str]) -> dict[str, Any]:
+    """Figures of every model, and of every two the differences, McNemar's test, and the rows needed to find them."""
+    truth = truth_of(data.rows, len(labels))
+    pairs: list[dict[str, Any]] = []
+    for before, after in combinations(models, 2):
+        (change,) = change_of_answers(truth, before.answers, [after.answers], len(labels))
+        was_right_n, is_right_n = same_rows(truth, before.answers), same_rows(truth, after.answers)
+        won, lost = int((~was_right_n & is_right_n).sum()), int((was_right_n & ~is_right_n).sum())
+        pairs.append(
+            {
+                "from": before.name,
+                "to": after.name,
+                "change": {name: asdict(one) for name, one in change.items()},
+                "won": won,
+                "lost": lost,
+                "changed": int((~same_rows(before.answers, after.answers)).sum()),
+                "p": mcnemar(won, lost),
+                "rows_needed": rows_needed(won, lost, len(truth)),
+            }
+        )
+    for pair, p in zip(pairs, holm([one["p"] for one in pairs]), strict=True):
+        pair["p_holm"] = p
+    figures = {one.name: plain(score_answers(truth, one.answers, len(labels))) for one in models}
+    return {"n_rows": len(truth), "labels": labels, **data.about, "models": figures, "pairs": pairs}
+
+
+def truth_of(rows: Rows, n_classes: int) -> NDArray[Any]:
+    """Class ids `(n,)`, or, of several labels, marks `(n, C)`."""
+    if rows.sets is None:
+        return np.asarray(rows.labels, dtype=np.int64)
+    return multi_hot(rows.sets, n_classes).bool().numpy()
+
+
+def same_rows(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """In which rows two of the arrays of `truth_of` are the same `(n,)`; of several labels all must be."""
+    if one.ndim == 1:
+        return one == other
+    return (one == other).all(1)
+
+
+def mcnemar(won: int, lost: int) -> float:
+    """McNemar's exact test: McNemar (1947), "Note on the sampling error of the difference between correlated
+    proportions or percentages", by the binomial distribution.
+
+    It assumes that rows are drawn independently, and uses only those that one of two models alone has right.
+
+    Returns:
+        The two-sided p of so uneven a split if both models are equally good; 1 where there are no such rows.
+    """
+    if won + lost == 0:
+        return 1.0
+    return float(binomtest(min(won, lost), won + lost).pvalue)
+
+
+def rows_needed(won: int, lost: int, n: int) -> int | None:
+    """Rows on which a difference such as this one is found at p < 0.05 in four of five samples.
+
+    Connor (1987), "Sample Size for Testing Differences in Proportions for the Paired-Sample Design", corrected for
+    continuity, as McNemar's exact test has less power than the test that he assumes.
+
+    Returns:
+        None where there is no difference.
+    """
+    apart, change = (won + lost) / n, (won - lost) / n
+    if not change:
+        return None
+    needed = ((Z * math.sqrt(apart) + POWER * math.sqrt(apart - change**2)) / change) ** 2
+    return math.ceil(needed + 1 / abs(change))
+
+
+def write_comparison(
+    folder: Path,
+    output: VerbOutput,
+    models: list[ComparedModel],
+    data: EvaluationData,
+    labels: list[str],
+    warnings: list[str],
+    config: CompareConfig,
+) -> dict[str, Any]:
+    """Compare the answers, write compare.json, changed.csv and report.html, and print the result.
+
+    Raises:
+        UserError: a figure that `require` bounds is not reached; all is written before.
+    """
+    found: dict[str, Any] = compare_answers(models, data, labels) | {"warnings": warnings}
+    verdicts = [pair_verdict(pair, found["n_rows"]) for pair in found["pairs"]]
+    truth, words = truth_of(data.rows, len(labels)), partial(answer_words, labels=labels)
+    page = Page(
+        title=f"{' and '.join(one.name for one in models)} compared",
+        subtitle=f"{data.title}, {found['n_rows']:,} rows",
+        sections=[
+            *comparison_sections(found),
+            *changed_rows(models, truth, data.rows, words, config.rows),
+            *value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()}),
+        ],
+        verdict=f"{verdicts[0]}.",
+        warnings=warnings,
+    )
+    with output_folder(folder, output, overwrite=config.overwrite) as part:
+        write_changed(part / "changed.csv", models, truth, data.rows, words)
+        write_page(part / "report.html", page)
+        write_json(part / "compare.json", found)
+    for name, figures in found["models"].items():
+        accuracy = figures["accuracy"]
+        say(f"{name}: accuracy {accuracy['value']:.4f} ({accuracy['low']:.3f} to {accuracy['high']:.3f})")
+    say(*verdicts, *(f"warning: {one}" for one in warnings))
+    show_files(folder, ["compare.json", "changed.csv", "report.html"])
+    if config.require:
+        last, first_to_last = models[-1].name, found["pairs"][len(models) - 2]  # pairs of the first model come first
+        change = {f"{CHANGE}{name}": of for name, of in first_to_last["change"].items()}
+        check_reached(config.require, found["models"][last] | change, f"{data.title} of {last}")
+    return found
+
+
+def pair_verdict(pair: dict[str, Any], n_rows: int) -> str:
+    """The result of a pair in a sentence."""
+    change, first, second = pair["change"]["accuracy"], pair["from"], pair["to"]
+    points = (
+        f"{100 * change['value']:+.1f} points (95 % interval {100 * change['low']:.1f} to {100 * change['high']:.1f})"
+    )
+    counts = (
+        f"right where the other is wrong: {pair['won']:,} rows against {pair['lost']:,}, Holm p = {pair['p_holm']:.2g}"
+    )
+    if pair["p_holm"] < 0.05:
+        better, other = (second, first) if change["value"] > 0 else (first, second)
+        return f"{better} is better than {other}: accuracy of {second} less that of {first} is {points}; {counts}"
+    said = f"{second} and {first} do not differ significantly: {points}; {counts}"
+    needed = pair["rows_needed"]
+    if needed and needed > n_rows:
+        said += f"; about {needed:,} rows are needed to find a difference of this size"
+    return said
+
+
+def write_changed(
+    path: Path, models: list[ComparedModel], truth: NDArray[Any], rows: Rows, words: Callable[[Any], str]
+) -> None:
+    """The rows that not all models answer alike, each with its label and all answers."""
+    first, *others = models
+    is_same_n = np.all([same_rows(first.answers, one.answers) for one in others], axis=0)
+    changed = np.flatnonzero(~is_same_n)
+    columns = [truth, *(one.answers for one in models)]
+    lines = ([words(column[at]) for column in columns] for at in changed.tolist())
+    names = ["label", *(f"{PREDICTION} of {one.name}" for one in models)]
+    write_answers(path, rows.pick(changed), names, lines)
+
+
+def answer_words(answer: Any, labels: list[str]) -> str:
+    """The class of an id, or all labels of marks `(C,)` `joined`."""
+    if np.ndim(answer) == 0:
+        return labels[int(answer)]
+    return join_names([labels[index] for index in np.flatnonzero(answer).tolist()])
+
+
+def comparison_sections(found: dict[str, Any]) -> list[ReportSection]:
+    """The tables of models and of pairs."""
+    names = list(next(iter(found["models"].values())))[:3]
+    models = []
+    for model, figures in found["models"].items():
+        models.append([model, *(Interval(**figures[name]) for name in names)])
+    pairs = []
+    for pair in found["pairs"]:
+        line = [f"{pair['from']} to {pair['to']}"]
+        for name in names[:2]:
+            change = pair["change"][name]
+            line.append(f"{change['value']:+.3f} ({change['low']:+.3f} to {change['high']:+.3f})")
+        line += [f"{pair[key]:,}" for key in ("won", "lost", "changed")]
+        line.append(f"{pair['p_holm']:.2g}")
+        line.append(f"{pair['rows_needed']:,}" if pair["rows_needed"] else "-")
+        pairs.append(line)
+    changes = [f"change of {words_of(name)}" for name in names[:2]]
+    columns = ["", *changes, "won", "lost", "answers changed", "p", "rows needed"]
+    note = (
+        "won and lost are rows that the second alone, or the first alone, has right; p is McNemar's after Holm's "
+        "correction; on as many rows as are needed a difference of this size is found in four of five samples; - is no "
+        "difference"
+    )
+    return [
+        ReportSection("Figures of each", ReportTable(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
+        ReportSection("Every two of them", ReportTable(columns, pairs, "w" + "n" * 7), [note]),
+    ]
+
+
+def changed_rows(
+    models: list[ComparedModel], truth: NDArray[Any], rows: Rows, words: Callable[[Any], str], most: int
+) -> list[ReportSection]:
+    """Rows that one of two alone has right, both ways, the first `most` of them with their texts."""
+    sections = []
+    for one, other in combinations(models, 2):
+        for better, worse in ((other, one), (one, other)):
+            where = np.flatnonzero(same_rows(truth, better.answers) & ~same_rows(truth, worse.answers))
+            examples = []
+            for at in where[:most].tolist():
+                texts = [rows.texts[at]]
+                if rows.pairs is not None:
+                    texts.append(rows.pairs[at])
+                label, answer = words(truth[at]) or NO_LABEL, words(worse.answers[at]) or NO_LABEL
+                examples.append(Example(f"row {rows.numbers[at]:,}", texts, label, answer))
+            if examples:
+                title = f"{better.name} is right, {worse.name} is wrong: {len(where):,} rows"
+                sections.append(ReportSection(title, examples=examples, long=True))
+    return sections
