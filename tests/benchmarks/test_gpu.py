@@ -1,6 +1,7 @@
 """benchmarks/gpu.py runs as far as the device lets it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,22 +11,43 @@ import pytest
 import torch
 
 SCRIPT = Path(gpu.__file__)
+DAY = SCRIPT.with_name("gpu_day.sh")
 
 
-def test_a_rehearsal_measures_everything_of_ours(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(gpu, "cold_start", lambda size, mode: 1.5)  # another process, and seconds of imports
-    monkeypatch.setattr(gpu, "find_spec", lambda name: None)  # Hugging Face likewise
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--rehearse", "--out", str(tmp_path / "gpu.json")])
-    gpu.main()
-    figures = json.loads((tmp_path / "gpu.json").read_text())
-    for texts in ("short", "long"):
-        (run,) = figures[f"{texts}, compile=never"]
-        assert run["tokens/s"] > 0
-        assert run["share of 989 TFLOP/s"] == pytest.approx(run["TFLOP/s"] / 989)
-    assert figures["batch of 32"]["steps/s, compile=never"][0] > 0
-    printed = capsys.readouterr().out
-    for bar in gpu.BARS:
-        assert bar in printed
+def test_what_was_measured_before_is_kept(tmp_path):
+    out = tmp_path / "gpu.json"
+    out.write_text(json.dumps({"long": {"compile=never": {"tokens/s": [1.0]}}}))
+    figures = gpu.measure(["peak"], out, rehearse=True, seconds=0.0)
+    assert figures["peak"]["error"] == "no time was left"
+    assert json.loads(out.read_text()) == figures
+    assert figures["long"]["compile=never"]["tokens/s"] == [1.0]
+
+
+def test_a_part_that_raises_leaves_its_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "__file__", str(tmp_path / "script.py"))
+    (tmp_path / "script.py").write_text("raise RuntimeError('CUDA error: unspecified launch failure')")
+    figures = gpu.measure(["peak"], None, rehearse=True, seconds=60.0)
+    assert "CUDA error: unspecified launch failure" in figures["peak"]["error"]
+    assert "peak FAILED" in gpu.table(figures)
+
+
+def test_a_rehearsal_measures_speed_and_parity(capsys):
+    size = gpu.Size(rehearse=True)
+    figures = {"machine": gpu.machine(), "peak": gpu.peak(size), "long": gpu.speed(size, "long")}
+    figures["parity"] = gpu.parity(size)
+    run = figures["long"]["compile=never"]
+    assert run["tokens/s"][0] > 0
+    assert run["TFLOP/s"] == pytest.approx(run["tokens/s"][0] * run["FLOPs a token"] / 1e12)
+    assert figures["parity"]["cpu, fp32"] == 0.0
+    assert 0 < figures["parity"]["cpu, bf16"] < 0.05
+    printed = gpu.table(figures)
+    assert "of the measured peak" in printed
+    assert "aim 600,000, then 780,000" in printed
+
+
+def test_one_rank_of_ddp_and_fsdp_has_the_losses_of_none():
+    figures = gpu.strategies(gpu.Size(rehearse=True))
+    assert [figures[name]["largest difference"] for name in ("none", "ddp", "fsdp")] == [0.0, 0.0, 0.0]
 
 
 def test_lengths_are_those_of_the_data():
@@ -56,8 +78,20 @@ def test_without_a_gpu_it_says_so(monkeypatch):
         gpu.main()
 
 
+def test_a_part_that_is_not_one_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "lnog"])
+    with pytest.raises(SystemExit, match="lnog is not a part: choose from peak, long"):
+        gpu.main()
+
+
 @pytest.mark.slow
-def test_a_rehearsal_with_everything():
-    done = subprocess.run([sys.executable, str(SCRIPT), "--rehearse"], capture_output=True, text=True, check=True)
-    assert "times the steps/s of Hugging Face" in done.stdout
-    assert "not compiled" in done.stdout
+def test_a_rehearsal_of_the_whole_day(tmp_path):
+    environment = os.environ | {"PYTHON": sys.executable, "GPU_DAY_SECONDS": "1500"}
+    done = subprocess.run([DAY, "--rehearse", tmp_path], env=environment, capture_output=True, text=True, check=False)
+    figures = json.loads((tmp_path / "gpu.json").read_text())
+    assert set(figures) == {"machine", *gpu.PARTS}, done.stdout
+    assert not [part for part, found in figures.items() if "error" in found], done.stdout
+    assert figures["resume"]["same bits"]
+    assert figures["resume"]["exit codes"] == [0, 143, 0]
+    assert "tokens/s" in done.stdout
+    assert done.returncode == 0, done.stdout
