@@ -492,7 +492,7 @@ def rows_of(size: Size, texts: str) -> Tokens:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """What is asked about a GPU, a line each, with the aim where there is one."""
+    """Each figure in a line, with the aim where there is one."""
     lines = [json.dumps(figures["machine"])]
     peak_flops = figures.get("peak", {}).get("all")
     if peak_flops:
