@@ -16,7 +16,7 @@ from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.formats.hub import Stream, is_saved, open_saved, streamed, table_of
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.source import text_of
-from manyheads.data.splits import (
+from manyheads.data.formats.split_names import (
     ALIASES,
     KNOWN,
     files_inside,

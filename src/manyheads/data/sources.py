@@ -39,7 +39,7 @@ from manyheads.data.columns import (
 from manyheads.data.disk_cache import cache_folder, cached_splits
 from manyheads.data.opening import Tables, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, class_counts, row_hashes, zero_labels
-from manyheads.data.splits import carve, deal_folds, shorten
+from manyheads.data.splits import assign_folds, carve, stratified_sample
 from manyheads.data.table import Coded, RawTable, Unread, coded, take
 from manyheads.data.texts import hash_cells, hash_texts
 from manyheads.errors import UserError
@@ -223,7 +223,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     rows = _readable(rows, split, notes)
     for note in notes:
         logging.getLogger(__name__).warning("%s", one_line(note))
-    return shorten(rows, data.rows, seed=0)
+    return stratified_sample(rows, data.rows, seed=0)
 
 
 def _known(rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, notes: list[str]) -> tuple[Rows, Any]:
@@ -383,9 +383,9 @@ def _carve_missing(
         return kept
 
     if data.folds:
-        train = shorten(train, data.rows, seed)
+        train = stratified_sample(train, data.rows, seed)
         n_rows = len(train)
-        fold_n = deal_folds(train, data.folds, seed)
+        fold_n = assign_folds(train, data.folds, seed)
         if data.fold is None:
             return train
         if data.fold:
@@ -414,11 +414,14 @@ def _carve_missing(
 
 def _shortened(splits: Splits, data: DataConfig, seed: int, of_run: int) -> Splits:
     """At most `data.rows` of each split by `seed`, and of those of train `data.train_share` by that of the run."""
-    test = None if splits.test is None else shorten(splits.test, data.rows, seed)
-    train, validation = shorten(splits.train, data.rows, seed), shorten(splits.validation, data.rows, seed)
+    test = None if splits.test is None else stratified_sample(splits.test, data.rows, seed)
+    train, validation = (
+        stratified_sample(splits.train, data.rows, seed),
+        stratified_sample(splits.validation, data.rows, seed),
+    )
     named = [f"data.rows={data.rows}"] if len(train) < len(splits.train) else []
     if data.train_share < 1 and (not data.folds or data.fold is not None):
-        train = shorten(train, max(1, round(data.train_share * len(train))), of_run)
+        train = stratified_sample(train, max(1, round(data.train_share * len(train))), of_run)
         named.append(f"data.train_share={data.train_share:g}")
     if named:
         said = f"{len(train):,} of {len(splits.train):,} training rows are used"

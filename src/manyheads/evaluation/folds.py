@@ -14,7 +14,7 @@ from manyheads.config import EvaluateConfig, Resume, RunConfig
 from manyheads.config.data import data_name
 from manyheads.config.figures import is_share
 from manyheads.data.rows import Splits
-from manyheads.data.splits import deal_folds
+from manyheads.data.splits import assign_folds
 from manyheads.evaluation.answered import LogitStore, answer_rows
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluation import Finding, Setup
@@ -45,7 +45,7 @@ def judge_folds(run: RunConfig, splits: Splits, folder: Path, parts: list[Path])
     for each fold; returns the content of metrics.json."""
     rows, data = splits.train, run.data
     seed = run.seed if data.split_seed is None else data.split_seed
-    classifier, stored = all_answers(splits, deal_folds(rows, data.folds, seed), parts)
+    classifier, stored = all_answers(splits, assign_folds(rows, data.folds, seed), parts)
     evaluation = evaluate_classifier(classifier, rows, Setup(), stored)
     summaries = [one for part in parts if (one := read_summary(part / "summary.json"))]
     found = over_folds(summaries, list(stored.models), multi=splits.multi)

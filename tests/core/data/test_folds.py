@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.data.splits import deal_folds, shorten
+from manyheads.data.splits import assign_folds, stratified_sample
 
 
 def rows_of(labels, texts=None, groups=None):
@@ -23,12 +23,12 @@ def rows_of(labels, texts=None, groups=None):
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=10, max_size=120), st.integers(2, 10), st.integers(0, 99))
 def test_rows_alone_are_dealt_within_one_of_each_other(labels, n_folds, seed):
-    fold_n = deal_folds(rows_of(labels), n_folds, seed)
+    fold_n = assign_folds(rows_of(labels), n_folds, seed)
     assert set(fold_n.tolist()) == {*range(1, n_folds + 1)}
     for part in (fold_n, *(fold_n[np.array(labels) == one] for one in set(labels))):
         counts = [int((part == fold).sum()) for fold in range(1, n_folds + 1)]
         assert max(counts) - min(counts) <= 1
-    assert (fold_n == deal_folds(rows_of(labels), n_folds, seed)).all()
+    assert (fold_n == assign_folds(rows_of(labels), n_folds, seed)).all()
 
 
 @settings(deadline=None)
@@ -38,7 +38,7 @@ def test_no_group_and_no_text_is_in_two_folds(pairs, seed):
     if len({*groups}) < 3:
         return
     for rows in (rows_of(labels, groups=np.array(groups)), rows_of(labels, [f"text {one}" for one in groups])):
-        fold_n = deal_folds(rows, 3, seed)
+        fold_n = assign_folds(rows, 3, seed)
         assert len({*zip(groups, fold_n.tolist(), strict=True)}) == len({*groups})
         assert {*fold_n.tolist()} == {1, 2, 3}
 
@@ -59,7 +59,7 @@ def test_groups_of_one_class_are_spread_like_those_of_the_reference():
         StratifiedGroupKFold(5, shuffle=True, random_state=0).split(labels, labels, groups)
     ):
         theirs[own] = fold + 1
-    ours = deal_folds(rows_of(labels.tolist(), groups=groups), 5, 0)
+    ours = assign_folds(rows_of(labels.tolist(), groups=groups), 5, 0)
     assert unevenness(ours) <= unevenness(theirs) + 6
 
 
@@ -69,7 +69,7 @@ def test_groups_of_one_class_are_spread_like_those_of_the_reference():
 )
 def test_shares_are_nested_and_by_class(labels, n_rows, more, seed):
     rows, (few, many) = rows_of(labels), sorted((n_rows, more))
-    smaller, larger = shorten(rows, few, seed), shorten(rows, many, seed)
+    smaller, larger = stratified_sample(rows, few, seed), stratified_sample(rows, many, seed)
     assert {*smaller.numbers} <= {*larger.numbers}
     counts, whole = Counter(smaller.labels), Counter(labels)
     for label, n in whole.items():
@@ -145,7 +145,7 @@ def test_a_share_thins_what_is_learnt_and_never_what_is_judged(place, share):
     whole = read_splits(data_of(place, folds=4), 3).train
     of_share = read_splits(data_of(place, folds=4, train_share=share), 3).train
     assert [*of_share.numbers] == [*whole.numbers] == [*range(2, 122)]
-    fold_n = deal_folds(of_share, 4, 3)
+    fold_n = assign_folds(of_share, 4, 3)
     for fold in range(1, 5):
         splits = read_splits(data_of(place, folds=4, fold=fold, train_share=share), 3)
         all_learnt = read_splits(data_of(place, folds=4, fold=fold), 3)
@@ -187,7 +187,7 @@ def test_rows_without_a_group_are_groups_of_their_own(place, write):
     assert (
         "authors.csv: 240 of 400 rows have nothing in author (data.group): each is a group of its own" in splits.notes
     )
-    fold_n = deal_folds(read_splits(replace(data, folds=5), 0).train, 5, 0)
+    fold_n = assign_folds(read_splits(replace(data, folds=5), 0).train, 5, 0)
     groups = np.array([author.strip("\u200b\u00a0 ") or text for text, _, author in rows])
     ids = np.unique(groups, return_inverse=True)[1]
     labels = [label for _, label, _ in rows]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.data.splits import carve, shorten, shuffled
+from manyheads.data.splits import carve, shuffled, stratified_sample
 
 
 def rows_of(pairs: list[tuple[str, int]]) -> Rows:
@@ -82,7 +82,7 @@ def test_too_few_rows_are_refused():
 @settings(deadline=None)  # numpy is imported on the way
 @given(some_rows, st.integers(0, 40), st.integers(0, 9))
 def test_shortening_keeps_classes_where_they_fit(rows, n_rows, seed):
-    short = shorten(rows, n_rows, seed)
+    short = stratified_sample(rows, n_rows, seed)
     assert len(short) == (min(n_rows, len(rows)) if n_rows else len(rows))
     assert list(short.numbers) == sorted(short.numbers)
     if n_rows >= len(set(rows.labels)):

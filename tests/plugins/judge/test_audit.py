@@ -110,7 +110,7 @@ def test_why_no_wrong_label_is_looked_for(tmp_path: Path, capsys):
 
 def test_rows_of_a_group_are_asked_of_one_model(monkeypatch):
     asked = []
-    monkeypatch.setattr(facts, "deal_folds", lambda rows, *how: asked.append(rows.groups) or np.arange(200) % 5 + 1)
+    monkeypatch.setattr(facts, "assign_folds", lambda rows, *how: asked.append(rows.groups) or np.arange(200) % 5 + 1)
     texts, labels = reviews(200)
     out_of_fold(replace(rows_of(texts, labels), groups=np.arange(200) // 4), 2, 5, 0)
     assert asked[0].tolist() == [at // 4 for at in range(200)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from manyheads.config import Terms
 from manyheads.data.rows import Rows
-from manyheads.data.splits import deal_folds, shorten
+from manyheads.data.splits import assign_folds, stratified_sample
 from manyheads.data.table import coded
 from manyheads.data.texts import script_of
 from manyheads.data.tokenizer import train_tokenizer
@@ -176,7 +176,7 @@ def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int, terms: Term
     probabilities_nC = np.zeros((len(rows), n_classes))
     if rows.groups is None:
         rows = replace(rows, groups=coded([fold_case(text) for text in both_texts(rows)]).codes)
-    fold_n = deal_folds(rows, n_folds, seed)
+    fold_n = assign_folds(rows, n_folds, seed)
     for fold in range(1, n_folds + 1):
         own = np.flatnonzero(fold_n == fold)
         model = fit_linear(rows.pick(np.flatnonzero(fold_n != fold)), n_classes, terms=terms)
@@ -214,7 +214,7 @@ def learning_curve(
     Predictable, Empirically"."""
     truth, wrong, counts = answers_of(validation, n_classes), [], []
     for share in SHARES:
-        part = shorten(train, max(1, round(share * len(train))), seed)
+        part = stratified_sample(train, max(1, round(share * len(train))), seed)
         model = fit_linear(part, n_classes, terms=terms)
         if model is None:
             continue

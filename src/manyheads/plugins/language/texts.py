@@ -17,7 +17,7 @@ from manyheads.data.columns import find_columns
 from manyheads.data.opening import Tables, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, row_hashes, zero_labels
 from manyheads.data.sources import read_splits
-from manyheads.data.splits import carve, shorten
+from manyheads.data.splits import carve, stratified_sample
 from manyheads.data.table import RawTable
 from manyheads.data.texts import hash_texts
 from manyheads.errors import UserError
@@ -68,7 +68,7 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     rows = _rows(table, data, notes)
     for note in notes:
         logging.getLogger(__name__).warning("%s", one_line(note))
-    return shorten(rows, data.rows, seed=0)
+    return stratified_sample(rows, data.rows, seed=0)
 
 
 def _labelled(data: DataConfig, seed: int, without: Callable[[], Splits], *, with_test: bool) -> Splits:
@@ -146,13 +146,13 @@ def _alone(splits: Splits, more: list[Rows], n_rows: int, seed: int) -> Splits:
             f"pretrain.also={list_names(single)} adds single texts, but {train.source} holds pairs: remove it, or read "
             "single texts by data.text_pair="
         )
-    train = _joined([shorten(rows, n_rows, seed) for rows in (train, *more)])
+    train = _joined([stratified_sample(rows, n_rows, seed) for rows in (train, *more)])
     good = _not_in(train, [rows for rows in (validation, splits.test) if rows is not None])
     if left_out := len(train) - len(good):
         splits.notes.append(
             f"train: {left_out:,} of {len(train):,} texts are left out, as they are also in validation or test"
         )
-    kept, judged_on = _bare(train.pick(good)), _bare(shorten(validation, n_rows, seed))
+    kept, judged_on = _bare(train.pick(good)), _bare(stratified_sample(validation, n_rows, seed))
     return Splits(kept, judged_on, None, [], [one_line(note) for note in splits.notes])
 
 
