@@ -19,8 +19,9 @@ import numpy as np
 from machine import machine
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.intervals import plain, share_interval
+from manyheads.evaluation.intervals import share_interval
 from manyheads.plugins.judge.facts import likely_wrong, out_of_fold
+from manyheads.runs.summary import figures_to_plain
 
 SHARE, ROWS, SEEDS, FOLDS = 0.03, 8000, (0, 1, 2), 5
 
@@ -48,7 +49,7 @@ def measured(folder: Path, seed: int) -> dict[str, Any]:
     ranked = likely_wrong(rows, probabilities_nC)
     seconds = time.perf_counter() - begun
     found = len({*ranked[: len(wrong)]} & {*wrong.tolist()})
-    precision = plain({"precision": share_interval(found, len(wrong))})
+    precision = figures_to_plain({"precision": share_interval(found, len(wrong))})
     return {"rows": len(rows), "planted": len(wrong), "suspects": len(ranked), "seconds": round(seconds, 1)} | precision
 
 

@@ -28,10 +28,11 @@ from scipy.stats import rankdata
 from manyheads.config import DataConfig
 from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split
-from manyheads.evaluation.intervals import Z, plain, share_interval
+from manyheads.evaluation.intervals import Z, share_interval
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.plugins.judge.outliers import Outliers, fit_outliers, read_vectors
+from manyheads.runs.summary import figures_to_plain
 
 KNOWN = ("emotion", "sst2", "snips")
 OTHERS = (*KNOWN, "indonlu_smsa", "goemotions", "trec6", "banking77", "ag_news_10k", "imdb")
@@ -116,7 +117,8 @@ def measured(known: Known, name: str, split: str) -> dict[str, Any]:
         theirs = known.scores(texts)
         p_n = known.outliers.p_values(torch.from_numpy(theirs["score"])).numpy()
         marked = share_interval(int((p_n <= ALARMS).sum()), len(p_n))
-        found[other] = {"auroc": {way: auroc(own[way], theirs[way]) for way in own}} | plain({"marked": marked})
+        aurocs = {way: auroc(own[way], theirs[way]) for way in own}
+        found[other] = {"auroc": aurocs, **figures_to_plain({"marked": marked})}
         best = found[other]["auroc"]["score"]
         words = ", ".join(f"{way} {one['value']:.3f}" for way, one in found[other]["auroc"].items())
         line = f"{split}: {name} against {other}: {words} ({best['low']:.3f} to {best['high']:.3f} the first)"
@@ -129,7 +131,7 @@ def measured(known: Known, name: str, split: str) -> dict[str, Any]:
         + ", ".join(f"{way} {one:.3f}" for way, one in means.items()),
         flush=True,
     )
-    return {"others": found, "means": means, "rows": len(p_n)} | plain({"false_alarms": false_alarms})
+    return {"others": found, "means": means, "rows": len(p_n)} | figures_to_plain({"false_alarms": false_alarms})
 
 
 def main(out: str, *splits: str) -> None:

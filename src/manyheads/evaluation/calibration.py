@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from manyheads.evaluation.intervals import Bools, Floats, Ints, Z, root
+from manyheads.evaluation.intervals import Bools, Floats, Ints, Z, find_root
 from manyheads.runs.summary import Interval
 
 N_BINS = 15  # of confidence, of equal width or with equally many rows
@@ -87,7 +87,7 @@ def _end(apart: Callable[[Floats], float], end: float, chance_K: Floats, towards
         return chance_K
     if excess(MOST_GAPS) > 0:
         return None
-    return np.clip(chance_K - root(excess, 0.0, MOST_GAPS) * towards_K / largest, 0, 1)
+    return np.clip(chance_K - find_root(excess, 0.0, MOST_GAPS) * towards_K / largest, 0, 1)
 
 
 def _gap_moments(n_K: Floats, sure_K: Floats, true_K: Floats) -> tuple[Floats, Floats]:

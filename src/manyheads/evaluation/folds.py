@@ -19,13 +19,13 @@ from manyheads.evaluation.answered import LogitStore, answer_rows
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluation import Finding, Setup
 from manyheads.evaluation.evaluation_data import EvaluationData
-from manyheads.evaluation.intervals import fold_interval, plain
+from manyheads.evaluation.intervals import fold_interval
 from manyheads.evaluation.logits import new_array
 from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.evaluation.results import baseline_of, write_evaluation
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
-from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Figures, Summary, read_summary, words_of
+from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Figures, Summary, figures_to_plain, read_summary, words_of
 from manyheads.terminal import Sheet, print_sheet, progress_bar
 
 NOTE = (
@@ -127,9 +127,9 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
     table = ReportTable(["", "rows", *map(words_of, names)], lines, "wn" + "i" * len(names), own=len(summaries))
     content = {
         "n_folds": len(summaries),
-        "mean": {model: plain(of) for model, of in means.items()},
+        "mean": {model: figures_to_plain(of) for model, of in means.items()},
         "each": [
-            {"rows": one.rows["test"], **{model: plain(of[model]) for model in models}}
+            {"rows": one.rows["test"], **{model: figures_to_plain(of[model]) for model in models}}
             for one, of in zip(summaries, each, strict=True)
         ],
     }

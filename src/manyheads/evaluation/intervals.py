@@ -1,167 +1,220 @@
-"""95 % intervals of shares, of means over classes, of changes, and of anything that resamples of rows give.
+"""95 % intervals: of a share, of a mean of shares, of a mean, of a difference, and of any figure by the bootstrap.
 
-n rows . C classes or labels . R resamples, of which entry 0 is the data as it is . P cells: rows, or counts of them
+Each function says what it assumes and where it comes from. docs/results/intervals.md has how often each interval holds
+the true value.
+
+n rows . C classes or labels . R resamples, of which entry 0 is the data itself . P kinds of rows, with their counts
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from manyheads.errors import UserError
-from manyheads.runs.summary import Figures, Interval
+from manyheads.runs.summary import Interval
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NO_ROWS = "there are no rows to judge: give a split that holds at least one"
-AT_ONCE = 2**16  # counts of resamples that are drawn and added up together
-FLATTEST, STEEPEST, GRID, ROUNDS = 0.02, 2.0, 25, 4  # exponents of a power law, and how finely they are tried
+RESAMPLED_AT_ONCE = 2**16  # counts of resamples that are drawn together
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 
 
-def plain(figures: Figures) -> dict[str, dict[str, float]]:
-    """Figures as JSON has them."""
-    return {name: asdict(one) for name, one in figures.items()}
+def clipped(value: float, low: float, high: float, least: float = 0.0, most: float = 1.0) -> Interval:
+    """The interval from `low` to `high`, within what the figure can be, `least` to `most`; it always holds `value`."""
+    return Interval(value, min(value, max(least, low)), max(value, min(most, high)))
+
+
+# Shares
 
 
 def share_interval(n_some: float, n: int) -> Interval:
-    """The share of rows that some are, with Wilson's interval: Wilson (1927), "Probable Inference, the Law of
-    Succession, and Statistical Inference"."""
+    """The share `n_some / n` of rows, with Wilson's score interval.
+
+    Assumes that rows are drawn independently.
+
+    Source: Wilson (1927), "Probable Inference, the Law of Succession, and Statistical Inference".
+
+    Raises:
+        UserError: there are no rows.
+    """
     if not n:
         raise UserError(NO_ROWS)
-    share, doubt = n_some / n, Z**2 / n
-    middle, half = share + doubt / 2, math.sqrt(share * (1 - share) * doubt + doubt**2 / 4)
-    low, high = (middle - half) / (1 + doubt), (middle + half) / (1 + doubt)
-    return Interval(share, min(share, max(0.0, low)), max(share, min(1.0, high)))
+    share, z2 = n_some / n, Z**2 / n
+    middle = share + z2 / 2
+    half = math.sqrt(share * (1 - share) * z2 + z2**2 / 4)
+    return clipped(share, (middle - half) / (1 + z2), (middle + half) / (1 + z2))
 
 
-def shares_interval(share_C: Floats, n_C: Floats, variance: float | None = None, shift: float = 0.0) -> Interval:
-    """The mean of shares of `n_C` rows each, such as recall over classes, with the score interval of Martín Andrés,
-    Álvarez Hernández and Herranz Tejedor (2011), "Inferences about a linear combination of proportions".
+def shares_interval(share_C: Floats, n_C: Floats, variance: float | None = None, bias: float = 0.0) -> Interval:
+    """The mean of shares of `n_C` rows each, such as recall over classes, with a score interval.
 
-    An end is a mean that lies `Z` standard deviations from the one seen, at the likeliest shares that have this mean.
-    A share without rows may be anything; without any share the interval is 0 to 1; of one share it is Wilson's.
-    Where rows decide several shares at once, or one is no plain share (F1), the mean has another `variance` than that
-    of independent shares: their ratio scales it, drawn towards 1 as if by `Z**2` further rows, since few mistakes say
-    little of it. Both ends are moved up by `shift`, by which the mean seen is too low on average.
+    An end is the mean of those shares that are the likeliest of all with this mean, and lies `Z` of their standard
+    deviations from the mean seen. Of one share it is Wilson's interval. A share without rows may be anything; without
+    any share the interval is 0 to 1.
+
+    Assumes that shares are independent, unless the `variance` of their mean is given.
+
+    Source: Martín Andrés, Álvarez Hernández and Herranz Tejedor (2011), "Inferences about a linear combination of
+    proportions".
+
+    Args:
+        share_C: the shares `(C,)`.
+        n_C: how many rows each is a share of `(C,)`.
+        variance: of their mean, if the same rows decide several shares, or if one is no plain share (F1). Its ratio to
+            the variance of independent shares scales the interval. The ratio is shrunk towards 1 as if by `Z**2`
+            further rows, as few mistakes say little about it.
+        bias: by how much the mean seen is too low on average; it is added to both ends.
     """
     n_shares = len(share_C)
     if not n_shares:
         return Interval(0.0, 0.0, 1.0)
-    value, alone_C = float(share_C.mean()), share_C * (1 - share_C)
-    scale, independent = 1.0, float(ratio(alone_C, n_C).sum()) / n_shares**2
+    mean = float(share_C.mean())
+    spread_C = share_C * (1 - share_C)
+    independent = float(divide(spread_C, n_C).sum()) / n_shares**2
+    scale = 1.0
     if variance is not None and independent > 0:
-        known = float((alone_C * n_C).sum())
+        known = float((spread_C * n_C).sum())
         scale = (known * variance / independent + Z**2) / (known + Z**2)
-    low, high = _least_mean(share_C, n_C, scale) + shift, 1 - _least_mean(1 - share_C, n_C, scale) + shift
-    return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
+    low = _least_mean(share_C, n_C, scale) + bias
+    high = 1 - _least_mean(1 - share_C, n_C, scale) + bias
+    return clipped(mean, low, high)
 
 
 def _least_mean(share_C: Floats, n_C: Floats, scale: float) -> float:
-    """The lower end. The likeliest shares p of a given mean have n (share - p) = slope p (1 - p), by one slope for all
-    (Lagrange): the higher it is, the lower their mean and the further from the one seen. Shares of few rows lie apart
-    by chance, which lowers the variance they seem to have: it is taken with one more row of the mean share each."""
+    """The lower end of `shares_interval`, whose variance is `scale` times that of independent shares.
+
+    The likeliest shares p with a given mean have n (share - p) = slope p (1 - p), with one slope for all (Lagrange):
+    the higher the slope, the lower their mean. Shares of few rows differ by chance, which makes their variance seem
+    small. So each is shrunk by one more row of the mean share before the variance is taken.
+    """
     if not (share_C * n_C).any():
         return 0.0
-    known_C = n_C > 0
+    has_rows_C = n_C > 0
 
-    def at(slope: float) -> tuple[Floats, float]:
+    def likeliest(slope: float) -> Floats:
         sum_C = n_C + slope
-        p_C = ratio(2 * n_C * share_C, sum_C + np.sqrt(np.maximum(sum_C**2 - 4 * slope * n_C * share_C, 0)))
-        shrunk_C = (n_C * p_C + p_C[known_C].mean()) / (n_C + 1)
-        away, variance = (float(ratio(of_C * (1 - of_C), n_C).sum()) for of_C in (p_C, shrunk_C))
-        return p_C, (slope * away) ** 2 / (Z**2 * scale * variance) if variance > 0 else 0.0
+        root_C = np.sqrt(np.maximum(sum_C**2 - 4 * slope * n_C * share_C, 0))
+        return divide(2 * n_C * share_C, sum_C + root_C)
 
-    most = 1.0
-    while at(most)[1] < 1:
-        most *= 4
-    return float(at(root(lambda slope: at(slope)[1] - 1, 0.0, most))[0].mean())
+    def excess(slope: float) -> float:
+        """How much further than `Z` standard deviations the mean has moved, as a ratio of squares less 1."""
+        p_C = likeliest(slope)
+        shrunk_C = (n_C * p_C + p_C[has_rows_C].mean()) / (n_C + 1)
+        distance = slope * float(divide(p_C * (1 - p_C), n_C).sum())
+        variance = float(divide(shrunk_C * (1 - shrunk_C), n_C).sum())
+        if not variance > 0:
+            return -1.0
+        return distance**2 / (Z**2 * scale * variance) - 1
+
+    highest = 1.0
+    while excess(highest) < 0:
+        highest *= 4
+    return float(likeliest(find_root(excess, 0.0, highest)).mean())
 
 
 def weighted_interval(weight_P: Floats, count_P: Ints, least: float, most: float) -> Interval:
-    """The mean over all rows of a weight from `least` to `most` that each row has by its kind, such as what its answer
-    costs: a sum of the shares of kinds times their weights, with a score interval as that of `shares_interval`.
+    """The mean over all rows of a weight that each row has by its kind, such as what its answer costs.
 
-    An end is a mean that lies `Z` standard deviations from the one seen, at the likeliest shares that have this mean.
-    Rare weights are then not known from the few rows that have one, nor ruled out where no row has: kinds of the
-    weights `least` and `most` are possible. Of these two kinds alone it is Wilson's.
+    The mean is a sum of the shares of kinds times their weights, and has a score interval like that of
+    `shares_interval`: an end is the mean of the likeliest shares of all with this mean, and lies `Z` of their standard
+    deviations from the mean seen. So a rare weight is not taken as known from the few rows that have it, nor ruled out
+    if no row has it: kinds of the weights `least` and `most` are always possible. Of these two kinds alone it is
+    Wilson's interval.
+
+    Assumes that rows are drawn independently.
+
+    Source: as `shares_interval`, with the multinomial distribution for the binomial.
+
+    Args:
+        weight_P: the weight of each kind `(P,)`.
+        count_P: how many rows are of each kind `(P,)`.
+        least: the smallest weight that a row can have.
+        most: the largest.
+
+    Raises:
+        UserError: there are no rows.
     """
     if not count_P.sum():
         raise UserError(NO_ROWS)
-    value = float(count_P @ weight_P) / int(count_P.sum())
+    mean = float(count_P @ weight_P) / int(count_P.sum())
     low = least + _least_gap(weight_P - least, count_P)
     high = most - _least_gap(most - weight_P, count_P)
-    return Interval(value, min(value, low), max(value, high))
+    return clipped(mean, low, high, -math.inf, math.inf)
 
 
 def _least_gap(gap_P: Floats, count_P: Ints) -> float:
-    """The lower end of a mean of gaps, of which 0 is possible. The likeliest shares of a given mean are proportional to
-    n / (gap + slope), by one slope for all (Lagrange); where no row has a gap of 0, next to none does."""
-    if not (largest := float(gap_P.max(initial=0.0))):
+    """The lower end of a mean of gaps, none of them negative, of which 0 is possible.
+
+    The likeliest shares with a given mean are proportional to n / (gap + slope), with one slope for all (Lagrange). If
+    no row has a gap of 0, next to none is assumed to.
+    """
+    largest = float(gap_P.max(initial=0.0))
+    if not largest:
         return 0.0
     gap_P, n_P = np.append(gap_P / largest, 0.0), np.append(count_P, 1e-9)
-    n, seen = float(n_P.sum()), float(n_P @ gap_P) / float(n_P.sum())
+    n = float(n_P.sum())
+    seen = float(n_P @ gap_P) / n
 
-    def at(log_slope: float) -> tuple[float, float]:
-        p_P = n_P / (gap_P + math.exp(log_slope))
-        p_P /= p_P.sum()
-        mean = float(p_P @ gap_P)
-        return mean, Z**2 * float(p_P @ (gap_P - mean) ** 2) - n * (seen - mean) ** 2
+    def mean_and_excess(log_slope: float) -> tuple[float, float]:
+        """The mean of the likeliest shares, and by how much `Z` standard deviations are further, in squares."""
+        share_P = n_P / (gap_P + math.exp(log_slope))
+        share_P /= share_P.sum()
+        mean = float(share_P @ gap_P)
+        variance = float(share_P @ (gap_P - mean) ** 2)
+        return mean, Z**2 * variance - n * (seen - mean) ** 2
 
-    far = 1.0
-    while at(far)[1] < 0:
-        far += 4.0
-    return largest * at(root(lambda log_slope: at(log_slope)[1], -60.0, far))[0]
+    highest = 1.0
+    while mean_and_excess(highest)[1] < 0:
+        highest += 4.0
+    end = find_root(lambda log_slope: mean_and_excess(log_slope)[1], -60.0, highest)
+    return largest * mean_and_excess(end)[0]
 
 
-def effective_rows(n_C: NDArray[Any]) -> float:
-    """How many rows one share must have to be known as well as a mean over classes of `n_C` rows each: of classes of
-    one size all their rows, else fewer."""
+def effective_rows(n_C: NDArray[np.float64]) -> float:
+    """How many rows one share needs to be known as well as a mean over classes of `n_C` rows each: of classes of one
+    size all their rows, else fewer. 1 without any class."""
     n_C = n_C[n_C > 0]
-    return float(len(n_C) ** 2 / (1 / n_C).sum()) if len(n_C) else 1.0
+    if not len(n_C):
+        return 1.0
+    return float(len(n_C) ** 2 / (1 / n_C).sum())
 
 
-def change_interval(before: Interval, after: Interval, covariance_22: Floats, doubt_2: Floats) -> Interval:
-    """Of `after` less `before`, two figures of the same rows with these covariances, from their own intervals.
-
-    Zou and Donner (2008), "Construction of confidence limits about effect measures: A general approach", which for
-    two shares is Newcombe (1998), "Improved confidence intervals for the difference between binomial proportions based
-    on paired data", method 8: an end is as far away as the ends of both, added as two correlated errors are. Variances
-    of the correlation have a `doubt` added, so that models which answer every row alike are not known to be equally
-    good.
-    """
-    value, spread_2 = after.value - before.value, np.sqrt(np.diag(covariance_22) + doubt_2)
-    together = float(covariance_22[0, 1] / spread_2.prod()) if spread_2.all() else 0.0
-
-    def reach(one: float, other: float) -> float:
-        return math.sqrt(max(0.0, one**2 - 2 * together * one * other + other**2))
-
-    low = value - reach(after.value - after.low, before.high - before.value)
-    high = value + reach(after.high - after.value, before.value - before.low)
-    return Interval(value, min(value, max(-1.0, low)), max(value, min(1.0, high)))
-
-
-def covariances(values_PG: Floats, count_P: Ints | None = None) -> Floats:
-    """`(G, G)` of the sums over all rows of figures of a row; each entry stands for `count_P` rows that are alike."""
-    times_P = np.ones(len(values_PG)) if count_P is None else count_P
-    sum_G = times_P @ values_PG
-    return (values_PG * times_P[:, None]).T @ values_PG - np.outer(sum_G, sum_G) / times_P.sum()
+# Means
 
 
 def mean_interval(
-    values: ArrayLike, *, skewed: bool = False, share: bool | None = None, ratio: float = 0.0
+    values: ArrayLike,
+    *,
+    skewed: bool = False,
+    least: float = -math.inf,
+    most: float = math.inf,
+    added_variance: float = 0.0,
 ) -> Interval:
-    """The mean of a figure a row, such as a difference of paired rows, with Student's interval. That of a loss, which
-    is `skewed`, never negative and decided by few rows, would end too low: Hall (1992), "On the Removal of Skewness by
-    Transformation", takes the skewness out of t by a cubic, whose inverse gives the ends.
+    """The mean of numbers that are drawn alike, with Student's interval: of losses of rows, of differences of paired
+    rows, of figures of runs. All intervals of a mean come from here.
+
+    Assumes independent values with a mean that is nearly normal, or `skewed` ones. Equal values have an interval
+    without width.
+
+    Source: Student (1908), "The Probable Error of a Mean". For `skewed` values Hall (1992), "On the Removal of Skewness
+    by Transformation in the Presence of Nonparametric Components": a cubic takes the skewness out of t, and its inverse
+    gives the ends.
 
     Args:
-        share: the figure lies between 0 and 1; False: it is a loss, 0 at the least; None: it may be any number.
-        ratio: what is added to one by the number of values, by which their variance is multiplied.
+        values: one number a row or run `(n,)`.
+        skewed: they are losses: never negative, with a mean that few of them decide, so that Student's interval would
+            end too low.
+        least: the smallest that the mean can be; 0 of `skewed` values.
+        most: the largest.
+        added_variance: what is added to 1 / n, by which the variance of a value becomes that of the mean; for values
+            that are not independent.
+
+    Raises:
+        UserError: there are no values.
     """
     from scipy.special import stdtrit  # which takes long to import
 
@@ -170,157 +223,214 @@ def mean_interval(
     if not n:
         raise UserError(NO_ROWS)
     mean = float(value_n.sum()) / n
-    apart_n = value_n - mean
-    deviation = math.sqrt(float(apart_n @ apart_n) / (n - 1)) if n > 1 else 0.0
+    difference_n = value_n - mean
+    deviation = 0.0
+    if n > 1:
+        deviation = math.sqrt(float(difference_n @ difference_n) / (n - 1))
     if not deviation > 0:
         return Interval(mean, mean, mean)
-    skew = 0.0
+    skewness = 0.0  # by the square root of n, as t has it
     if skewed:
-        apart_n /= deviation
-        skew = float((apart_n**3).sum()) / (n * math.sqrt(n))
+        difference_n /= deviation
+        skewness = float((difference_n**3).sum()) / (n * math.sqrt(n))
+        least = max(least, 0.0)
     ends = []
-    for sign in (1, -1):  # 3 / skew * (root - 1), in a form that holds at no skew, too
-        t = sign * float(stdtrit(n - 1, 0.975)) - skew / 6
-        root = math.cbrt(1 + skew * t)
-        ends.append(mean - 3 * t / (root**2 + root + 1) * deviation * math.sqrt(1 / n + ratio))
-    least, most = 0.0 if skewed or share is not None else -math.inf, 1.0 if share else math.inf
-    return Interval(mean, min(mean, max(least, ends[0])), max(mean, min(most, ends[1])))
+    for sign in (1, -1):
+        # 3 / skewness * (root - 1) times the standard error, in a form that also holds without skewness
+        t = sign * float(stdtrit(n - 1, 0.975)) - skewness / 6
+        root = math.cbrt(1 + skewness * t)
+        ends.append(mean - 3 * t / (root**2 + root + 1) * deviation * math.sqrt(1 / n + added_variance))
+    return clipped(mean, ends[0], ends[1], least, most)
 
 
-def fold_interval(values: Sequence[float | Interval], ratio: float, *, share: bool = True) -> Interval:
-    """The mean of a figure over folds, each judged on `ratio` times the rows that its model learnt from; of a `share`
-    between 0 and 1. The models share most of their rows, so that their spread says too little: Nadeau and Bengio
-    (2003), "Inference for the Generalization Error", equation 11, add that ratio to one by the number of folds.
+def fold_interval(values: Sequence[float | Interval], test_per_train: float, *, share: bool = True) -> Interval:
+    """The mean of a figure over the folds of a cross-validation.
 
-    Folds may agree by chance, and at the ceiling they do. So the ends are no closer than those of the folds themselves
-    say, which are of other rows each: their distances add up as independent errors do, Zou and Donner (2008).
+    The models share most of their training rows, so that their spread says too little: the variance of the mean has
+    `test_per_train` added. Folds may also agree by chance, and at the ceiling they do. So the ends are no closer than
+    those of the folds say, which are of different rows: their distances add up as independent errors do.
+
+    Source: Nadeau and Bengio (2003), "Inference for the Generalization Error", equation 11; Zou and Donner (2008),
+    "Construction of confidence limits about effect measures: A general approach".
+
+    Args:
+        values: the figure of each fold, with its interval if it has one.
+        test_per_train: rows that a fold is judged on, divided by the rows that its model learnt from.
+        share: the figure lies between 0 and 1; False: it is a loss, 0 at the least.
     """
-    found = mean_interval([float_of(one) for one in values], share=share, ratio=ratio)
-    each = _known(values, share=share)
-    below = math.hypot(*(one.value - one.low for one in each)) / len(values)
-    above = math.hypot(*(one.high - one.value for one in each)) / len(values)
+    most = 1.0 if share else math.inf
+    found = mean_interval(plain_values(values), least=0.0, most=most, added_variance=test_per_train)
+    known = _known_intervals(values, share=share)
+    below = math.hypot(*(one.value - one.low for one in known)) / len(values)
+    above = math.hypot(*(one.high - one.value for one in known)) / len(values)
     return Interval(found.value, min(found.low, found.value - below), max(found.high, found.value + above))
 
 
 def seed_interval(values: Sequence[float | Interval], *, share: bool = True) -> Interval:
-    """The mean of a figure over runs that differ by their seed, judged on the same rows: Student's. Of runs that are
-    all alike the spread says nothing: the ends are then those of the runs themselves."""
-    found = mean_interval([float_of(one) for one in values], share=share)
-    if not _alike(values) or not (each := _known(values, share=share)):
+    """The mean of a figure over runs that differ only in their seed, judged on the same rows: Student's interval. If
+    all runs have the same figure, their spread says nothing, and the ends are those of the runs themselves.
+
+    Args:
+        values: the figure of each run, with its interval if it has one.
+        share: as in `fold_interval`.
+    """
+    most = 1.0 if share else math.inf
+    found = mean_interval(plain_values(values), least=0.0, most=most)
+    known = _known_intervals(values, share=share)
+    if not _are_equal(values) or not known:
         return found
-    return Interval(found.value, min(one.low for one in each), max(one.high for one in each))
+    return Interval(found.value, min(one.low for one in known), max(one.high for one in known))
 
 
-def float_of(figure: float | Interval) -> float:
-    return figure.value if isinstance(figure, Interval) else figure
+def plain_values(values: Sequence[float | Interval]) -> list[float]:
+    """The figures without their intervals."""
+    return [one.value if isinstance(one, Interval) else one for one in values]
 
 
-def _alike(values: Sequence[float | Interval]) -> bool:
-    """Of values that are all alike the mean may round to another, which gives Student's interval a width."""
-    return len({float_of(one) for one in values}) == 1
+def _are_equal(values: Sequence[float | Interval]) -> bool:
+    # not by the interval: the mean of equal values may round to another one, which gives Student's interval a width
+    return len(set(plain_values(values))) == 1
 
 
-def _known(values: Sequence[float | Interval], *, share: bool) -> list[Interval]:
-    """The intervals that figures have of their own; none where some lack one. A share without one is of a single row at
-    least, which counts where all are alike, so that their spread says nothing."""
-    if share and _alike(values):
-        return [one if isinstance(one, Interval) else share_interval(one, 1) for one in values]
-    each = [one for one in values if isinstance(one, Interval)]
-    return each if len(each) == len(values) else []
+def _known_intervals(values: Sequence[float | Interval], *, share: bool) -> list[Interval]:
+    """The intervals that figures have of their own; none if some lack one. If all figures are equal, a share that lacks
+    one has that of a single row, the widest."""
+    known = []
+    for one in values:
+        if isinstance(one, Interval):
+            known.append(one)
+        elif share and _are_equal(values):
+            known.append(share_interval(one, 1))
+        else:
+            return []
+    return known
 
 
 def ratio_interval(parts: ArrayLike, wholes: ArrayLike, *, share: bool = False) -> Interval:
-    """The sum of `parts` by that of `wholes`, a number a row each; with `share` a part of each whole, such as right
-    tokens by tokens, of which as many as there are rows count as independent."""
-    part_n, whole_n = (np.asarray(values, dtype=np.float64) for values in (parts, wholes))
+    """The sum of `parts` divided by the sum of `wholes`, such as right tokens by tokens.
+
+    Assumes independent rows; the ratio is linearised in them (the delta method).
+
+    Args:
+        parts: one number a row `(n,)`.
+        wholes: one number a row `(n,)`.
+        share: each part is a part of its whole. The ratio then has the interval of a share of as many rows as there
+            are, scaled by its variance (`shares_interval`), else that of a loss.
+    """
+    part_n = np.asarray(parts, dtype=np.float64)
+    whole_n = np.asarray(wholes, dtype=np.float64)
+    n = len(part_n)
     total = part_n.sum() / whole_n.sum()
-    moves_n = (part_n - total * whole_n) / whole_n.mean()  # what each row moves the mean by, to first order
+    effect_n = (part_n - total * whole_n) / whole_n.mean()  # what each row adds to the ratio, times n
     if share:
-        n = len(part_n)
-        return shares_interval(np.array([total]), np.array([float(n)]), float(moves_n @ moves_n) / n**2)
-    return mean_interval(total + moves_n, skewed=True)
+        return shares_interval(np.array([total]), np.array([float(n)]), float(effect_n @ effect_n) / n**2)
+    return mean_interval(total + effect_n, skewed=True)
 
 
-def bootstrap(of: Callable[..., float], *arrays: NDArray[Any], n_resamples: int = 1000) -> Interval:
-    """`of(*arrays)` with the percentile interval of rows that are drawn anew, each array by the same rows: Efron and
-    Tibshirani (1993), "An Introduction to the Bootstrap", chapter 13.
+# Differences
+
+
+def change_interval(before: Interval, after: Interval, covariance_22: Floats, doubt_2: Floats) -> Interval:
+    """The difference `after` less `before` of two figures of the same rows, from their own intervals: an end is as far
+    away as the ends of both, added as two correlated errors are.
+
+    Assumes that the correlation of the two figures is the same at the ends of their intervals.
+
+    Source: Zou and Donner (2008), "Construction of confidence limits about effect measures: A general approach". Of two
+    shares it is Newcombe (1998), "Improved confidence intervals for the difference between binomial proportions based
+    on paired data", method 8.
+
+    Args:
+        covariance_22: covariances of the two figures `(2, 2)`.
+        doubt_2: what is added to both variances before the correlation is taken `(2,)`, so that two models which
+            answer every row alike are not known to be equally good.
+    """
+    value = after.value - before.value
+    deviation_2 = np.sqrt(np.diag(covariance_22) + doubt_2)
+    correlation = 0.0
+    if deviation_2.all():
+        correlation = float(covariance_22[0, 1] / deviation_2.prod())
+
+    def added(one: float, other: float) -> float:
+        return math.sqrt(max(0.0, one**2 - 2 * correlation * one * other + other**2))
+
+    low = value - added(after.value - after.low, before.high - before.value)
+    high = value + added(after.high - after.value, before.value - before.low)
+    return clipped(value, low, high, -1.0, 1.0)
+
+
+# Any figure
+
+
+def bootstrap(of: Callable[..., float], *arrays: NDArray[np.generic], n_resamples: int = 1000) -> Interval:
+    """`of(*arrays)` with the percentile interval of the bootstrap: rows are drawn anew, the same for each array.
+
+    Assumes independent rows, and enough of them: of few rows percentile intervals are too narrow.
+
+    Source: Efron and Tibshirani (1993), "An Introduction to the Bootstrap", chapter 13.
 
     Args:
         of: a figure of arrays whose first axis is rows, such as `of(labels, probabilities_nC)`.
+
+    Raises:
+        UserError: there are no rows.
     """
-    counts = resamples(len(arrays[0]), n_resamples)
-    return interval(np.array([of(*(np.repeat(one, count, axis=0) for one in arrays)) for count in counts]))
+    values = []
+    for count_n in resamples(len(arrays[0]), n_resamples):
+        drawn = [np.repeat(one, count_n, axis=0) for one in arrays]
+        values.append(of(*drawn))
+    return percentile_interval(np.array(values))
 
 
-def interval(value_R: Floats) -> Interval:
-    """Of a figure as it is, entry 0, and of its resamples."""
+def percentile_interval(value_R: Floats) -> Interval:
+    """The figure of the data itself, entry 0, from the 2.5th to the 97.5th percentile of its resamples."""
     value = float(value_R[0])
-    low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist() if len(value_R) > 1 else (value, value)
-    return Interval(value, min(low, value), max(high, value))
-
-
-def ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    """One by the other; 0 without a denominator."""
-    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
+    if len(value_R) == 1:
+        return Interval(value, value, value)
+    low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist()
+    return clipped(value, low, high, -math.inf, math.inf)
 
 
 def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
-    """How often each of `n` rows counts: first once, then as often as it is drawn."""
+    """How often each of `n` rows counts `(n,)`: once in the data itself, which comes first, and in each resample as
+    often as the row is drawn.
+
+    Raises:
+        UserError: there are no rows.
+    """
     if not n:
         raise UserError(NO_ROWS)
     random = np.random.default_rng(seed)
     yield np.ones(n, dtype=np.int64)
-    at_once = max(1, AT_ONCE // n)
+    at_once = max(1, RESAMPLED_AT_ONCE // n)
     for start in range(0, n_resamples, at_once):
         size = min(at_once, n_resamples - start)
         places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         yield from np.bincount(places.ravel(), minlength=n * size).reshape(size, n)
 
 
-def root(of: Callable[[float], float], low: float, high: float) -> float:
-    """Where it is 0 between two ends of which one is above and one below."""
+# Arithmetic
+
+
+def divide(part: NDArray[np.float64], whole: NDArray[np.float64]) -> Floats:
+    """`part / whole`, 0 where `whole` is 0."""
+    return np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0)
+
+
+def find_root(of: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function is 0 between two ends at which its signs differ."""
     from scipy.optimize import brentq  # which takes long to import
 
     return float(brentq(of, low, high, xtol=1e-9 * high))  # pyright: ignore[reportArgumentType]
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """p-values corrected for their number, in their order: Holm (1979), "A Simple Sequentially Rejective Multiple Test
-    Procedure"."""
-    found, least = [0.0] * len(ps), 0.0
+    """p-values corrected for how many they are, in their order.
+
+    Source: Holm (1979), "A Simple Sequentially Rejective Multiple Test Procedure".
+    """
+    corrected, least = [0.0] * len(ps), 0.0
     for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
         least = max(least, min(1.0, (len(ps) - rank) * ps[at]))
-        found[at] = least
-    return found
-
-
-def power_law(counts_S: np.ndarray, error_RS: np.ndarray) -> np.ndarray:
-    """`(3, R)`: a, b and c of error = a + b n^-c, none of them negative, by least squares.
-
-    Figueroa et al. (2012), "Predicting Sample Size Required for Classification Performance", whose weights rise with
-    the size. For each c of a grid, which closes in on the best, a and b follow from a line.
-    """
-    weight_S, n_S = np.arange(1, len(counts_S) + 1) / len(counts_S), counts_S / counts_S.max()
-    weight_S = weight_S / weight_S.sum()
-    y_RGS, rows, found_3R = error_RS[:, None], np.arange(len(error_RS)), np.zeros((3, len(error_RS)))
-    low_R, high_R = np.full((2, len(rows)), [[FLATTEST], [STEEPEST]])
-    for _ in range(ROUNDS):
-        c_RG = low_R[:, None] * (high_R / low_R)[:, None] ** np.linspace(0, 1, GRID)
-        x_RGS = n_S ** -c_RG[..., None]
-        x_RG, y_RG = x_RGS @ weight_S, y_RGS @ weight_S
-        from_RGS = x_RGS - x_RG[..., None]
-        b_RG = np.maximum((from_RGS * y_RGS) @ weight_S / (from_RGS**2 @ weight_S), 0.0)
-        a_RG = y_RG - b_RG * x_RG
-        b_RG = np.where(a_RG < 0, (x_RGS * y_RGS) @ weight_S / (x_RGS**2 @ weight_S), b_RG)
-        a_RG = np.maximum(a_RG, 0.0)
-        best_R = ((y_RGS - a_RG[..., None] - b_RG[..., None] * x_RGS) ** 2 @ weight_S).argmin(1)
-        low_R, high_R = c_RG[rows, np.maximum(best_R - 1, 0)], c_RG[rows, np.minimum(best_R + 1, GRID - 1)]
-        found_3R = np.stack([one[rows, best_R] for one in (a_RG, b_RG, c_RG)])
-    found_3R[1] *= counts_S.max() ** found_3R[2]
-    return found_3R
-
-
-def error_at(law_3R: np.ndarray, n_rows: Any) -> np.ndarray:
-    """The error of a power law for this number of training rows."""
-    a_R, b_R, c_R = law_3R
-    return a_R + b_R * n_rows**-c_R
+        corrected[at] = least
+    return corrected

@@ -18,7 +18,6 @@ from manyheads.evaluation.answered import evaluated_models
 from manyheads.evaluation.classification import frequent_label
 from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
 from manyheads.evaluation.evaluation_data import EVALUATED, PART, EvaluationData
-from manyheads.evaluation.intervals import plain
 from manyheads.evaluation.logits import kept_logits
 from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.evaluation.tables import show_evaluation
@@ -31,7 +30,7 @@ from manyheads.inference.workers import Workers
 from manyheads.linear.model import BASELINE, LinearBaseline
 from manyheads.runs.files import refuse_unwritable, write_atomic, write_json
 from manyheads.runs.metrics_csv import read_metrics_csv
-from manyheads.runs.summary import Summary, facts, lead_line, models_of, with_baselines, words_of
+from manyheads.runs.summary import Summary, facts, figures_to_plain, lead_line, models_of, with_baselines, words_of
 from manyheads.runs.verb_output import output_folder
 from manyheads.terminal import progress_bar
 
@@ -198,7 +197,7 @@ def write_evaluation(
     models = {"members": evaluation.members, "baselines": evaluation.baselines, "leads": evaluation.leads}
     for key, of_models in models.items():
         if classes or key == "baselines":
-            metrics[key] = {name: plain(figures) for name, figures in of_models.items()}
+            metrics[key] = {name: figures_to_plain(figures) for name, figures in of_models.items()}
     for finding in evaluation.findings:
         metrics[finding.name] = finding.content
     if classes:

@@ -40,6 +40,11 @@ class Interval:
 Figures = dict[str, Interval]  # of one model, by name
 
 
+def figures_to_plain(figures: Figures) -> dict[str, dict[str, float]]:
+    """Figures as JSON has them."""
+    return {name: asdict(figure) for name, figure in figures.items()}
+
+
 @dataclass(kw_only=True, slots=True)
 class Summary:
     """What summary.json holds.

@@ -23,7 +23,6 @@ from manyheads.data.token_cache import prepare_tokens
 from manyheads.distributed.collectives import destroy_groups
 from manyheads.distributed.heartbeat import monitor_peers
 from manyheads.distributed.ranks import this_process
-from manyheads.evaluation.intervals import plain
 from manyheads.evaluation.results import card_figures, card_notes, evaluate_run
 from manyheads.evaluation.tables import show_summary
 from manyheads.inference.batching import network_logits
@@ -40,7 +39,7 @@ from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.resolve import resolution_notes
 from manyheads.runs.restart import RestartRequested
 from manyheads.runs.resume import check_limits, find_restart
-from manyheads.runs.summary import Summary
+from manyheads.runs.summary import Summary, figures_to_plain
 from manyheads.training.batch_size import settle_batch
 from manyheads.training.budget import settle_budget
 from manyheads.training.build import assemble_network
@@ -188,7 +187,7 @@ def flat_figures(summary: Summary) -> dict[str, float]:
     ends = {"value": "", "low": "_low", "high": "_high"}
     figures: dict[str, float] = {}
     for split in ("validation", "test"):
-        for name, interval in plain(getattr(summary, split)).items():
+        for name, interval in figures_to_plain(getattr(summary, split)).items():
             for key, value in interval.items():
                 figures[f"{split}/{name}{ends[key]}"] = value
     return figures

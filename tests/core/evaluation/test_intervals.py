@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from manyheads.evaluation.intervals import error_at, holm, power_law
+from manyheads.evaluation.intervals import holm
+from manyheads.evaluation.power_law import error_at, power_law
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:

@@ -28,7 +28,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.evaluation_data import EvaluationData
-from manyheads.evaluation.intervals import Z, holm, plain
+from manyheads.evaluation.intervals import Z, holm
 from manyheads.evaluation.metrics import change_of_answers, score_answers
 from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import (
@@ -47,7 +47,7 @@ from manyheads.inference.format import ModelFolder
 from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig
 from manyheads.plugins.judge.predictions import PREDICTION
 from manyheads.runs.files import write_json
-from manyheads.runs.summary import Interval, words_of
+from manyheads.runs.summary import Interval, figures_to_plain, words_of
 from manyheads.runs.verb_output import VerbOutput, output_folder
 from manyheads.terminal import progress_bar, say, show_files
 
@@ -111,7 +111,7 @@ def compare_answers(models: list[ComparedModel], data: EvaluationData, labels: l
         )
     for pair, p in zip(pairs, holm([one["p"] for one in pairs]), strict=True):
         pair["p_holm"] = p
-    figures = {one.name: plain(score_answers(truth, one.answers, len(labels))) for one in models}
+    figures = {one.name: figures_to_plain(score_answers(truth, one.answers, len(labels))) for one in models}
     return {"n_rows": len(truth), "labels": labels, **data.about, "models": figures, "pairs": pairs}
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.evaluation import Finding
-from manyheads.evaluation.intervals import Floats, Ints, plain, share_interval, weighted_interval
+from manyheads.evaluation.intervals import Floats, Ints, share_interval, weighted_interval
 from manyheads.evaluation.report import Example, ReportSection, ReportTable
 from manyheads.plugins.judge.abstain import Rules
 from manyheads.plugins.judge.checks import read_costs
 from manyheads.plugins.judge.outliers import Outliers
-from manyheads.runs.summary import Figures
+from manyheads.runs.summary import Figures, figures_to_plain
 
 MOST_SHOWN = 10  # rows that are least like the training
 
@@ -104,7 +104,7 @@ def least_costs(stored: LogitStore, costs_CC: Floats) -> Finding:
         np.concatenate(triples, axis=1), axis=1, return_counts=True
     )
     moved = int(count_P[likeliest_P != cheapest_P].sum())
-    content = {**plain(cost_figures(labels_P, likeliest_P, cheapest_P, count_P, costs_CC)), "changed": moved}
+    content = {**figures_to_plain(cost_figures(labels_P, likeliest_P, cheapest_P, count_P, costs_CC)), "changed": moved}
     words = {"likeliest": "the likeliest class", "least_cost": "the class of least expected cost", "change": "change"}
     rows = [[word, *(f"{content[key][end]:.4f}" for end in ("value", "low", "high"))] for key, word in words.items()]
     section = ReportSection(

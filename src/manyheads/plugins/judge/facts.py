@@ -7,7 +7,7 @@ n rows . C classes or labels . S sizes of the training rows . R resamples
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -21,7 +21,8 @@ from manyheads.data.table import coded
 from manyheads.data.texts import script_of
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, multi_hot
-from manyheads.evaluation.intervals import error_at, interval, plain, power_law, resamples, share_interval
+from manyheads.evaluation.intervals import percentile_interval, resamples, share_interval
+from manyheads.evaluation.power_law import error_at, power_law
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import fold_case, linear_logits
 from manyheads.plugins.judge.config import AuditConfig
@@ -228,11 +229,12 @@ def learning_curve(
     error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
     errors = [share_interval(round(float(one.sum())), len(validation)) for one in wrong_Sn]
     more_R = error_at(power_law(np.array(counts), error_RS), 2 * len(train))
-    more, last = interval(more_R), errors[-1]  # where none is wrong resamples are all alike, but rows are few
+    more, last = percentile_interval(more_R), errors[-1]
+    # if none is wrong, all resamples are alike, but rows are few
     more.low = max(0.0, min(more.low, more.value - (last.value - last.low)))
     more.high = min(1.0, max(more.high, more.value + (last.high - last.value)))
     return {
         "rows": counts,
-        "accuracy": [plain({"": Interval(1 - one.value, 1 - one.high, 1 - one.low)})[""] for one in errors],
-        "twice": {"rows": 2 * len(train)} | plain({"": Interval(1 - more.value, 1 - more.high, 1 - more.low)})[""],
+        "accuracy": [asdict(Interval(1 - one.value, 1 - one.high, 1 - one.low)) for one in errors],
+        "twice": {"rows": 2 * len(train), **asdict(Interval(1 - more.value, 1 - more.high, 1 - more.low))},
     }

@@ -21,13 +21,13 @@ from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import same_text
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation import Evaluation, Setup, compared, write_answers
-from manyheads.evaluation.intervals import mean_interval, plain, ratio_interval, share_interval
+from manyheads.evaluation.intervals import mean_interval, ratio_interval, share_interval
 from manyheads.evaluation.report import Example, ReportSection
 from manyheads.inference.answers import replaced_answers
 from manyheads.plugins.language.config import GenerateConfig
 from manyheads.plugins.language.pieces import held_out
 from manyheads.plugins.language.predictors import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
-from manyheads.runs.summary import NETWORK, Figures, Interval
+from manyheads.runs.summary import NETWORK, Figures, Interval, figures_to_plain
 
 CHUNK = 1024  # rows answered together
 TOKENS = 8192  # most of a batch
@@ -67,7 +67,7 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
     return Evaluation(
         title="Evaluation of a text-to-text model",
         size=f"{len(rows):,} rows",
-        scores={**plain(figures), "n_rows": len(rows), "generate": to_plain(asked)},
+        scores={**figures_to_plain(figures), "n_rows": len(rows), "generate": to_plain(asked)},
         members={NETWORK: figures},
         baselines=baselines,
         verdict=verdict_of_texts(match, len(rows), baselines),
@@ -203,7 +203,7 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
     return Evaluation(
         title="Evaluation of a masked language model",
         size=f"{len(found):,} pieces of text, {n_hidden:,} hidden tokens",
-        scores={**plain(figures), "n_pieces": len(found), "n_hidden": n_hidden},
+        scores={**figures_to_plain(figures), "n_pieces": len(found), "n_hidden": n_hidden},
         members={NETWORK: figures},
         baselines=baselines,
         verdict=verdict_of_guesses(figures, n_hidden, baselines.get(COMMON)),

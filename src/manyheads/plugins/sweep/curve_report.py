@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from manyheads.config.conversion import to_plain
 from manyheads.config.figures import lower_is_better
-from manyheads.evaluation.intervals import Z, error_at, power_law
+from manyheads.evaluation.intervals import Z
+from manyheads.evaluation.power_law import error_at, power_law
 from manyheads.evaluation.report import (
     BLUE,
     GREY,
