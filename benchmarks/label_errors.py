@@ -20,7 +20,7 @@ from machine import machine
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.intervals import share_interval
-from manyheads.plugins.judge.facts import likely_wrong, out_of_fold
+from manyheads.plugins.judge.row_facts import likely_wrong, out_of_fold
 from manyheads.runs.summary import figures_to_plain
 
 SHARE, ROWS, SEEDS, FOLDS = 0.03, 8000, (0, 1, 2), 5

@@ -54,7 +54,7 @@ FIRST = (  # imported before a mistake in settings or data is told: the standard
     *(
         f"{code.partition(':')[0].removeprefix('manyheads.').replace('.', '/')}.py"
         for code in (
-            *(one.run for one in plugin.verbs().values() if one.name not in ("audit", "export")),  # which import torch
+            *(one.run for one in plugin.verbs().values() if one.name != "export"),  # which imports torch
             *(one.make for one in plugin.parts("source").values() if one.name != "hub"),  # which reads Arrow
         )
     ),

@@ -20,9 +20,9 @@ from manyheads.config import Terms
 from manyheads.data.class_names import split_names
 from manyheads.data.rows import Rows
 from manyheads.linear.fit import choose_terms
-from manyheads.plugins.judge import facts
-from manyheads.plugins.judge.audit import Suspects, suspects_sections, write_suspects
-from manyheads.plugins.judge.facts import (
+from manyheads.plugins.judge import row_facts
+from manyheads.plugins.judge.audit_report import Suspects, suspects_sections, write_suspects
+from manyheads.plugins.judge.row_facts import (
     is_card,
     is_iban,
     learning_curve,
@@ -110,7 +110,9 @@ def test_why_no_wrong_label_is_looked_for(tmp_path: Path, capsys):
 
 def test_rows_of_a_group_are_asked_of_one_model(monkeypatch):
     asked = []
-    monkeypatch.setattr(facts, "assign_folds", lambda rows, *how: asked.append(rows.groups) or np.arange(200) % 5 + 1)
+    monkeypatch.setattr(
+        row_facts, "assign_folds", lambda rows, *how: asked.append(rows.groups) or np.arange(200) % 5 + 1
+    )
     texts, labels = reviews(200)
     out_of_fold(replace(rows_of(texts, labels), groups=np.arange(200) // 4), 2, 5, 0)
     assert asked[0].tolist() == [at // 4 for at in range(200)]
@@ -142,13 +144,13 @@ def test_planted_labels_of_several_are_found():
 
 def test_the_page_names_the_labels_that_the_file_names(tmp_path: Path):
     rows = rows_of(["one", "two", "three"], [0, 1, 2], [(0,), (1,), ()])
-    suspects = Suspects([1, 0, 2], np.array([[0.9, 0.8], [0.2, 0.4], [0.1, 0.7]]), multi=True)
-    write_suspects(tmp_path / "suspects.csv", rows, suspects, ["a", "b"])
+    suspects = Suspects(rows, np.array([[0.9, 0.8], [0.2, 0.4], [0.1, 0.7]]), [1, 0, 2])
+    write_suspects(tmp_path / "suspects.csv", suspects, ["a", "b"])
     with (tmp_path / "suspects.csv").open(newline="") as file:
         lines = [*csv.DictReader(file)]
     in_file = [(one["label"], one["likelier"]) for one in lines]
     shares = [(float(one["p_label"]), float(one["p_likelier"])) for one in lines]
-    (section,) = suspects_sections((rows, suspects), ["a", "b"])
+    (section,) = suspects_sections(suspects, ["a", "b"])
     assert in_file == [("b", "no label"), ("a", "a|b"), ("no label", "b")]
     assert [(one.label, one.answer) for one in section.examples] == in_file
     assert shares == [(0.4, 0.6), (0.9, 0.8), (0.3, 0.7)]
@@ -157,8 +159,8 @@ def test_the_page_names_the_labels_that_the_file_names(tmp_path: Path):
 
 def test_a_class_whose_name_holds_a_bar_has_its_probability(tmp_path: Path):
     rows = rows_of(["one", "two"], [0, 1])
-    suspects = Suspects([0, 1], np.array([[0.2, 0.8], [0.7, 0.3]]), multi=False)
-    write_suspects(tmp_path / "suspects.csv", rows, suspects, ["a|b", "c"])
+    suspects = Suspects(rows, np.array([[0.2, 0.8], [0.7, 0.3]]), [0, 1])
+    write_suspects(tmp_path / "suspects.csv", suspects, ["a|b", "c"])
     with (tmp_path / "suspects.csv").open(newline="") as file:
         lines = [*csv.DictReader(file)]
     assert [float(one["p_label"]) for one in lines] == [0.2, 0.3]
@@ -168,8 +170,8 @@ def test_a_class_whose_name_holds_a_bar_has_its_probability(tmp_path: Path):
 def test_labels_whose_names_hold_a_bar_have_their_probability_and_are_read_back(tmp_path: Path):
     labels = ["R&D | research", "billing", "R&D"]
     rows = rows_of(["one", "two", "three"], [0, 1, 2], [(0, 1), (1,), ()])
-    suspects = Suspects([0, 1, 2], np.array([[0.2, 0.8, 0.9], [0.7, 0.3, 0.6], [0.4, 0.1, 0.1]]), multi=True)
-    write_suspects(tmp_path / "suspects.csv", rows, suspects, labels)
+    suspects = Suspects(rows, np.array([[0.2, 0.8, 0.9], [0.7, 0.3, 0.6], [0.4, 0.1, 0.1]]), [0, 1, 2])
+    write_suspects(tmp_path / "suspects.csv", suspects, labels)
     with (tmp_path / "suspects.csv").open(newline="") as file:
         lines = [*csv.DictReader(file)]
     assert [float(one["p_label"]) for one in lines] == [0.2, 0.3, 0.6]
@@ -184,7 +186,7 @@ def test_labels_whose_names_hold_a_bar_have_their_probability_and_are_read_back(
 def test_a_guess_lies_in_its_interval(monkeypatch):
     texts, labels = reviews(300)
     drawn = np.linspace(0.2, 0.3, 1001)
-    monkeypatch.setattr(facts, "error_at", lambda *_: np.concatenate([[0.1], drawn[1:]]))
+    monkeypatch.setattr(row_facts, "error_at", lambda *_: np.concatenate([[0.1], drawn[1:]]))
     more = learning_curve(rows_of(texts, labels), rows_of(*reviews(100, 1)), 2, 0)["twice"]
     assert more["low"] <= more["value"] <= more["high"]
 
@@ -333,10 +335,10 @@ def test_the_verb(tmp_path: Path, capsys):
 
 @pytest.mark.parametrize("package", ["cleanlab", "datasketch"])
 def test_without_the_packages_the_rest_is_said(package, tmp_path, monkeypatch, capsys):
-    from manyheads.plugins.judge import audit
+    from manyheads.plugins.judge import audit_report
 
-    found = audit.find_spec
-    monkeypatch.setattr(audit, "find_spec", lambda name: None if name == package else found(name))
+    found = audit_report.find_spec
+    monkeypatch.setattr(audit_report, "find_spec", lambda name: None if name == package else found(name))
     words = ["audit", "data=demo", "data.rows=60", f"output={tmp_path}/out"]
     assert cli.main(words) == 0
     assert "pip install -e '.[audit]' in the clone of manyheads" in capsys.readouterr().out

@@ -30,7 +30,8 @@ from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
 from manyheads.linear.calibration import read_calibration
 from manyheads.plugins.judge import calibrate as verb
-from manyheads.plugins.judge.calibrate import calibrate, fit_calibration
+from manyheads.plugins.judge.calibrate import calibrate
+from manyheads.plugins.judge.calibration_fit import fit_calibration
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
 from manyheads.runs.config_file import save_run
 from manyheads.runs.summary import Interval

@@ -18,7 +18,8 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.intervals import share_interval
 from manyheads.inference.folder import load
 from manyheads.plugins.judge.config import ProbeConfig
-from manyheads.plugins.judge.probe import CHANGES, Check, accents, cases_of, probe, read_tests
+from manyheads.plugins.judge.probe import probe
+from manyheads.plugins.judge.probe_tests import CHANGES, BehaviourTest, accents, cases_of, read_tests
 from tests.conftest import WORDS
 
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -107,13 +108,13 @@ def test_a_typo_moves_two_letters_within_a_word(text: str, seed: int) -> None:
 )  # fmt: skip
 def test_changes(change: Any, text: str, expected: str) -> None:
     rows = Rows([text], None, [0], "here", [2])
-    cases = cases_of(Check("one", change), rows, ProbeConfig(run="x"))
+    cases = cases_of(BehaviourTest("one", change), rows, ProbeConfig(run="x"))
     assert [(one.place, one.changed) for one in cases] == ([("row 2", expected)] if text != expected else [])
 
 
 def test_of_a_pair_the_first_text_is_changed() -> None:
     rows = Rows(["one", "Two"], ["a", "B"], [0, 0], "here", [1, 2])
-    (case,) = cases_of(Check("low", "lower"), rows, ProbeConfig(run="x"))
+    (case,) = cases_of(BehaviourTest("low", "lower"), rows, ProbeConfig(run="x"))
     assert (case.texts, case.after) == (["Two", "B"], ["two", "B"])
 
 

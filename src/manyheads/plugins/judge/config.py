@@ -9,6 +9,7 @@ from manyheads.config.figures import figures_of_answers
 from manyheads.config.inference import OVERWRITE, SPLITS, InferenceBatch, InferenceHardware, finished_run, run_data
 from manyheads.config.required import bounds_of
 
+FEWEST = 50  # rows that a calibration is fitted to
 CHANGE = "change."  # of compare: the figure of the last run less that of the first
 
 

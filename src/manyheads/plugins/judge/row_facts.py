@@ -1,4 +1,4 @@
-"""Facts of labelled texts that an audit reports: lengths, scripts, personal data, near repeats, labels that may be
+"""Facts of labelled texts, as an audit reports them: lengths, scripts, personal data, near repeats, labels that may be
 wrong, and what more rows would bring, by a linear model in place of the classifiers to come.
 
 n rows . C classes or labels . S sizes of the training rows . R resamples
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -28,10 +28,10 @@ from manyheads.linear.model import fold_case, linear_logits
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.runs.summary import Interval
 
-ALIKE = 0.8  # Jaccard similarity of the runs of letters of two texts
-RUN = 5  # letters
-CANDIDATES, HASHES = 0.65, 128  # their similarity by a signature of that many hashes: of candidates it is then computed
-SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows
+ALIKE = 0.8  # from this Jaccard similarity on two texts are near repeats
+RUN = 5  # letters, of which a text is seen as a set
+CANDIDATES, HASHES = 0.65, 128  # of candidates: the similarity that MinHash estimates, and from how many hashes
+SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows: sizes of the learning curve
 PERSONAL = {
     "IBAN": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b",
     "payment card": r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)",
@@ -46,19 +46,27 @@ PATTERNS = {name: re.compile(pattern) for name, pattern in PERSONAL.items()}
 
 def both_texts(rows: Rows) -> Iterator[str]:
     """Of each row its text, or those of a pair as one."""
-    yield from rows.texts if rows.pairs is None else map("{} {}".format, rows.texts, rows.pairs)
+    if rows.pairs is None:
+        yield from rows.texts
+        return
+    for text, pair in zip(rows.texts, rows.pairs, strict=True):
+        yield f"{text} {pair}"
 
 
-def token_counts(some: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, float]]:
+def token_counts(samples: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, float]]:
     """Tokens of the texts by split: least, quantiles, most; and the share of texts that `data.max_length` cuts."""
-    pairs = some["train"].pairs is not None
-    path = config.tokenizer.path
-    tokenizer = load_tokenizer(path, pairs=pairs) if path else train_tokenizer(some["train"], config.tokenizer)
+    train, path = samples["train"], config.tokenizer.path
+    if path:
+        tokenizer = load_tokenizer(path, pairs=train.pairs is not None)
+    else:
+        tokenizer = train_tokenizer(train, config.tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     found = {}
-    for name, rows in some.items():
-        texts = list(rows.texts if rows.pairs is None else zip(rows.texts, rows.pairs, strict=True))
+    for name, rows in samples.items():
+        texts: list[Any] = list(rows.texts)
+        if rows.pairs is not None:
+            texts = list(zip(rows.texts, rows.pairs, strict=True))
         counts_n = np.array([len(one.ids) for one in tokenizer.encode_batch(texts)])
         least, low, middle, high, most = np.quantile(counts_n, (0, 0.05, 0.5, 0.95, 1)).tolist()
         found[name] = {"least": least, "5 %": low, "median": middle, "95 %": high, "most": most}
@@ -75,7 +83,10 @@ def rows_by_script(rows: Rows) -> dict[str, int]:
 
 def personal(rows: Rows) -> dict[str, int]:
     """Rows in which personal data is found, by its kind."""
-    counts = Counter(kind for text in both_texts(rows) for kind in masked(text)[1])
+    counts = Counter[str]()
+    for text in both_texts(rows):
+        _, kinds = masked(text)
+        counts.update(kinds)
     return {kind: counts[kind] for kind in PATTERNS if counts[kind]}
 
 
@@ -84,8 +95,8 @@ def masked(text: str) -> tuple[str, set[str]]:
     and cards also by their check digits."""
     kinds = set[str]()
 
-    def said(found: re.Match[str], kind: str) -> str:
-        if not CHECKS.get(kind, bool)(found[0]):
+    def name_kind(found: re.Match[str], kind: str) -> str:
+        if kind in CHECKS and not CHECKS[kind](found[0]):
             return found[0]
         kinds.add(kind)
         return f"[{kind}]"
@@ -93,21 +104,27 @@ def masked(text: str) -> tuple[str, set[str]]:
     for kind, pattern in PATTERNS.items():
         if kind == "e-mail address" and "@" not in text:
             continue
-        text = pattern.sub(partial(said, kind=kind), text)
+        text = pattern.sub(partial(name_kind, kind=kind), text)
     return text, kinds
 
 
 def is_iban(text: str) -> bool:
     """ISO 7064, modulo 97: letters count from 10, the first four characters come last."""
     bare = text.replace(" ", "")
-    return 15 <= len(bare) <= 34 and int("".join(str(int(one, 36)) for one in bare[4:] + bare[:4])) % 97 == 1
+    if not 15 <= len(bare) <= 34:
+        return False
+    digits = [str(int(letter, 36)) for letter in bare[4:] + bare[:4]]
+    return int("".join(digits)) % 97 == 1
 
 
 def is_card(text: str) -> bool:
     """ISO/IEC 7812: every second digit from the right is doubled, its digits added up (Luhn)."""
-    digits = [int(one) for one in text if one.isdigit()][::-1]
-    doubled = (sum(divmod(2 * one, 10)) for one in digits[1::2])
-    return len({*digits}) > 1 and (sum(digits[::2]) + sum(doubled)) % 10 == 0
+    digits = [int(letter) for letter in text if letter.isdigit()]
+    digits.reverse()
+    total = sum(digits[::2])
+    for digit in digits[1::2]:
+        total += sum(divmod(2 * digit, 10))
+    return len({*digits}) > 1 and total % 10 == 0  # not 0000 0000 0000 0000
 
 
 CHECKS: dict[str, Callable[[str], bool]] = {
@@ -123,46 +140,64 @@ def letter_runs(text: str) -> set[int]:
     return {crc32(letters[at : at + RUN].encode()) for at in range(max(1, len(letters) - RUN + 1))}
 
 
-def near_repeats(some: dict[str, Rows]) -> dict[str, list[tuple[str, int, str, int, float]]]:
-    """By split its rows that nearly repeat an earlier row of it, or one of a split before: the row, the split and row
-    that it is like, and their Jaccard similarity. Equal texts are no near repeats.
+class NearRepeat(NamedTuple):
+    """A row, by its split and its place there, and the earlier one that it is most like."""
 
-    MinHash finds candidates (Broder, 1997, "On the resemblance and containment of documents"), whose similarity is
-    then computed.
+    split: str
+    at: int
+    other_split: str
+    other_at: int
+    similarity: float
+
+
+def near_repeats(samples: dict[str, Rows]) -> dict[str, list[NearRepeat]]:
+    """By split its rows that nearly repeat an earlier row of it, or one of a split before. Equal texts are no near
+    repeats.
+
+    Two texts are compared by the Jaccard similarity of their runs of letters. MinHash finds candidates (Broder, 1997,
+    "On the resemblance and containment of documents"), whose similarity is then computed.
     """
-    from datasketch import MinHash, MinHashLSH
+    from datasketch import MinHash, MinHashLSH  # of the extra `audit`
 
-    index, texts = MinHashLSH(threshold=CANDIDATES, num_perm=HASHES, weights=(0.1, 0.9)), dict[tuple[str, int], str]()
-    first: dict[str, tuple[str, int]] = {}
-    alike: dict[str, list[tuple[str, int, str, int, float]]] = {name: [] for name in some}
-    for name, rows in some.items():
+    index = MinHashLSH(threshold=CANDIDATES, num_perm=HASHES, weights=(0.1, 0.9))
+    texts: dict[tuple[str, int], str] = {}  # by split and place
+    known: set[str] = set()
+    found: dict[str, list[NearRepeat]] = {name: [] for name in samples}
+    for name, rows in samples.items():
         for at, text in enumerate(both_texts(rows)):
             plain_text = " ".join(fold_case(text).split())
-            if plain_text in first:
+            if plain_text in known:
                 continue
-            place = first[plain_text] = (name, at)
+            known.add(plain_text)
             runs = letter_runs(text)
             signature = MinHash(HASHES, hashfunc=int)
             signature.update_batch(runs)
             candidates: list[Any] = index.query(signature)
-            near = [(len(runs & its) / len(runs | its), one) for one in candidates for its in [letter_runs(texts[one])]]
-            if near and (best := max(near))[0] >= ALIKE:
-                alike[name].append((name, at, *best[1], best[0]))
-            texts[place] = text
-            index.insert(place, signature)
-    return alike
+            similar = []
+            for place in candidates:
+                others = letter_runs(texts[place])
+                similar.append((len(runs & others) / len(runs | others), place))
+            if similar:
+                similarity, (other_split, other_at) = max(similar)
+                if similarity >= ALIKE:
+                    found[name].append(NearRepeat(name, at, other_split, other_at, similarity))
+            texts[name, at] = text
+            index.insert((name, at), signature)
+    return found
 
 
 def answers_of(rows: Rows, n_classes: int) -> np.ndarray:
     """Class ids `(n,)`, or marks `(n, C)`."""
-    return np.array(rows.labels) if rows.sets is None else multi_hot(rows.sets, n_classes).bool().numpy()
+    if rows.sets is None:
+        return np.array(rows.labels)
+    return multi_hot(rows.sets, n_classes).bool().numpy()
 
 
 def without_rare(rows: Rows, n_folds: int) -> tuple[Rows, list[int]]:
     """The rows of classes that can be in all folds, and the other classes; all rows where at most one is left, or where
     they have any number of labels."""
     counts = Counter(rows.labels)
-    rare = sorted(one for one, n in counts.items() if n < n_folds)
+    rare = sorted(label for label, n in counts.items() if n < n_folds)
     if rows.sets is not None or not rare or len(counts) - len(rare) < 2:
         return rows, []
     return rows.pick(np.flatnonzero(~np.isin(np.array(rows.labels), rare))), rare
@@ -172,7 +207,7 @@ def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int, terms: Term
     """The probability `(n, C)` of each class by a linear model, of these `terms`, of the other folds; None where a
     class has not enough rows to be in all of them, or no model can be fitted. Rows of one group, or text, are in one
     fold, classes are spread over the folds."""
-    if min(one for one in Counter(rows.labels).values()) < n_folds:
+    if min(Counter(rows.labels).values()) < n_folds:
         return None
     probabilities_nC = np.zeros((len(rows), n_classes))
     if rows.groups is None:
@@ -193,7 +228,7 @@ def likely_wrong(rows: Rows, probabilities_nC: np.ndarray) -> list[int]:
     """Rows whose label is probably wrong, the worst first: Northcutt, Jiang and Chuang (2021), "Confident Learning:
     Estimating Uncertainty in Dataset Labels", by cleanlab."""
     if rows.sets is None:
-        from cleanlab.filter import find_label_issues
+        from cleanlab.filter import find_label_issues  # of the extra `audit`
 
         classes, labels = np.unique(np.array(rows.labels), return_inverse=True)  # those that some row has
         by, probabilities_nC = "normalized_margin", probabilities_nC[:, classes]
@@ -210,9 +245,13 @@ def learning_curve(
     train: Rows, validation: Rows, n_classes: int, seed: int, terms: Terms | None = None
 ) -> dict[str, Any]:
     """Errors of a linear model, of these `terms`, on validation rows by the number of training rows, and what twice as
-    many would make of them: a power law through the errors, its interval by resampled validation rows, and no narrower
-    than that of all rows. Nothing where a model cannot be fitted; Hestness et al. (2017), "Deep Learning Scaling is
-    Predictable, Empirically"."""
+    many would make of them: a power law through the errors, Hestness et al. (2017), "Deep Learning Scaling is
+    Predictable, Empirically". Its interval is that of a bootstrap over the validation rows, and no narrower than that
+    of all rows; it assumes rows to come of the same kind.
+
+    Returns:
+        The curve as audit.json has it; nothing where fewer than three models can be fitted.
+    """
     truth, wrong, counts = answers_of(validation, n_classes), [], []
     for share in SHARES:
         part = stratified_sample(train, max(1, round(share * len(train))), seed)
@@ -220,14 +259,16 @@ def learning_curve(
         if model is None:
             continue
         logits_nC = linear_logits(model, validation.texts, validation.pairs).numpy()
-        given = logits_nC.argmax(1) if validation.sets is None else logits_nC > 0
-        wrong.append(given != truth if validation.sets is None else (given != truth).any(1))
+        if validation.sets is None:
+            wrong.append(logits_nC.argmax(1) != truth)
+        else:
+            wrong.append(((logits_nC > 0) != truth).any(1))
         counts.append(len(part))
     if len(counts) < 3:
         return {}
     wrong_Sn = np.array(wrong, dtype=np.float64)
     error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
-    errors = [share_interval(round(float(one.sum())), len(validation)) for one in wrong_Sn]
+    errors = [share_interval(round(float(wrong_n.sum())), len(validation)) for wrong_n in wrong_Sn]
     more_R = error_at(power_law(np.array(counts), error_RS), 2 * len(train))
     more, last = percentile_interval(more_R), errors[-1]
     # if none is wrong, all resamples are alike, but rows are few
@@ -235,6 +276,11 @@ def learning_curve(
     more.high = min(1.0, max(more.high, more.value + (last.high - last.value)))
     return {
         "rows": counts,
-        "accuracy": [asdict(Interval(1 - one.value, 1 - one.high, 1 - one.low)) for one in errors],
-        "twice": {"rows": 2 * len(train), **asdict(Interval(1 - more.value, 1 - more.high, 1 - more.low))},
+        "accuracy": [_accuracy(error) for error in errors],
+        "twice": {"rows": 2 * len(train)} | _accuracy(more),
     }
+
+
+def _accuracy(error: Interval) -> dict[str, float]:
+    """Of an interval of errors, as JSON has it."""
+    return asdict(Interval(1 - error.value, 1 - error.high, 1 - error.low))
