@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from manyheads.config.facts import section, setting
     from manyheads.errors import UserError
     from manyheads.evaluation.evaluation import Finding
-    from manyheads.evaluation.intervals import bootstrap
+    from manyheads.evaluation.statistics import bootstrap
     from manyheads.inference.rules import AnswerRule
     from manyheads.layout import Packed, Padded
     from manyheads.nn.attention import Score, attend
@@ -28,7 +28,7 @@ _HOME = {
     "UserError": "manyheads.errors",
     "Verb": "manyheads.plugin",
     "attend": "manyheads.nn.attention",
-    "bootstrap": "manyheads.evaluation.intervals",
+    "bootstrap": "manyheads.evaluation.statistics",
     "register": "manyheads.plugin",
     "section": "manyheads.config.facts",
     "setting": "manyheads.config.facts",

@@ -1,13 +1,13 @@
-"""95 % intervals: of a share, of a mean of shares, of a mean, of a difference, and of any figure by the bootstrap.
+"""95 % intervals: of a share, of a mean of shares, of a mean, and of a difference.
 
 Each function says what it assumes and where it comes from. docs/results/intervals.md has how often each interval holds
-the true value.
+the true value. statistics.py has what is needed more rarely, such as the bootstrap.
 
-n rows . C classes or labels . R resamples, of which entry 0 is the data itself . P kinds of rows, with their counts
+n rows . C classes or labels
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NO_ROWS = "there are no rows to judge: give a split that holds at least one"
-RESAMPLED_AT_ONCE = 2**16  # counts of resamples that are drawn together
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 
 
@@ -114,64 +113,6 @@ def _least_mean(share_C: Floats, n_C: Floats, scale: float) -> float:
     while excess(highest) < 0:
         highest *= 4
     return float(likeliest(find_root(excess, 0.0, highest)).mean())
-
-
-def weighted_interval(weight_P: Floats, count_P: Ints, least: float, most: float) -> Interval:
-    """The mean over all rows of a weight that each row has by its kind, such as what its answer costs.
-
-    The mean is a sum of the shares of kinds times their weights, and has a score interval like that of
-    `shares_interval`: an end is the mean of the likeliest shares of all with this mean, and lies `Z` of their standard
-    deviations from the mean seen. So a rare weight is not taken as known from the few rows that have it, nor ruled out
-    if no row has it: kinds of the weights `least` and `most` are always possible. Of these two kinds alone it is
-    Wilson's interval.
-
-    Assumes that rows are drawn independently.
-
-    Source: as `shares_interval`, with the multinomial distribution for the binomial.
-
-    Args:
-        weight_P: the weight of each kind `(P,)`.
-        count_P: how many rows are of each kind `(P,)`.
-        least: the smallest weight that a row can have.
-        most: the largest.
-
-    Raises:
-        UserError: there are no rows.
-    """
-    if not count_P.sum():
-        raise UserError(NO_ROWS)
-    mean = float(count_P @ weight_P) / int(count_P.sum())
-    low = least + _least_gap(weight_P - least, count_P)
-    high = most - _least_gap(most - weight_P, count_P)
-    return clipped(mean, low, high, -math.inf, math.inf)
-
-
-def _least_gap(gap_P: Floats, count_P: Ints) -> float:
-    """The lower end of a mean of gaps, none of them negative, of which 0 is possible.
-
-    The likeliest shares with a given mean are proportional to n / (gap + slope), with one slope for all (Lagrange). If
-    no row has a gap of 0, next to none is assumed to.
-    """
-    largest = float(gap_P.max(initial=0.0))
-    if not largest:
-        return 0.0
-    gap_P, n_P = np.append(gap_P / largest, 0.0), np.append(count_P, 1e-9)
-    n = float(n_P.sum())
-    seen = float(n_P @ gap_P) / n
-
-    def mean_and_excess(log_slope: float) -> tuple[float, float]:
-        """The mean of the likeliest shares, and by how much `Z` standard deviations are further, in squares."""
-        share_P = n_P / (gap_P + math.exp(log_slope))
-        share_P /= share_P.sum()
-        mean = float(share_P @ gap_P)
-        variance = float(share_P @ (gap_P - mean) ** 2)
-        return mean, Z**2 * variance - n * (seen - mean) ** 2
-
-    highest = 1.0
-    while mean_and_excess(highest)[1] < 0:
-        highest += 4.0
-    end = find_root(lambda log_slope: mean_and_excess(log_slope)[1], -60.0, highest)
-    return largest * mean_and_excess(end)[0]
 
 
 def effective_rows(n_C: NDArray[np.float64]) -> float:
@@ -359,56 +300,6 @@ def change_interval(before: Interval, after: Interval, covariance_22: Floats, do
     return clipped(value, low, high, -1.0, 1.0)
 
 
-# Any figure
-
-
-def bootstrap(of: Callable[..., float], *arrays: NDArray[np.generic], n_resamples: int = 1000) -> Interval:
-    """`of(*arrays)` with the percentile interval of the bootstrap: rows are drawn anew, the same for each array.
-
-    Assumes independent rows, and enough of them: of few rows percentile intervals are too narrow.
-
-    Source: Efron and Tibshirani (1993), "An Introduction to the Bootstrap", chapter 13.
-
-    Args:
-        of: a figure of arrays whose first axis is rows, such as `of(labels, probabilities_nC)`.
-
-    Raises:
-        UserError: there are no rows.
-    """
-    values = []
-    for count_n in resamples(len(arrays[0]), n_resamples):
-        drawn = [np.repeat(one, count_n, axis=0) for one in arrays]
-        values.append(of(*drawn))
-    return percentile_interval(np.array(values))
-
-
-def percentile_interval(value_R: Floats) -> Interval:
-    """The figure of the data itself, entry 0, from the 2.5th to the 97.5th percentile of its resamples."""
-    value = float(value_R[0])
-    if len(value_R) == 1:
-        return Interval(value, value, value)
-    low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist()
-    return clipped(value, low, high, -math.inf, math.inf)
-
-
-def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
-    """How often each of `n` rows counts `(n,)`: once in the data itself, which comes first, and in each resample as
-    often as the row is drawn.
-
-    Raises:
-        UserError: there are no rows.
-    """
-    if not n:
-        raise UserError(NO_ROWS)
-    random = np.random.default_rng(seed)
-    yield np.ones(n, dtype=np.int64)
-    at_once = max(1, RESAMPLED_AT_ONCE // n)
-    for start in range(0, n_resamples, at_once):
-        size = min(at_once, n_resamples - start)
-        places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
-        yield from np.bincount(places.ravel(), minlength=n * size).reshape(size, n)
-
-
 # Arithmetic
 
 
@@ -422,15 +313,3 @@ def find_root(of: Callable[[float], float], low: float, high: float) -> float:
     from scipy.optimize import brentq  # which takes long to import
 
     return float(brentq(of, low, high, xtol=1e-9 * high))  # pyright: ignore[reportArgumentType]
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """p-values corrected for how many they are, in their order.
-
-    Source: Holm (1979), "A Simple Sequentially Rejective Multiple Test Procedure".
-    """
-    corrected, least = [0.0] * len(ps), 0.0
-    for rank, at in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        least = max(least, min(1.0, (len(ps) - rank) * ps[at]))
-        corrected[at] = least
-    return corrected

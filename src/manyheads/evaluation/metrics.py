@@ -27,7 +27,6 @@ from manyheads.evaluation.intervals import (
     NO_ROWS,
     Bools,
     Floats,
-    bootstrap,
     change_interval,
     divide,
     effective_rows,
@@ -36,6 +35,7 @@ from manyheads.evaluation.intervals import (
     shares_interval,
 )
 from manyheads.evaluation.logits import join_chunks
+from manyheads.evaluation.statistics import bootstrap
 from manyheads.runs.summary import Figures, Interval
 
 CHUNK = 2**20  # numbers that are in memory at once where rows are taken a chunk at a time

@@ -18,7 +18,7 @@ from manyheads.config import plugins as in_plugins
 from manyheads.config.facts import section, setting
 from manyheads.config.plugins import recorded, require_given, take_plugins, use
 from manyheads.errors import UserError
-from manyheads.evaluation.intervals import bootstrap
+from manyheads.evaluation.statistics import bootstrap
 from manyheads.plugin import Part, Plugin, Section, Verb, register
 from manyheads.runs.config_file import read_run, save_run
 

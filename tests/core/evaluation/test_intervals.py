@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from manyheads.evaluation.intervals import holm
-from manyheads.evaluation.power_law import error_at, power_law
+from manyheads.evaluation.statistics import error_at, holm, power_law
 
 
 def test_p_values_are_corrected_as_holm_does() -> None:

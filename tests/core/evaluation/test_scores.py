@@ -19,14 +19,9 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from manyheads.evaluation import calibration
 from manyheads.evaluation.calibration import binned_error, error_interval
-from manyheads.evaluation.intervals import (
-    _least_mean,
-    mean_interval,
-    share_interval,
-    shares_interval,
-    weighted_interval,
-)
+from manyheads.evaluation.intervals import _least_mean, mean_interval, share_interval, shares_interval
 from manyheads.evaluation.metrics import change_of_answers, reliability, score, score_answers
+from manyheads.evaluation.statistics import weighted_interval
 from manyheads.runs.summary import Interval
 
 FIGURES = ("accuracy", "macro_f1", "micro_f1", "macro_precision", "macro_recall", "loss", "calibration_error")

@@ -28,7 +28,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.evaluation_data import EvaluationData
-from manyheads.evaluation.intervals import Z, holm
+from manyheads.evaluation.intervals import Z
 from manyheads.evaluation.metrics import change_of_answers, score_answers
 from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import (
@@ -41,6 +41,7 @@ from manyheads.evaluation.report import (
     value_sections,
     write_page,
 )
+from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import ModelFolder

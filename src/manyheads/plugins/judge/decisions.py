@@ -10,8 +10,9 @@ import numpy as np
 
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.evaluation import Finding
-from manyheads.evaluation.intervals import Floats, Ints, share_interval, weighted_interval
+from manyheads.evaluation.intervals import Floats, Ints, share_interval
 from manyheads.evaluation.report import Example, ReportSection, ReportTable
+from manyheads.evaluation.statistics import weighted_interval
 from manyheads.plugins.judge.abstain import Rules
 from manyheads.plugins.judge.checks import read_costs
 from manyheads.plugins.judge.outliers import Outliers

@@ -21,8 +21,8 @@ from manyheads.data.table import coded
 from manyheads.data.texts import script_of
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import load_tokenizer, multi_hot
-from manyheads.evaluation.intervals import percentile_interval, resamples, share_interval
-from manyheads.evaluation.power_law import error_at, power_law
+from manyheads.evaluation.intervals import share_interval
+from manyheads.evaluation.statistics import error_at, percentile_interval, power_law, resamples
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import fold_case, linear_logits
 from manyheads.plugins.judge.config import AuditConfig

@@ -23,10 +23,11 @@ from manyheads.data.texts import script_of
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import AnsweredRows, LogitStore
 from manyheads.evaluation.evaluation import Finding
-from manyheads.evaluation.intervals import Bools, holm, share_interval
+from manyheads.evaluation.intervals import Bools, share_interval
 from manyheads.evaluation.logits import join_chunks
 from manyheads.evaluation.metrics import chunks, score_answers
 from manyheads.evaluation.report import ReportSection, ReportTable
+from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import rows_at_once
 
 FEWEST = 30  # rows of a slice that is judged

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from manyheads.config.conversion import to_plain
 from manyheads.config.figures import lower_is_better
 from manyheads.evaluation.intervals import Z
-from manyheads.evaluation.power_law import error_at, power_law
 from manyheads.evaluation.report import (
     BLUE,
     GREY,
@@ -29,6 +28,7 @@ from manyheads.evaluation.report import (
     value_sections,
     write_page,
 )
+from manyheads.evaluation.statistics import error_at, power_law
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.runs.files import write_atomic
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Interval, Summary, words_of

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyheads.evaluation.intervals import holm
+from manyheads.evaluation.statistics import holm
 from manyheads.plugins.sweep.ranking import sheet_with_remarks, short_names
 from manyheads.plugins.sweep.results_file import Comparison, RowResults, RunFigures, machine_words
 from manyheads.terminal import Sheet

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, permutation_test
 
-from manyheads.evaluation.intervals import holm
+from manyheads.evaluation.statistics import holm
 from manyheads.plugins.sweep.tables import rows_differ, runs_differ, sign_flip
 
 FEW = st.lists(st.integers(-9, 9), min_size=1, max_size=9)
