@@ -141,7 +141,7 @@ def _drawn(
         declared, any_case = table.classes.get(columns.answer), data.merge_labels is MergeLabels.case
         instead, said = merge_spellings(answers, declared or [], table.source, any_case=any_case)
         notes += said
-        answers = answers.over([rename_answer(one, instead) for one in answers.values])
+        answers = answers.with_values([rename_answer(one, instead) for one in answers.values])
         declared = declared and [*dict.fromkeys(rename_answer(normalise_name(name), instead) for name in declared)]
         labels = _order(_names(answers), declared, table.source, notes)
     known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
@@ -283,7 +283,7 @@ def _checked(
         whys = {
             at: f"the label '{format_value(name)}' has no row in the training split" for at, name in outside.items()
         }
-        faults |= answers.marked(whys)
+        faults |= answers.by_row(whys)
     rows = Rows(texts, pairs, [], table.source, table.numbers)
     rows.hashes, found = hash_texts(texts, pairs)
     faults |= found | table.broken
@@ -314,8 +314,8 @@ def _answers(
     values = label_cells(cells.values, columns.answer, multi=columns.multi)
     read: Any = label_sets if columns.multi else label_names
     answers, faults = read(values, classes, known)
-    notes += note_of_twice(table, cells.marked(dict.fromkeys(named_twice(values, answers, faults))))
-    return cells.over(answers), cells.marked(faults)
+    notes += note_of_twice(table, cells.by_row(dict.fromkeys(named_twice(values, answers, faults))))
+    return cells.with_values(answers), cells.by_row(faults)
 
 
 def _names(answers: Coded) -> list[str]:

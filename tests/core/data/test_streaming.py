@@ -11,6 +11,7 @@ import torch
 from manyheads.cli.compose import compose
 from manyheads.config import DataConfig, OnBadRow, RunConfig
 from manyheads.data import column, token_cache
+from manyheads.data.formats import dataset
 from manyheads.data.formats import hub as hub_format
 from manyheads.data.sources import read_splits
 from manyheads.data.token_cache import prepare_tokens
@@ -55,10 +56,10 @@ def told(data: DataConfig) -> Any:
 
 
 def stored(tmp_path: Path) -> DataConfig:
-    dataset = datasets.load_dataset(
+    loaded = datasets.load_dataset(
         "parquet", data_files={"train": [str(one) for one in sorted(Path("mine").iterdir())]}
     )
-    dataset.save_to_disk(str(tmp_path / "saved"))
+    loaded.save_to_disk(str(tmp_path / "saved"))
     return DataConfig(path=str(tmp_path / "saved"), on_bad_row=OnBadRow.drop)
 
 
@@ -67,7 +68,7 @@ def test_few_rows_are_those_of_the_stored_dataset(at_once, hub, tmp_path, monkey
     whole = rows_of(200).to_dict()
     whole["text"][50] = "  "
     data = hub(train=datasets.Dataset.from_dict(whole, features=FEATURES))
-    monkeypatch.setattr(hub_format, "AT_ONCE", at_once)
+    monkeypatch.setattr(dataset, "AT_ONCE", at_once)
     expected = told(stored(tmp_path))
     found = told(data)
     assert found == expected
@@ -78,7 +79,7 @@ def test_few_rows_are_those_of_the_stored_dataset(at_once, hub, tmp_path, monkey
 def sampled(hub, monkeypatch):
     """300 rows of which the texts of 100 are kept, in small blocks."""
     data = hub(train=rows_of(300), test=rows_of(150, "t"))
-    for module, name, value in ((hub_format, "SAMPLE", 100), (hub_format, "AT_ONCE", 16), (column, "KEPT", 2000)):
+    for module, name, value in ((dataset, "SAMPLE", 100), (dataset, "AT_ONCE", 16), (column, "KEPT", 2000)):
         monkeypatch.setattr(module, name, value)
     return data
 
@@ -98,14 +99,14 @@ def test_of_more_rows_a_sample_is_kept_and_judged_on(sampled, monkeypatch):
     assert "of 150 rows of mine/test are judged on, those whose texts are kept (data.streaming=true)" in notes
     digest, linear = train_.digest(splits.labels), fit_linear(train_, 3, None, splits.validation)
     assert linear is not None
-    monkeypatch.setattr(hub_format.Stream, "blocks", None)
+    monkeypatch.setattr(dataset.Stream, "blocks", None)
     again = read_splits(sampled, 3)
     assert (again.notes, again.train.digest(splits.labels)) == (splits.notes, digest), "a second start streams nothing"
 
 
 def test_tokens_are_made_of_all_rows_in_one_pass(sampled, monkeypatch):
-    passes, blocks = [], hub_format.Stream.blocks
-    monkeypatch.setattr(hub_format.Stream, "blocks", lambda self, at: passes.append(at) or blocks(self, at))
+    passes, blocks = [], dataset.Stream.blocks
+    monkeypatch.setattr(dataset.Stream, "blocks", lambda self, at: passes.append(at) or blocks(self, at))
     run, splits = RunConfig(data=sampled), read_splits(sampled, 3)
     monkeypatch.setattr(token_cache, "PART", 40)
     tokenizer, tokens = prepare_tokens(splits, run)
@@ -137,14 +138,14 @@ def test_a_stream_that_ends_too_early_is_one_sentence(tmp_path):
         yield {"text": "a", "label": "x"}
         raise ConnectionError("the peer is gone")
 
-    stream = hub_format.Stream(datasets.IterableDataset.from_generator(rows), "known")
+    stream = dataset.Stream(datasets.IterableDataset.from_generator(rows))
     with pytest.raises(ValueError, match=r"ends too early \(.*the peer is gone.*\): start again") as caught:
         list(stream.blocks(0))
     assert "\n" not in str(caught.value)
 
 
 def test_a_stream_goes_forwards_in_one_pass(monkeypatch):
-    monkeypatch.setattr(hub_format, "AT_ONCE", 4)
+    monkeypatch.setattr(dataset, "AT_ONCE", 4)
     read = []
 
     def rows():
@@ -152,7 +153,7 @@ def test_a_stream_goes_forwards_in_one_pass(monkeypatch):
             read.append(at)
             yield {"text": str(at)}
 
-    stream = hub_format.Stream(datasets.IterableDataset.from_generator(rows), "known")
+    stream = dataset.Stream(datasets.IterableDataset.from_generator(rows))
     assert [stream.cells(at, "text") for at in (1, 5, 7)] == [
         ["4", "5", "6", "7"], ["20", "21", "22", "23"], ["28", "29"],
     ]  # fmt: skip

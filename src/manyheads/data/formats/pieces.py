@@ -1,0 +1,113 @@
+"""Tables of several pieces: the shards of a split, the texts of class folders, rows that were given in Python."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from manyheads.config.sentences import format_value, list_names
+from manyheads.data.column import chained, in_memory, sliced_column
+from manyheads.data.formats.source import text_of
+from manyheads.data.table import RawTable
+from manyheads.errors import UserError
+
+
+def concatenate(shards: list[RawTable]) -> RawTable:
+    """Shards of one split as one table, its rows counted from 1 over all of them.
+
+    Raises:
+        UserError: they have other columns, or the numbers of their classes stand for other names.
+    """
+    first = shards[0]
+    n_rows, broken = 0, dict[int, str]()
+    for shard in shards:
+        _require_like(first, shard)
+        for at, why in shard.broken.items():
+            broken[n_rows + at] = why
+        n_rows += len(shard.numbers)
+    return RawTable(
+        names=first.names,
+        column=lru_cache(lambda name: chained([shard.column(name) for shard in shards])),
+        numbers=range(1, n_rows + 1),
+        source=f"{first.source} and {len(shards) - 1} more",
+        classes=first.classes,
+        hint=first.hint,
+        broken=broken,
+    )
+
+
+def _require_like(first: RawTable, other: RawTable) -> None:
+    """Raise UserError if two shards have other columns or other classes."""
+    if {*other.names} != {*first.names}:
+        raise UserError(
+            f"{other.source} has the columns {list_names(other.names)}, but {first.source} has "
+            f"{list_names(first.names)}: files of one split must have the same columns"
+        )
+    for name in first.names:
+        ours, theirs = first.classes.get(name), other.classes.get(name)
+        if ours != theirs:
+            raise UserError(
+                f"{other.source} declares the classes {list_names(theirs or []) or 'none'} of '{format_value(name)}', "
+                f"but {first.source} {list_names(ours or []) or 'none'}: files of one split must give their classes "
+                "the same numbers; write them from one dataset"
+            )
+
+
+def read_class_folder(folder: Path, files: list[Path]) -> RawTable:
+    """The texts of `files`, one a file, each of the class that its folder in `folder` is called.
+
+    Raises:
+        UserError: a file cannot be read; names it.
+    """
+    facts = [(str(path), path.stat()) for path in files]
+    identity = repr([(path, one.st_size, one.st_mtime_ns) for path, one in facts])
+    bytes_per_text = sum(one.st_size for _, one in facts) / max(1, len(files))
+
+    def read(_: int, rows: slice) -> list[str]:
+        return [text_of(path).strip() for path in files[rows]]
+
+    texts = sliced_column(read, [len(files)], blake2b(identity.encode()).hexdigest(), bytes_per_text)
+    cells = {"text": texts, "label": in_memory([path.parent.name for path in files])}
+    return RawTable(
+        names=["text", "label"],
+        column=cells.__getitem__,
+        numbers=range(1, len(files) + 1),
+        source=folder.name,
+        broken={at: f"the file {files[at]} is empty" for at, text in enumerate(texts) if not text},
+    )
+
+
+def read_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
+    """See `opening.table_from`."""
+    found: dict[str, list[Any]] = {}
+    if hasattr(rows, "columns") and hasattr(rows, "isna"):  # of pandas, without importing it
+        filled = rows.astype(object).where(~rows.isna(), None)
+        for name in rows.columns:
+            found[str(name)] = filled[name].tolist()
+    elif isinstance(rows, Mapping):
+        for name, cells in rows.items():
+            found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
+    else:
+        found = _columns_of(list(rows), source)
+    lengths = {name: len(cells) for name, cells in found.items()}
+    if len({*lengths.values()}) != 1:
+        raise UserError(f"{source} has columns of different lengths, {lengths}: give each row a cell in each")
+    columns = {name: in_memory(cells) for name, cells in found.items()}
+    declared = {"label": [*classes]} if classes else {}
+    return RawTable([*columns], columns.__getitem__, range(1, max(lengths.values()) + 1), source, declared)
+
+
+def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
+    """The columns of a list of rows, by name."""
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {str(name): [row.get(name) for row in rows] for name in names}
+    if rows and all(isinstance(row, str) for row in rows):
+        return {"text": rows}
+    for names in (["text", "label"], ["text", "text_pair", "label"]):
+        if rows and all(isinstance(row, tuple | list) and len(row) == len(names) for row in rows):
+            return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    raise UserError(
+        f"{source} holds no rows that can be read: give a DataFrame, columns by name, or a list of (text, label)"
+    )
