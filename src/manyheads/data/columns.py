@@ -22,16 +22,20 @@ ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
 MOST_TITLED = 100  # columns
 WORDS_OF_TEXT = 5  # names of columns seldom have as many
 UNLABELLED = "; a test split without labels is left unread by test=false"
-
-
 SIGNS = ",;|"  # that join names
 NAMES = 3  # of labels in a sentence
 
 
 @dataclass(slots=True)
 class ColumnRoles:
-    """`answer` is the column that `data.<key>` names, of the label, of the target text, or of the text, its own
-    answer; `multi`: its rows have any number of labels."""
+    """Which column is which.
+
+    Attributes:
+        text, pair: of the text, and of the second text; None: rows have one text.
+        answer: of what a row is answered with: the label, the target text, or the text, its own answer.
+        key: the setting that names it: label, target or text.
+        multi: rows have any number of labels.
+    """
 
     text: str
     pair: str | None
@@ -71,11 +75,10 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
         )
 
     _require_names(table)
-    text, answered = find("text", data.text), find(answer, getattr(data, answer))
-    optional = data.text_pair == "text_pair" and "text_pair" not in table.names
-    unread = not data.text_pair or optional or answer == "target"
-    pair = None if unread else find("text_pair", data.text_pair)
-    columns = ColumnRoles(text, pair, answered, answer)
+    columns = ColumnRoles(find("text", data.text), None, find(answer, getattr(data, answer)), answer)
+    is_missing = data.text_pair == "text_pair" and "text_pair" not in table.names  # and nobody typed it
+    if data.text_pair and not is_missing and answer != "target":
+        columns.pair = find("text_pair", data.text_pair)
     named = columns.by_key()
     if len(set(named.values())) < len(named):
         typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
@@ -100,8 +103,7 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
     if len(marks) > 1:
         return (
             f"{remedy}; or, if {list_names(marks)}, which hold 0 and 1 alone, are labels, write a column labels that "
-            "joins "
-            f"the names of those that are 1 by |, such as {'|'.join(marks[:2])}"
+            f"joins the names of those that are 1 by |, such as {'|'.join(marks[:2])}"
         )
     if any(len(name.split()) >= WORDS_OF_TEXT or name.strip().isdigit() for name in table.names):
         remedy += ", or, if that is a row, put a first line that names the columns, such as label,text, on top"
@@ -109,47 +111,65 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
 
 
 def _first_rows(table: RawTable) -> dict[Any, tuple[int, list[str]]]:
-    """The number of each of the first rows, and the row, by its cells."""
-    found = {}
+    """The number of each of the first rows, and the row, by its cells; of rows that share a cell the first."""
     columns = [table.column(name) for name in table.names[:MOST_TITLED]]  # a title above more is not looked for
-    for at in reversed(range(min(MOST_ABOVE, len(table.numbers)))):
+    found: dict[Any, tuple[int, list[str]]] = {}
+    for at in range(min(MOST_ABOVE, len(table.numbers))):
         row = [str(cells[at]) for cells in columns]
-        found |= dict.fromkeys(row, (int(table.numbers[at]), row))
+        for cell in row:
+            found.setdefault(cell, (int(table.numbers[at]), row))
     return found
 
 
 def _zero_or_one(table: RawTable) -> list[str]:
     """The columns of nothing but 0 and 1, of the rows that can be read."""
     good = [at for at in range(len(table.numbers)) if at not in table.broken]
-    cells = {name: table.column(name) for name in table.names}
-    return [name for name, of_name in cells.items() if good and all(str(of_name[at]) in ZERO_OR_ONE for at in good)]
+    if not good:
+        return []
+    found = []
+    for name in table.names:
+        cells = table.column(name)
+        if all(str(cells[at]) in ZERO_OR_ONE for at in good):
+            found.append(name)
+    return found
 
 
 def require_columns(table: RawTable, columns: ColumnRoles) -> None:
-    """Another split must have the columns the training split has."""
+    """Raise UserError if another split lacks a column that the training split has."""
     _require_names(table)
     for key, name in columns.by_key().items():
-        if name not in table.names:
-            raise UserError(
-                f"{table.source} has no column '{name}' (data.{key}), which the training split has: "
-                f"its columns are {list_names(table.names)}"
-                f"{f'; {table.hint}' if table.hint else UNLABELLED if key in ('label', 'target') else ''}"
-            )
+        if name in table.names:
+            continue
+        remedy = ""
+        if table.hint:
+            remedy = f"; {table.hint}"
+        elif key in ("label", "target"):
+            remedy = UNLABELLED
+        raise UserError(
+            f"{table.source} has no column '{name}' (data.{key}), which the training split has: its columns are "
+            f"{list_names(table.names)}{remedy}"
+        )
 
 
 def without_labels(table: RawTable, columns: ColumnRoles, known: list[str]) -> str:
     """That no row has a label: each is -1, which no class is called, or empty. Empty where some have one."""
     if columns.key != "label" or "-1" in known or not len(table.numbers):
         return ""
-    different = coded(table.column(columns.answer)).values
-    cells = [cell[0] if isinstance(cell, list) and len(cell) == 1 else cell for cell in different]
-    none = {"-1", "-1.0"} if columns.multi else {"-1", "-1.0", "None", ""}
-    if not {*map(normalise_name, cells)} <= none:
+    cells = []
+    for cell in coded(table.column(columns.answer)).values:
+        if isinstance(cell, list) and len(cell) == 1:
+            cell = cell[0]
+        cells.append(cell)
+    no_label = {"-1", "-1.0"}
+    if not columns.multi:  # else an empty cell says that a row has no label, which is an answer
+        no_label |= {"None", ""}
+    if not {*map(normalise_name, cells)} <= no_label:
         return ""
-    first = "-1, which stands for none" if str(cells[0]).startswith("-1") else "empty"
+    is_minus_one = str(cells[0]).startswith("-1")
+    how = "-1, which stands for none" if is_minus_one else "empty"
     return (
         f"{table.source} is without labels: '{format_value(columns.answer)}' of all its {len(table.numbers):,} rows "
-        f"is {first}"
+        f"is {how}"
     )
 
 
@@ -168,21 +188,23 @@ def _require_names(table: RawTable) -> None:
 
 def class_names(features: dict[str, Any]) -> dict[str, list[str]]:
     """Names of the classes by column, from a dataset's features as `datasets` writes them; also of lists of classes."""
-    inner = {name: one.get("feature", one) for name, one in features.items() if isinstance(one, dict)}
-    return {
-        name: [str(one) for one in feature["names"]]
-        for name, feature in inner.items()
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
-    }
+    found: dict[str, list[str]] = {}
+    for name, feature in features.items():
+        if isinstance(feature, dict):
+            feature = feature.get("feature", feature)  # of a list: what it is a list of
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            found[name] = [str(one) for one in feature["names"]]
+    return found
 
 
 def as_found(table: RawTable, columns: ColumnRoles) -> ColumnRoles:
     """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
     cells = label_cells(coded(table.column(columns.answer)).values, columns.answer)
-    in_lists = columns.answer == MULTI_LABEL or all(isinstance(cell, list) for cell in cells)
-    several = any(isinstance(cell, list) and len({*map(normalise_name, cell)}) != 1 for cell in cells)
-    return replace(columns, multi=in_lists and several)
+    lists = [cell for cell in cells if isinstance(cell, list)]
+    in_lists = columns.answer == MULTI_LABEL or len(lists) == len(cells)
+    has_several = any(len({*map(normalise_name, names)}) != 1 for names in lists)
+    return replace(columns, multi=in_lists and has_several)
 
 
 def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
@@ -191,56 +213,71 @@ def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
     Raises:
         UserError: they are in the column `labels`, where | joins them; or cells are lists of zeros and ones.
     """
-    _refuse_marks(table, columns)
+    _refuse_zeros_and_ones(table, columns)
     in_labels = columns.answer == MULTI_LABEL
-    cells = [cell for cell in coded(table.column(columns.answer)).values if isinstance(cell, str)]
-    cells = [cell for cell in cells if not in_labels or names_in_json(cell) is None]
+    cells: list[str] = []
+    for cell in coded(table.column(columns.answer)).values:
+        is_list = in_labels and isinstance(cell, str) and names_in_json(cell) is not None
+        if isinstance(cell, str) and not is_list:
+            cells.append(cell)
     sign = _joining_sign({*cells})
     if not sign or (in_labels and any("|" in cell for cell in cells)):
         return []
     first = next(cell for cell in cells if sign in cell)
     found = (
         f"{table.source}: the column '{format_value(columns.answer)}' joins names by '{sign}', as in "
-        f"'{format_value(first)}', so that "
-        "each combination is a class of its own"
+        f"'{format_value(first)}', so that each combination is a class of its own"
     )
     if in_labels:
         raise UserError(f"{found}: join them by |, or, if these are names of classes, call the column label")
     return [f"{found}; if these are several labels, call the column labels and join them by |"]
 
 
-def _refuse_marks(table: RawTable, columns: ColumnRoles) -> None:
-    """Raise UserError if each cell is a list of as many zeros and ones."""
+def _refuse_zeros_and_ones(table: RawTable, columns: ColumnRoles) -> None:
+    """Raise UserError if each cell is a list of zeros and ones, all of one length."""
     every = coded(table.column(columns.answer))
-    if not any(isinstance(cell, list) for cell in every.values):
+    if not any(isinstance(cell, list) for cell in every.values) or columns.answer in table.classes:
         return
     cells = every.take([at for at in range(len(every)) if at not in table.broken]).used()
-    lengths = {len(cell) if isinstance(cell, list) else 0 for cell in cells}
-    if len(lengths) != 1 or lengths <= {0, 1} or columns.answer in table.classes:
+    if not cells or not all(isinstance(cell, list) for cell in cells):
+        return
+    length = len(cells[0])
+    if length < 2 or any(len(cell) != length for cell in cells):
         return
     if all(one in (0, 1) for cell in cells for one in cell):
         raise UserError(
-            f"{table.source}: each cell of '{format_value(columns.answer)}' is a list of {max(lengths)} zeros and "
-            "ones, by "
-            'which nothing is called: list the names of the labels that are 1, such as ["joy", "anger"], or none'
+            f"{table.source}: each cell of '{format_value(columns.answer)}' is a list of {length} zeros and ones, "
+            "which name no label: list the names of the labels that are 1, such as "
+            '["joy", "anger"], or none'
         )
 
 
 def _joining_sign(cells: set[str]) -> str:
     """The sign between names of which most are also in other cells; empty: there is none."""
     for sign in SIGNS:
-        parts = {cell: {part.strip(" []'\"") for part in cell.split(sign)} for cell in cells}
-        counts = Counter(part for of_cell in parts.values() for part in of_cell)
-        joined = {part for cell, of_cell in parts.items() if sign in cell for part in of_cell}
-        if sum(counts[part] > 1 for part in joined) * 2 > len(joined):
+        counts = Counter[str]()  # cells with each name
+        joined: set[str] = set()
+        for cell in cells:
+            names = {part.strip(" []'\"") for part in cell.split(sign)}
+            counts.update(names)
+            if sign in cell:
+                joined |= names
+        n_in_others = sum(counts[name] > 1 for name in joined)
+        if 2 * n_in_others > len(joined):
             return sign
     return ""
 
 
 def named_twice(cells: list[Any], answers: list[Any], faults: Collection[int]) -> list[int]:
     """The good cells that name a label more than once: `answers` are what was read of them."""
-    lists = [at for at, cell in enumerate(cells) if isinstance(cell, list) and len(cell) > 1 and at not in faults]
-    return [at for at in lists if isinstance(answers[at], str) or len(answers[at]) < len(cells[at])]
+    found = []
+    for at, (cell, answer) in enumerate(zip(cells, answers, strict=True)):
+        if not isinstance(cell, list) or len(cell) < 2 or at in faults:
+            continue
+        n_names = 1 if isinstance(answer, str) else len(answer)
+        if n_names < len(cell):
+            found.append(at)
+    return found
 
 
 def note_of_twice(table: RawTable, found: Collection[int]) -> list[str]:
@@ -252,12 +289,22 @@ def note_of_twice(table: RawTable, found: Collection[int]) -> list[str]:
 
 
 def give_sets(rows: Rows, names: Coded, labels: list[str]) -> None:
-    """Give each row the ids of its labels, and the rarest of them in these rows."""
-    of_name = {name: index for index, name in enumerate(labels)}
-    sets: Any = names.mapped(lambda one: tuple(sorted(of_name[name] for name in one)))
-    rows.sets, counts = sets, Counter(label for one in sets for label in one)
-    rarest = sets.mapped(lambda one: min(one, key=lambda label: (counts[label], label), default=len(labels)))
-    rows.labels = rarest.numbers(rarest.values)
+    """Give each row the ids of its labels, and the rarest of them in these rows, by which splits are carved."""
+    id_of = {name: index for index, name in enumerate(labels)}
+
+    def ids(of_row: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(sorted(id_of[name] for name in of_row))
+
+    sets: Any = names.mapped(ids)
+    counts = Counter[int]()
+    for of_row in sets:
+        counts.update(of_row)
+
+    def rarest(of_row: tuple[int, ...]) -> int:
+        return min(of_row, key=lambda label: (counts[label], label), default=len(labels))
+
+    rows.sets, rarest_ids = sets, sets.mapped(rarest)
+    rows.labels = rarest_ids.numbers(rarest_ids.values)
 
 
 def describe_label_sets(rows: Rows, labels: list[str]) -> str:
@@ -269,15 +316,22 @@ def describe_label_sets(rows: Rows, labels: list[str]) -> str:
     assert rows.sets is not None
     if not labels:
         raise UserError(f"{rows.source} has no row with a label: a classifier needs at least one; check data.label")
-    several, none = sum(len(one) > 1 for one in rows.sets), sum(not one for one in rows.sets)
-    counts = [f"{n:,} {words}" for n, words in ((several, "with several"), (none, "with none")) if n]
-    first = next((at for at, one in enumerate(rows.sets) if len(one) != 1), None)
-    if first is None:
+    n_several, n_none, first = 0, 0, -1
+    for at, ids in enumerate(rows.sets):
+        n_several += len(ids) > 1
+        n_none += not ids
+        if first < 0 and len(ids) != 1:
+            first = at
+    if first < 0:
         return f"{rows.source}: only rows that are left out have not just one label, yet each is answered by itself"
-    known = f"{len(labels)} label{'s' * (len(labels) > 1)}"
+    counts = []
+    if n_several:
+        counts.append(f"{n_several:,} with several")
+    if n_none:
+        counts.append(f"{n_none:,} with none")
+    known = "1 label" if len(labels) == 1 else f"{len(labels)} labels"
+    names = list_names([labels[id] for id in rows.sets[first][:NAMES]]) or "none"
     return (
         f"{rows.source}: {' and '.join(counts)} of the {known} among {len(rows):,} rows (first: row "
-        f"{rows.numbers[first]}: {list_names([labels[id] for id in rows.sets[first][:NAMES]]) or 'none'}), so each "
-        "label "
-        "is answered by itself"
+        f"{rows.numbers[first]}: {names}), so each label is answered by itself"
     )

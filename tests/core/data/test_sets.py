@@ -50,7 +50,7 @@ def test_names_that_hold_a_sign_are_no_joined_ones(cells):
 def test_zeros_and_ones_are_no_names():
     for column in ("labels", "label"):
         with pytest.raises(
-            ValueError, match=r"^train.csv: each cell of 'labels?' is a list of 3 zeros and ones, by which"
+            ValueError, match=r"^train.csv: each cell of 'labels?' is a list of 3 zeros and ones, which name no label"
         ):
             found(column, [[0, 1, 1], [0, 0, 0], [1.0, 0, True]])
     assert (
