@@ -16,7 +16,7 @@ def stable_hashes(cells: list[Any]) -> np.ndarray:
     return np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in texts), dtype=np.int64)
 
 
-def pair_hashes(first: Sequence[int], second: Sequence[int]) -> np.ndarray:
+def pair_hashes(first: Sequence[int] | np.ndarray, second: Sequence[int] | np.ndarray) -> np.ndarray:
     """Hashes of pairs by those of both texts: int64."""
     former, latter = (np.asarray(one, dtype=np.int64).view(np.uint64) for one in (first, second))
     both = former * np.uint64(0x9E3779B97F4A7C15) + latter

@@ -299,7 +299,7 @@ def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> Ta
     if "train" not in found or len(counts) < 2:
         return whole
     if path.is_file():  # else a typed name is that of a file, or of a split
-        names = sorted({typed_as.get(value, value) for value in of_row.used()})
+        names = sorted({str(typed_as.get(value, value)) for value in of_row.used()})
         where = f"in no row of the column {format_value(column)} of data.path={data.path}"
         require_typed_names(names, data, where, "its rows are of")
     if strange:

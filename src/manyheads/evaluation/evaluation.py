@@ -27,7 +27,7 @@ from manyheads.evaluation.report import (
 )
 from manyheads.inference.answer_formats import json_text
 from manyheads.inference.answers import replaced_answers
-from manyheads.inference.reading import plain_cell
+from manyheads.inference.chunks import plain_cell
 from manyheads.inference.rules import AnswerRule
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.metrics_csv import MetricsRow

@@ -25,8 +25,9 @@ from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.inference.answers import check_output, n_written, opened_answers
+from manyheads.inference.chunks import Chunk
 from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder, open_folder, refuse_other_task
-from manyheads.inference.reading import Chunk, check_input, open_texts
+from manyheads.inference.reading import check_input, open_texts
 from manyheads.inference.rules import AnswerRule, fit_rules
 from manyheads.terminal import one_line, row_counter
 

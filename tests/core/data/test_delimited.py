@@ -18,7 +18,9 @@ from manyheads.data.formats.dialect import start_of
 from manyheads.data.formats.source import lines_of
 from manyheads.data.opening import read_file
 from manyheads.inference.format import ColumnNames
-from manyheads.inference.reading import Wanted, chunks_of_table, open_texts
+from manyheads.inference.reading import open_texts
+from manyheads.inference.records import chunks_of_table
+from manyheads.inference.text_columns import WantedColumns
 
 
 @given(st.text(alphabet='ab,"\n\r\x85\u2028 ', max_size=30))
@@ -101,7 +103,7 @@ def test_a_table_of_millions_of_columns_is_refused_before_it_fills_the_memory(tm
 
 def answered(path, text=("text",), **more):
     """The rows that predict answers."""
-    return [row for chunk in chunks_of_table(path, Wanted([*text], [], **more)) for row in chunk.kept]
+    return [row for chunk in chunks_of_table(path, WantedColumns([*text], [], **more)) for row in chunk.kept]
 
 
 ROWS = [

@@ -16,7 +16,7 @@ import pytest
 
 from manyheads.config import Accelerator, InferenceHardware, PredictConfig
 from manyheads.distributed import faults
-from manyheads.inference import answers, reading
+from manyheads.inference import answers, chunks
 from manyheads.inference.predict import predict
 
 KINDS = (".csv", ".jsonl", ".parquet")
@@ -39,7 +39,7 @@ def write_input(folder: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> P
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk a row, and a record after each, which no test needs on the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr(reading, "MOST_CHARACTERS", 0)
+    monkeypatch.setattr(chunks, "MOST_CHARACTERS", 0)
     monkeypatch.setattr(answers, "EVERY", 0.0)
 
 
@@ -170,9 +170,9 @@ PROGRAM = """
 import os, random, signal, sys, time
 from pathlib import Path
 from manyheads.config import Accelerator, InferenceHardware, PredictConfig
-from manyheads.inference import answers, folder, predict, reading
+from manyheads.inference import answers, chunks, folder, predict
 
-reading.MOST_CHARACTERS, answers.EVERY, os.fsync = 0, 0.0, lambda descriptor: None
+chunks.MOST_CHARACTERS, answers.EVERY, os.fsync = 0, 0.0, lambda descriptor: None
 run, files = sys.argv[1], [Path(one) for one in sys.argv[2:]]
 chance = random.Random(0)
 

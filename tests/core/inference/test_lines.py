@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manyheads.inference import reading as lines
-from manyheads.inference.reading import Chunk, chunks_of_lines, decoded_lines, row_of_line
+from manyheads.inference import chunks as lines
+from manyheads.inference.chunks import Chunk, chunks_of_lines, decoded_lines, row_of_line
 
 LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
 ODD = ["a\x85b", "c\u2028d", "e\u2029\x0b\x0c\x1c\x1d\x1ef", "", "\t", "  spaces  ", "\ufffe", "naïve 爱 🙂", '"']

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from manyheads.data.formats import blocks
 from manyheads.data.opening import read_file
-from manyheads.inference import reading
-from manyheads.inference.reading import Chunk, Wanted, chunks_of_objects, chunks_of_table
+from manyheads.inference import chunks as chunks_module
+from manyheads.inference.chunks import Chunk
+from manyheads.inference.records import chunks_of_objects, chunks_of_table
+from manyheads.inference.text_columns import WantedColumns
 
 LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | LETTERS
@@ -37,7 +39,7 @@ def read(
     path = Path(f"in.{kind}")
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     chunks = chunks_of_table if kind == "csv" else chunks_of_objects
-    return list(chunks(path, Wanted(text or ["text"], text_pair or [])))
+    return list(chunks(path, WantedColumns(text or ["text"], text_pair or [])))
 
 
 table, objects = partial(read, "csv"), partial(read, "jsonl")
@@ -99,7 +101,7 @@ def test_a_column_that_is_named_must_be_there() -> None:
 
 
 def test_long_texts_make_short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_CHARACTERS", 10)
+    monkeypatch.setattr(chunks_module, "MOST_CHARACTERS", 10)
     assert [len(chunk.texts) for chunk in table("text\n" + "good film\n" * 5)] == [2, 2, 1]
     assert [len(chunk.texts) for chunk in table("a,b\n" + "a,good film\n" * 5, ["a"], ["b"])] == [2, 2, 1]
 
@@ -225,7 +227,7 @@ def test_a_tsv_has_the_rows_that_training_reads(tmp_path):
     ):
         path.write_text("\n".join([*written, ""]))
         table = read_file(path)
-        found = [row for chunk in chunks_of_table(path, Wanted(["text"], [])) for row in chunk.kept]
+        found = [row for chunk in chunks_of_table(path, WantedColumns(["text"], [])) for row in chunk.kept]
         assert [(row["text"], row["stars"]) for row in found] == list(
             zip(table.column("text"), table.column("stars"), strict=True)
         )

@@ -1,0 +1,205 @@
+"""Rows that a verb answers, some at a time: lines of a text become rows, and rows of any input become chunks.
+
+A chunk holds what goes through the network together, so that an input of any length takes bounded memory.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from manyheads.config import OnBadText
+from manyheads.data.formats.source import MOST_ROW, decoding, reading
+from manyheads.data.formats.text_lines import take_labels
+from manyheads.data.texts import is_blank, text_faults
+from manyheads.errors import UserError
+
+CHUNK = 1024  # rows answered together
+MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
+REMEDY = "; correct it, or have such rows answered by null with data.on_bad_row=drop"
+
+
+class InputRow(NamedTuple):
+    """A row as it was read.
+
+    Attributes:
+        place: where it is, such as `row 7`; empty: it was typed.
+        cells: by column.
+        fault: why it could not be read; empty: it could.
+    """
+
+    place: str
+    cells: dict[str, Any]
+    fault: str = ""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some rows that are answered together.
+
+    Attributes:
+        kept: what is repeated in the output for each row.
+        texts, pairs: the text, and the second text, of each row; pairs are None where there is just one.
+        faults: by index, why a row has no answer; names the row.
+    """
+
+    kept: list[dict[str, Any]]
+    texts: list[str]
+    pairs: list[str] | None
+    faults: dict[int, str] = field(default_factory=dict)
+
+
+def chunks_of_lines(
+    stream: BinaryIO,
+    name: str,
+    *,
+    pairs: bool,
+    at_once: bool = False,
+    marked: bool = False,
+    on_bad_row: OnBadText = OnBadText.empty,
+) -> Iterator[Chunk]:
+    """One row a line, also where the line is empty.
+
+    Chunks are the same however the stream delivers: in bf16 the last digits of an answer depend on the rows with it,
+    so a pipe and a file would differ.
+
+    Args:
+        name: of the stream, for sentences.
+        pairs: a tab divides the two texts of a row.
+        at_once: each line is a chunk, for a person who types.
+        marked: lines are in the format of fastText; their labels are no part of the text.
+
+    Raises:
+        UserError: a line cannot be read; names it.
+    """
+
+    def read() -> Iterator[InputRow]:
+        for number, text in decoded_lines(stream, name):
+            yield row_of_line(text, f"row {number}", name, pairs=pairs, marked=marked)
+
+    second = "text_pair" if pairs else None
+    yield from into_chunks(read(), name, "text", second, on_bad_row, most=1 if at_once else CHUNK)
+
+
+def decoded_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    """Number and text of every line. Only a line feed ends one, with or without a carriage return before it: U+0085,
+    U+2028 and their like are letters of a text, which is why `str.splitlines` and text-mode iteration are not used.
+
+    Raises:
+        UserError: a line is not UTF-8, or so long that it is no text; names it.
+    """
+    number = offset = 0
+    while True:
+        with reading(Path(name)):
+            line = stream.readline(MOST_ROW + 1)
+        if not line:
+            return
+        number += 1
+        content = line.removesuffix(b"\n")
+        if len(content) > MOST_ROW:
+            raise UserError(f"{name}, row {number} is longer than {MOST_ROW:,} bytes: give one text a line")
+        with decoding(name, content, offset, number):
+            text = content.removesuffix(b"\r").decode("utf-8")
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+        yield number, text
+        offset += len(line)
+
+
+def row_of_line(text: str, place: str, name: str, *, pairs: bool, marked: bool = False) -> InputRow:
+    """A text as a row, see `chunks_of_lines`; an empty line needs no tab."""
+    labels: list[str] = []
+    if marked:
+        text, labels = take_labels(text)
+    cells: dict[str, Any] = {"text": text}
+    if pairs:
+        both = text.split("\t") if text.strip() else ["", ""]
+        if len(both) != 2:
+            where = f"{name}, {place}" if place else name
+            raise UserError(
+                f"{where} has {len(both) - 1} tabs, but the model takes pairs of texts: put one tab between the two"
+            )
+        cells["text"], cells["text_pair"] = both
+    if marked:
+        cells["labels"] = labels
+    return InputRow(place, cells)
+
+
+def into_chunks(
+    rows: Iterable[InputRow], name: str, first: str, second: str | None, on_bad_row: OnBadText, *, most: int = CHUNK
+) -> Iterator[Chunk]:
+    """Rows in chunks of `most`, or of fewer that hold more than `MOST_CHARACTERS`, by their columns of the text and of
+    the second one.
+
+    Raises:
+        UserError: a row is refused; names it. See `as_chunk`.
+    """
+    columns = [first] if second is None else [first, second]
+    chunk: list[InputRow] = []
+    n_characters = 0
+    for row in rows:
+        chunk.append(row)
+        for column in columns:
+            cell = row.cells.get(column)
+            if isinstance(cell, str):
+                n_characters += len(cell)
+        if len(chunk) == most or n_characters > MOST_CHARACTERS:
+            yield as_chunk(chunk, name, first, second, on_bad_row)
+            chunk, n_characters = [], 0
+    if chunk:
+        yield as_chunk(chunk, name, first, second, on_bad_row)
+
+
+def as_chunk(rows: list[InputRow], name: str, first: str, second: str | None, on_bad_row: OnBadText) -> Chunk:
+    """What is no text is reported as in training. A row whose text is empty has no answer or, under `raise`, is
+    refused; one that cannot be read, or whose text is of another type, is refused, or has no answer under `drop`.
+
+    Raises:
+        UserError: a row is refused; names it.
+    """
+    columns = [("the text", first)]
+    if second is not None:
+        columns.append(("the second text", second))
+    faults: dict[int, str] = {}
+    for at, row in enumerate(rows):
+        missing = [column for _, column in columns if column not in row.cells]
+        if row.fault:
+            faults[at] = row.fault
+        elif missing:
+            faults[at] = f"{missing[0]!r} is missing, but the model reads it"
+    refused = [*faults]
+    texts: list[list[str]] = []
+    for what, column in columns:
+        cells = [row.cells.get(column) for row in rows]
+        for at, why in text_faults(cells, what).items():
+            if at in faults:
+                continue
+            faults[at] = why
+            is_empty = cells[at] is None or is_blank(str(cells[at]))
+            if not is_empty or on_bad_row is OnBadText["raise"]:
+                refused.append(at)
+        texts.append([cell if isinstance(cell, str) else "" for cell in cells])
+    if refused and on_bad_row is not OnBadText.drop:
+        at = min(refused)
+        if rows[at].place:
+            raise UserError(f"{name}, {rows[at].place}: {faults[at]}{REMEDY}")
+        raise UserError(f"{name}: {faults[at]}; type one")
+    kept = [row.cells for row in rows]
+    for at in faults:
+        kept[at] = plain_cell(kept[at])  # what could not be read may be nothing that JSON can hold
+    named = {at: f"{rows[at].place}: {faults[at]}" for at in sorted(faults)}
+    return Chunk(kept, texts[0], texts[1] if second else None, named)
+
+
+def plain_cell(cell: Any) -> Any:
+    """A cell as JSON has it: types JSON lacks become text, a non-finite number null."""
+    if cell is None or isinstance(cell, str | int):
+        return cell
+    if isinstance(cell, float):
+        return cell if math.isfinite(cell) else None
+    if isinstance(cell, dict):
+        return {name: plain_cell(one) for name, one in cell.items()}
+    if isinstance(cell, list | tuple):
+        return [plain_cell(one) for one in cell]
+    return str(cell)
