@@ -40,7 +40,7 @@ from manyheads.config.training import Accelerator, Compile, Precision
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.assemble import flops_per_token
+from manyheads.nn.cost import flops_per_token
 from manyheads.nn.kernels import attention
 from manyheads.training import trainer as building
 from manyheads.training.strategies import FullyShardedStrategy, RendezvousDDP

@@ -142,7 +142,10 @@ SOURCES = (
 )
 
 RUN = Part(
-    "weights", "run", "manyheads.training.weights:read_run", facts={"find": "manyheads.inference.origin:find_run"}
+    "weights",
+    "run",
+    "manyheads.training.weights:read_run_weights",
+    facts={"find": "manyheads.inference.origin:find_run"},
 )
 OBJECTIVES = (  # choices of `optim.objective`: from logits and labels to the loss of each row
     Part("objective", "cross_entropy", "manyheads.training.objectives:label_losses"),

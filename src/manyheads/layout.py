@@ -73,7 +73,8 @@ class Packed:
 
     def unfilled(self, x_N: Tensor) -> "tuple[Tensor, Packed]":
         """`x_N` and its layout without the tail: the inverse of `filled_up`."""
-        return x_N[: self.n_tokens], self._with(tail=0) if self.tail else self
+        layout = self._with(tail=0) if self.tail else self
+        return x_N[: self.n_tokens], layout
 
     @property
     def n_documents(self) -> int:
@@ -127,7 +128,8 @@ class Packed:
             return self
         ends_R = F.pad(self.counts_R.cumsum(0), (1, 0))
         offsets = self.offsets[ends_R]
-        return Packed(offsets, int(offsets.diff().max()) if len(self.counts_R) else 0, self.tail)
+        longest = int(offsets.diff().max()) if len(self.counts_R) else 0
+        return Packed(offsets, longest, self.tail)
 
     def pooled(self, x_B: Tensor) -> Tensor:
         """The mean over the documents of each row of data: `(B, ...)` to `(R, ...)`, in single precision."""
@@ -155,10 +157,10 @@ class Packed:
         return cast(Tensor, _ToTokens.apply(x_cells, self._cells_N, self._tokens_of_cells, self.tail))
 
     def to(self, device: Any, non_blocking: bool = False) -> "Packed":
-        offsets, counts_R = (
-            one if one is None else one.to(device, non_blocking=non_blocking) for one in (self.offsets, self.counts_R)
-        )
-        return self._with(offsets=offsets, counts_R=counts_R)
+        counts_R = self.counts_R
+        if counts_R is not None:
+            counts_R = counts_R.to(device, non_blocking=non_blocking)
+        return self._with(offsets=self.offsets.to(device, non_blocking=non_blocking), counts_R=counts_R)
 
     def prepare(self) -> None:
         """Compute the cached tensors now. Made within a compiled layer they would break the graph, or lie in memory

@@ -32,7 +32,8 @@ SECONDS_OF_SILENCE = 3.0
 
 def one_line(text: str) -> str:
     """The text with line ends, control characters and the like escaped: what is typed never steers the terminal."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    shown = [sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text]
+    return "".join(shown)
 
 
 def escape_unwritable() -> None:
@@ -161,7 +162,10 @@ def print_sheet(sheet: Sheet) -> None:
     from rich.table import Table
 
     screen = console()
-    title, lines = as_text(sheet.title, screen), [[as_text(cell, screen) for cell in line] for line in sheet.lines]
+    lines = []
+    for line in sheet.lines:
+        lines.append([as_text(cell, screen) for cell in line])
+    title = as_text(sheet.title, screen)
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     for at, column in enumerate(sheet.columns):
         widest = max((line[at].cell_len for line in lines), default=0)

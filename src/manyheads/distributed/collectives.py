@@ -37,9 +37,12 @@ def gathered(content: bytes, group: dist.ProcessGroup | None) -> list[bytes]:
     dist.all_gather(sizes, size, group=group)
     sent = torch.zeros(int(max(sizes)), dtype=torch.uint8)
     sent[: len(content)] = _tensor(content)
-    everyones = [torch.empty_like(sent) for _ in sizes] if dist.get_rank(group) == 0 else []
-    dist.gather(sent, everyones or None, group=group, group_dst=0)
-    return [one[: int(n)].numpy().tobytes() for one, n in zip(everyones, sizes, strict=False)]
+    if dist.get_rank(group) > 0:
+        dist.gather(sent, None, group=group, group_dst=0)
+        return []
+    received = [torch.empty_like(sent) for _ in sizes]  # all as long as the longest
+    dist.gather(sent, received, group=group, group_dst=0)
+    return [tensor[: int(n_bytes)].numpy().tobytes() for tensor, n_bytes in zip(received, sizes, strict=True)]
 
 
 def from_first(content: bytes, group: dist.ProcessGroup | None) -> bytes:
@@ -48,13 +51,17 @@ def from_first(content: bytes, group: dist.ProcessGroup | None) -> bytes:
         return content
     size = torch.tensor([len(content)])
     dist.broadcast(size, group=group, group_src=0)
-    sent = _tensor(content) if dist.get_rank(group) == 0 else torch.empty(int(size), dtype=torch.uint8)
+    sent = torch.empty(int(size), dtype=torch.uint8)
+    if dist.get_rank(group) == 0:
+        sent = _tensor(content)
     dist.broadcast(sent, group=group, group_src=0)
     return sent.numpy().tobytes()
 
 
 def _tensor(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    if not content:  # which frombuffer refuses
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 class Votes:

@@ -106,10 +106,13 @@ def monitor_peers(folder: Path, timeout: float) -> Iterator[None]:
 
 def beat(step: int | None = None, phase: str | None = None) -> None:
     """Note progress of this process: all that a step costs where there are several."""
-    if _own is not None:
-        _own.marks += 1
-        _own.step = _own.step if step is None else step
-        _own.phase = phase or _own.phase
+    if _own is None:
+        return
+    _own.marks += 1
+    if step is not None:
+        _own.step = step
+    if phase:
+        _own.phase = phase
 
 
 @contextmanager
@@ -123,17 +126,20 @@ def phase(name: str) -> Iterator[None]:
 
 def last_seen(folder: Path, rank: int, n_ranks: int) -> str:
     """Where a process of `n_ranks` was, such as " at step 3 (training)"; empty where it has written nothing."""
-    found = [_read_record(folder / RANKS / f"rank-{one}.json") for one in range(n_ranks)]
-    record = found[rank]
-    return f" {_place(record, found)}" if record else ""
+    records = [_read_record(folder / RANKS / f"rank-{one}.json") for one in range(n_ranks)]
+    record = records[rank]
+    if record is None:
+        return ""
+    return f" {_place(record, [one for one in records if one])}"
 
 
-def _place(record: Record, all_records: Iterable[Record | None]) -> str:
+def _place(record: Record, all_records: Iterable[Record]) -> str:
     """Where a process ended. It writes once a second, and steps may be shorter: it must have come as far as the others,
     which would have waited for it."""
     if record.ended:
         return record.place
-    return max((one for one in all_records if one), key=lambda one: one.marks).place
+    furthest = max(all_records, key=lambda one: one.marks)
+    return furthest.place
 
 
 class _Watch:
@@ -143,10 +149,10 @@ class _Watch:
         self.own, self.files, self.timeout = own, files, timeout
         self.over = threading.Event()
         others = [rank for rank in range(len(files)) if rank != own.rank]
-        self._last = {rank: _read_record(files[rank]) for rank in others}  # of an earlier start, maybe
-        self._seen: dict[int, Record] = {}
-        self._changed = dict.fromkeys(others, time.monotonic())
-        self._moved = time.monotonic(), own.marks
+        self._last = {rank: _read_record(files[rank]) for rank in others}  # what the file held: of an earlier start?
+        self._seen: dict[int, Record] = {}  # what was written since this start
+        self._changed = dict.fromkeys(others, time.monotonic())  # when it was
+        self._moved, self._marks = time.monotonic(), own.marks  # when this process made progress, and its beats then
 
     def run(self) -> None:
         """Write and look, about once a second, until the block is over; exit where another process is lost."""
@@ -174,36 +180,38 @@ class _Watch:
             if record and record != last:
                 self._last[rank] = self._seen[rank] = record
                 self._changed[rank] = now
-        if self.own.marks != self._moved[1]:
-            self._moved = now, self.own.marks
+        if self.own.marks != self._marks:
+            self._moved, self._marks = now, self.own.marks
 
     def lost(self) -> str:
         """Which process is dead, silent, gone too early, or stuck; empty while all is well."""
         if why := self._gone(self.timeout):
             return why
-        if time.monotonic() - self._moved[0] < self.timeout:
+        if time.monotonic() - self._moved < self.timeout:
             return ""
-        return self._behind() or f"all processes are stuck {self.own.place} for {self.timeout:g} seconds"
+        return self._slowest() or f"all processes are stuck {self.own.place} for {self.timeout:g} seconds"
 
     def explained(self, error: BaseException) -> BaseException:
         """`error`, or `PeerLost` where it only says that a connection broke: soon the others' files say why."""
-        names = {one.__name__ for one in type(error).__mro__}
-        if not isinstance(error, RuntimeError) or not ("DistError" in names or _TRANSPORT.search(str(error))):
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        if not _is_of_connection(error):
+            self.own.ended = "failed"
+            self.own.why = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             if isinstance(error, SystemExit):
-                said = f"it left with exit code {0 if error.code is None else error.code}"
-            self.own.ended, self.own.why = "failed", said
+                self.own.why = f"it left with exit code {error.code or 0}"
             return error
         self.over.set()  # the thread stops, and this one looks
         until = time.monotonic() + 2 * QUIET
-        while not (why := self._gone(QUIET)) and time.monotonic() < until:
-            if code := next((int(one.why) for one in self._seen.values() if one.ended == "stopped"), 0):
-                self.own.ended, self.own.why = "stopped", str(code)
-                return RunEnded(f"another process ended with exit code {code}", code)
+        why = self._gone(QUIET)
+        while not why and time.monotonic() < until:
+            for record in self._seen.values():
+                if record.ended == "stopped":  # it ended as all agreed: so does this one
+                    self.own.ended, self.own.why = "stopped", record.why
+                    return RunEnded(f"another process ended with exit code {record.why}", int(record.why))
             time.sleep(BEAT_SECONDS / 10)
             self.write()
             self.look()
-        why = why or self._behind() or f"another process broke the connection {self.own.place}"
+            why = self._gone(QUIET)
+        why = why or self._slowest() or f"another process broke the connection {self.own.place}"
         self._log_loss(why)
         return PeerLost(why)
 
@@ -211,7 +219,7 @@ class _Watch:
         self.own.ended, self.own.why = "lost", why
         self.write()
         log.error("%s: the run ends, and resume=auto resumes it from its newest checkpoint", why)
-        if self.own.rank:  # its log does not reach the screen
+        if self.own.rank:  # not the first, whose log reaches the screen
             print(why, file=sys.stderr, flush=True)
 
     def _gone(self, quiet: float) -> str:
@@ -221,7 +229,8 @@ class _Watch:
         for rank, since in self._changed.items():
             record, silence = self._seen.get(rank), time.monotonic() - since
             if record is None:
-                silent = silent or (f"rank {rank} has not begun within {silence:.0f} seconds" * (silence > quiet))
+                if silence > quiet and not silent:
+                    silent = f"rank {rank} has not begun within {silence:.0f} seconds"
             elif record.ended in ("done", "stopped"):
                 continue
             elif record.ended == "lost":
@@ -235,13 +244,21 @@ class _Watch:
                 silent = f"rank {rank} stopped answering {place}, {silence:.0f} seconds ago"
         return silent or left
 
-    def _behind(self) -> str:
-        """The process with the fewest beats, which the others wait for."""
-        going = [self.own, *(one for one in self._seen.values() if not one.ended)]
-        least = min(going, key=lambda one: one.marks)
-        if all(one.marks == least.marks for one in going):
+    def _slowest(self) -> str:
+        """The process with the fewest beats, which the others wait for; empty where all have as many."""
+        running = [self.own, *(record for record in self._seen.values() if not record.ended)]
+        least = min(running, key=lambda record: record.marks)
+        if all(record.marks == least.marks for record in running):
             return ""
         return f"rank {least.rank} got no further {least.place} for {self.timeout:g} seconds"
+
+
+def _is_of_connection(error: BaseException) -> bool:
+    """Whether the error only says that a connection to another process broke."""
+    if not isinstance(error, RuntimeError):
+        return False
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return "DistError" in names or _TRANSPORT.search(str(error)) is not None
 
 
 def _is_alive(process: int) -> bool:

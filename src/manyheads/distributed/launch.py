@@ -55,11 +55,12 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
     if this_process().started_by:
         validate_world_size(hardware)
         return 0
-    asked, n_usable, n_all = hardware.devices, n_cores(), os.cpu_count() or 1
+    n_local, n_usable = hardware.devices, n_cores()
     is_cpu = hardware.accelerator is Accelerator.cpu
-    if asked > n_usable and (is_cpu or (hardware.accelerator is Accelerator.auto and not _n_gpus())):
-        crowd = f"hardware.devices={asked} is {asked} processes on a CPU"
-        if asked > n_all and not hardware.threads:
+    if n_local > n_usable and (is_cpu or (hardware.accelerator is Accelerator.auto and not _n_gpus())):
+        n_all = os.cpu_count() or 1
+        crowd = f"hardware.devices={n_local} is {n_local} processes on a CPU"
+        if n_local > n_all and not hardware.threads:
             raise UserError(
                 f"{crowd} of {n_all} cores, where more than {n_all} only take turns: use "
                 f"hardware.devices={n_all} at the most, or add hardware.threads=1 if it is meant"
@@ -67,9 +68,13 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
         print(
             f"{crowd}, which take turns on {n_usable} cores: {n_usable} would be as fast", file=sys.stderr, flush=True
         )
-    nodes, n_local = getattr(hardware, "nodes", 1), asked or (1 if is_cpu else max(1, _n_gpus()))
+    if n_local == 0:
+        n_local = 1 if is_cpu else max(1, _n_gpus())
+    nodes = getattr(hardware, "nodes", 1)
+    if nodes == 1 and n_local == 1:
+        return 0
     if nodes == 1:
-        return n_local if n_local > 1 else 0
+        return n_local
     missing = [name for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise UserError(
@@ -96,13 +101,15 @@ def validate_world_size(hardware: Hardware) -> Hardware:
         return hardware
     found = {"devices": ranks.n_local, "nodes": max(1, ranks.n_ranks // ranks.n_local)}
     for name, number in found.items():
-        asked = getattr(hardware, name, 1)
+        asked = getattr(hardware, name, 1)  # verbs that answer texts have no setting hardware.nodes
         if asked not in (0, 1, number):
             raise UserError(
                 f"hardware.{name}={asked}, but {ranks.started_by} started processes for {number}: give the same "
                 f"number to both, or remove hardware.{name}"
             )
-    return replace(hardware, **{name: number for name, number in found.items() if hasattr(hardware, name)})
+        if hasattr(hardware, name):
+            hardware = replace(hardware, **{name: number})
+    return hardware
 
 
 def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, folder: Path | None = None) -> None:
@@ -130,12 +137,16 @@ def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, fo
 
 def _environments(n_local: int, nodes: int, folder: Path | None) -> Iterator[dict[str, str]]:
     """The environment of each process of this machine."""
-    shared = {name: value for name, value in os.environ.items() if name != "GROUP_RANK"}
-    node = int(os.environ["NODE_RANK"]) if nodes > 1 else 0
+    shared = dict(os.environ)
+    shared.pop("GROUP_RANK", None)  # of torchrun, which would be taken for the number of this machine
+    node = 0
     if nodes == 1:
         shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    else:
+        node = int(os.environ["NODE_RANK"])
     shared |= {"WORLD_SIZE": str(n_local * nodes), "LOCAL_WORLD_SIZE": str(n_local), "NODE_RANK": str(node)}
-    shared |= {OUTPUT_VARIABLE: str(folder)} if folder else {}
+    if folder:
+        shared[OUTPUT_VARIABLE] = str(folder)
     for local in range(n_local):
         yield {**shared, "LOCAL_RANK": str(local), "RANK": str(node * n_local + local)}
 
@@ -211,7 +222,10 @@ class Processes:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self.asked.append(number)
         for child in self.children:
-            child.process.send_signal(number) if len(self.asked) == 1 else child.kill()
+            if len(self.asked) == 1:
+                child.process.send_signal(number)
+            else:
+                child.kill()
 
     def wait(self, timeout: float) -> int:
         """Wait for all; once one has failed the others have a while to end by themselves.
@@ -222,44 +236,56 @@ class Processes:
         Raises:
             UserError: it ended with a user's mistake.
         """
-        first, until = None, float("inf")
+        failed, until = None, float("inf")
         while True:
-            codes = [child.code for child in self.children]
-            if not any(codes) and None not in codes:
+            is_running = any(child.code is None for child in self.children)
+            if failed is None:
+                failed = self._failed()
+                if failed is not None:
+                    until = time.monotonic() + _grace(failed.code or 0, timeout)
+            if failed is None and not is_running:
                 return 0
-            if first is None and any(codes):  # rather one that was killed than one that lost the others
-                first = min(
-                    (child for child in self.children if child.code),
-                    key=lambda child: ((child.code or 0) > 0, child.code == LOST, child.rank),
-                )
-                until = time.monotonic() + _grace(first.code or 0, timeout)
-            if len(self.asked) > 1:
+            if len(self.asked) > 1:  # all have been killed
                 return 128 + self.asked[-1]
-            if None not in codes or time.monotonic() > until:
+            if failed is not None and (not is_running or time.monotonic() > until):
                 break
             time.sleep(LOOK)
-        assert first is not None
         for child in self.children:
             child.kill()
             child.process.wait()
-        for child in (first, *self.children):
+        for child in (failed, *self.children):
             if sentence := child.report.read().decode().removesuffix("\n"):
                 raise UserError(sentence)
-        code = first.code or 0
-        self._say(first, code)
-        return code if code > 0 else 128 - code
+        code = failed.code or 0
+        self._say(failed, code)
+        if code < 0:
+            return 128 - code
+        return code
+
+    def _failed(self) -> _Child | None:
+        """The process whose failure is reported, of those that have failed: one that a signal ended comes first, and
+        one that only lost another comes last. None while none has failed."""
+        failed = [child for child in self.children if child.code]
+        if not failed:
+            return None
+        return min(failed, key=lambda child: ((child.code or 0) > 0, child.code == LOST, child.rank))
 
     def _say(self, first: _Child, code: int) -> None:
         """Print where a failed process was, and its last output, unless it has said it itself."""
-        if code in QUIET or (code == LOST and first.lines is None) or (code < 0 and self.asked):
+        has_said = code in QUIET or (code == LOST and first.lines is None)
+        if has_said or (code < 0 and self.asked):
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-        n_ranks, lines = int(self._environments[0]["WORLD_SIZE"]), []
-        where = last_seen(self.folder, first.rank, n_ranks) if self.folder else ""
+        where, lines = "", []
+        if self.folder:
+            where = last_seen(self.folder, first.rank, int(self._environments[0]["WORLD_SIZE"]))
         if first.lines:
             first.lines.seek(0)
             lines = first.lines.read().decode(errors="replace").splitlines()[-TAIL:]
-        print("\n".join([f"rank {first.rank} {how}{where}{': its last lines' * bool(lines)}", *lines]), file=sys.stderr)
+        head = f"rank {first.rank} {how}{where}"
+        if lines:
+            head += ": its last lines"
+        print("\n".join([head, *lines]), file=sys.stderr)
 
 
 def _grace(code: int, timeout: float) -> float:
@@ -267,10 +293,14 @@ def _grace(code: int, timeout: float) -> float:
     have agreed on. A restart is decided by one process, and the others may never hear of it."""
     if code in ENDS_TOGETHER and code != AGAIN:
         return max(timeout, GRACE)
-    return 2.0 if code == MISTAKE else GRACE
+    if code == MISTAKE:  # all come to the same one at the same time
+        return 2.0
+    return GRACE
 
 
 def _start(verb: str, config: bytes, environment: Mapping[str, str]) -> _Child:
+    """Start a process and write its settings to it. The first one of a machine writes to the screen, the others to
+    files."""
     read_config, write_config = os.pipe()
     read_report, write_report = os.pipe()
     lines = None if environment["LOCAL_RANK"] == "0" else tempfile.TemporaryFile()  # noqa: SIM115 - closed by the crew
@@ -285,9 +315,14 @@ def _start(verb: str, config: bytes, environment: Mapping[str, str]) -> _Child:
     )
     os.close(read_config)
     os.close(write_report)
-    ends = os.fdopen(write_config, "wb", 0), os.fdopen(read_report, "rb")
-    child = _Child(int(environment["RANK"]), process, *ends, lines)
+    child = _Child(
+        rank=int(environment["RANK"]),
+        process=process,
+        config=os.fdopen(write_config, "wb", 0),
+        report=os.fdopen(read_report, "rb"),
+        lines=lines,
+    )
     with suppress(BrokenPipeError):  # it has ended already, which is noticed elsewhere
-        while config:
+        while config:  # a pipe may take a part at a time
             config = config[child.config.write(config) :]
     return child

@@ -83,9 +83,10 @@ def rendezvous() -> tuple[str, int]:
     ranks, env = this_process(), os.environ
     address, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")
     if ranks.started_by == "srun":
-        own = "127.0.0.1" if ranks.n_local == ranks.n_ranks else first_host(env.get("SLURM_STEP_NODELIST", ""))
+        if ranks.n_local < ranks.n_ranks:
+            address = address or first_host(env.get("SLURM_STEP_NODELIST", ""))
         job, step = int(env.get("SLURM_JOB_ID", 0)), int(env["SLURM_STEP_ID"])
-        return address or own, int(port or 12000 + (job * 31 + step * 7) % 20000)
+        port = port or 12000 + (job * 31 + step * 7) % 20000  # steps that run at the same time get different ones
     return address or "127.0.0.1", int(port or 29500)
 
 
@@ -118,17 +119,20 @@ def spare_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup
     that is unknown. The page cache counts as free, apart from files that were read lately."""
     left: list[int] = []
     with suppress(OSError):
-        known = re.findall(r"(?m)^MemAvailable: +(\d+) kB", (proc / "meminfo").read_text())
-        left += [1024 * int(one) for one in known]
+        for kilobytes in re.findall(r"(?m)^MemAvailable: +(\d+) kB", (proc / "meminfo").read_text()):
+            left.append(1024 * int(kilobytes))
         for line in (proc / "self" / "cgroup").read_text().splitlines():
             _, kinds, place = line.split(":", 2)
-            if kinds and "memory" not in kinds.split(","):
+            if not kinds:  # version 2
+                root, limit, usage = groups, "memory.max", "memory.current"
+            elif "memory" in kinds.split(","):
+                root, limit, usage = groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            else:
                 continue
-            most_used = ("limit_in_bytes", "usage_in_bytes") if kinds else ("max", "current")
-            folder = (groups / "memory" if kinds else groups) / place.lstrip("/")
-            for one in (folder, *folder.parents):
+            folder = root / place.lstrip("/")
+            for group in (folder, *folder.parents):
                 with suppress(OSError, ValueError):  # the outermost has no limit, and "max" stands for none
-                    most, used = (int((one / f"memory.{name}").read_text()) for name in most_used)
-                    idle = re.findall(r"(?m)^inactive_file (\d+)", (one / "memory.stat").read_text())
+                    most, used = int((group / limit).read_text()), int((group / usage).read_text())
+                    idle = re.findall(r"(?m)^inactive_file (\d+)", (group / "memory.stat").read_text())
                     left.append(most - used + sum(map(int, idle)))
     return max(0, min(left, default=0))

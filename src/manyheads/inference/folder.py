@@ -40,8 +40,8 @@ from manyheads.linear.blend import Tuned
 from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import tensors_in, write_linear
 from manyheads.nn import Classifier
-from manyheads.nn.assemble import count_parameters
 from manyheads.nn.classifier import OwnNetwork
+from manyheads.nn.cost import count_parameters
 from manyheads.runs.files import replace_folder
 
 AnyPredictor = Predictor[Any]

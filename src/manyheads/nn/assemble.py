@@ -1,5 +1,7 @@
-"""ModelConfig to Classifier: `assemble` builds the blocks, `initialise` draws all weights, and the rest counts what a
-model costs in parameters and floating-point operations.
+"""ModelConfig to Classifier: `assemble` builds the blocks, `initialise` draws all weights.
+
+The blocks take plain numbers; which settings they follow from is decided here and nowhere else. cost.py counts what a
+model costs.
 
 The table of initialisations:
 
@@ -18,7 +20,6 @@ biases zero, that of an LSTM's forget gate one (Jozefowicz et al., 2015, section
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -45,34 +46,44 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
         zero_output: set W^O and W2 to zero, so that a fresh layer returns its input: Zhang et al. (2019), "Fixup",
             section 3.
     """
-    shrink = dict.fromkeys(model.modules(), 0.0) if zero_output else {}
-    for stack in model.modules() if not zero_output else ():
-        if isinstance(stack, Encoder | Decoder | Cross):
-            blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
-            shrink |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
-    users = {module for part in model.modules() if hasattr(part, "own_part") for module in part.modules()}
+    gains = _output_gains(model)
+    users = set[nn.Module]()  # the modules of users' parts, which stay as their constructors made them
+    for part in model.modules():
+        if hasattr(part, "own_part"):
+            users.update(part.modules())
     drawn = {*users}
     for module in model.modules():
         if module in users:
             continue
+        gain = 0.0 if zero_output else gains.get(module, 1.0)
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
         elif isinstance(module, MultiHeadAttention):
             if module.project is not None:
                 _draw(module.project, blocks=module.widths)
             if isinstance(module.output, nn.Linear):
-                _draw(module.output, gain=shrink.get(module, 1.0))
+                _draw(module.output, gain=gain)
+            drawn.update(module.children())
         elif isinstance(module, FeedForward):
             width = module.widen.out_features
             _draw(module.widen, blocks=(width // 2, width // 2) if module.is_gated else (width,))
-            _draw(module.narrow, gain=shrink.get(module, 1.0))
+            _draw(module.narrow, gain=gain)
+            drawn.update(module.children())
         elif init_weights := getattr(module, "init_weights", None):  # a score, or recurrent cells
             init_weights()
-        if isinstance(module, MultiHeadAttention | FeedForward):
-            drawn.update(module.children())
     for module in reversed(list(model.modules())):  # other matrices, from the head down: the order fixes the bits
         if isinstance(module, nn.Linear) and module not in drawn:
             _draw(module)
+
+
+def _output_gains(model: nn.Module) -> dict[nn.Module, float]:
+    """The gain of the last matrix of each residual block: 1 / √n of the n blocks of its stack."""
+    gains: dict[nn.Module, float] = {}
+    for stack in model.modules():
+        if isinstance(stack, Encoder | Decoder | Cross):
+            blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
+            gains |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
+    return gains
 
 
 def _draw(linear: nn.Linear, *, blocks: tuple[int, ...] | None = None, gain: float = 1.0) -> None:
@@ -96,21 +107,21 @@ def assemble(
         max_length: the longest text, in tokens.
         n_segments: 2 for pairs of texts, 0 for single ones.
     """
-    model = model if n_segments else replace(model, matches=False)
-    across, unmarked = model.pair is PairKind.cross, model.segments is Segments.never
-    assert n_segments or not across, "checks.check_pair comes first"
+    if not n_segments:
+        model = replace(model, matches=False)
+    is_cross = model.pair is PairKind.cross  # then each text is encoded alone, and the head sees [a; b; |a - b|; a b]
+    assert n_segments or not is_cross, "checks.check_pair comes first"
+    if model.segments is Segments.always:
+        n_segments = 2
+    elif is_cross or model.segments is Segments.never:
+        n_segments = 0
     classifier = Classifier(
-        embeddings=embeddings(
-            model,
-            vocab_size=vocab_size,
-            max_length=max_length,
-            n_segments=2 if model.segments is Segments.always else 0 if across or unmarked else n_segments,
-        ),
+        embeddings=embeddings(model, vocab_size=vocab_size, max_length=max_length, n_segments=n_segments),
         encoder=encoder(model, max_length),
-        cross=cross(model) if across else None,
+        cross=cross(model) if is_cross else None,
         pooling=pooling(model),
         dropout=model.dropout_at("classifier"),
-        head=nn.Linear((4 if across else 1) * model.d_model, n_classes),
+        head=nn.Linear(4 * model.d_model if is_cross else model.d_model, n_classes),
     )
     initialise(classifier, zero_output=model.zero_output)
     return classifier
@@ -119,12 +130,15 @@ def assemble(
 def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
     """Token embeddings; with a norm in post-norm models (Devlin et al., 2019) and with `model.norm_embedding` (Warner
     et al., 2024, "ModernBERT")."""
-    width, is_normed = model.width_of_words, model.placement is Placement.post or model.norm_embedding
-    is_added = model.facts("positions").get("enters", "embedding") == "embedding"
+    width = model.width_of_words
+    positions = None
+    if _positions_enter(model) == "embedding":
+        positions = _positions(model, max_length=max_length, d_model=width)
+    is_normed = model.placement is Placement.post or model.norm_embedding
     return Embeddings(
         vocab_size=vocab_size,
         d_model=model.d_model,
-        positions=_positions(model, max_length=max_length, d_model=width) if is_added else None,
+        positions=positions,
         n_segments=n_segments,
         norm=any_norm(model, width) if is_normed else nn.Identity(),
         dropout=model.dropout_at("embedding"),
@@ -134,11 +148,17 @@ def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segmen
     )
 
 
+def _positions_enter(model: ModelConfig) -> str:
+    """Where positions enter the model: at the "embedding", the "queries" and keys, or the "scores"."""
+    return model.facts("positions").get("enters", "embedding")
+
+
 def _positions(model: ModelConfig, **numbers: Any) -> Any:
     return make_block("positions", model.positions, model.options("positions"), **numbers)
 
 
 def encoder(model: ModelConfig, max_length: int) -> nn.Module:
+    """The encoder that `model.encoder` names: the Transformer below, or that of a plugin."""
     return make_block(
         "encoder",
         model.encoder,
@@ -157,17 +177,17 @@ def encoder(model: ModelConfig, max_length: int) -> nn.Module:
 
 
 def transformer(*, model: ModelConfig, max_length: int) -> Encoder:
-    layers = [
-        EncoderLayer(
-            attention=residual(
-                model,
-                attention(model, layer, max_length=max_length, causal=model.causal),
-                is_normed=model.norm_embedding and layer == 0,
-            ),
-            feed_forward=residual(model, feed_forward(model)),
+    """The Transformer's encoder."""
+    layers = []
+    for layer in range(model.n_layers):
+        is_normed = model.norm_embedding and layer == 0
+        block = attention_block(model, layer, max_length=max_length, causal=model.causal)
+        layers.append(
+            EncoderLayer(
+                attention=residual(model, block, is_normed=is_normed),
+                feed_forward=residual(model, feed_forward(model)),
+            )
         )
-        for layer in range(model.n_layers)
-    ]
     return Encoder(layers, norm=norm(model, Placement.pre))
 
 
@@ -175,7 +195,7 @@ def cross(model: ModelConfig) -> Cross:
     """The cross layers of `model.pair=cross`."""
     layers = [
         CrossLayer(
-            attention=residual(model, attention(model, model.n_layers + layer)),
+            attention=residual(model, attention_block(model, model.n_layers + layer)),
             feed_forward=residual(model, feed_forward(model)),
         )
         for layer in range(model.n_cross_layers)
@@ -183,7 +203,7 @@ def cross(model: ModelConfig) -> Cross:
     return Cross(layers, norm=norm(model, Placement.pre))
 
 
-def attention(
+def attention_block(
     model: ModelConfig, layer: int, *, max_length: int | None = None, causal: bool = False
 ) -> MultiHeadAttention:
     """The attention block of layer `layer`, from 0.
@@ -192,30 +212,35 @@ def attention(
         max_length: the longest text, in tokens; None for cross-attention, which has no window and no positions, since
             distances between tokens of two texts mean nothing.
     """
-    n_heads, n_kv_heads, d_k = model.n_heads, model.kv_heads, model.d_k
-    window, entering, enters = 0, None, model.facts("positions").get("enters")
+    score, enters = model.score_of(layer), _positions_enter(model)
+    window, positions = 0, None
     if max_length is not None:
-        window, base = model.window_of(layer), model.rotary_base_of(layer)
+        window = model.window_of(layer)
         if enters in ("queries", "scores"):
-            numbers = {"max_length": max_length, "n_heads": n_heads, "d_k": d_k, "base": base}
-            entering = _positions(model, **numbers)
+            positions = _positions(
+                model,
+                max_length=max_length,
+                n_heads=model.n_heads,
+                d_k=model.d_k,
+                base=model.rotary_base_of(layer),
+            )
     return MultiHeadAttention(
         d_model=model.d_model,
-        n_heads=n_heads,
-        d_k=d_k,
+        n_heads=model.n_heads,
+        d_k=model.d_k,
         d_v=model.d_v,
-        n_kv_heads=n_kv_heads,
+        n_kv_heads=model.kv_heads,
         bias=model.bias,
         dropout=model.dropout_attention,
-        rotary=entering if enters == "queries" else None,
-        alibi=entering if enters == "scores" else None,
+        rotary=positions if enters == "queries" else None,
+        alibi=positions if enters == "scores" else None,
         score=make_score(
-            model.score_of(layer),
-            n_heads=n_heads,
-            n_kv_heads=n_kv_heads,
-            d_k=d_k,
+            score,
+            n_heads=model.n_heads,
+            n_kv_heads=model.kv_heads,
+            d_k=model.d_k,
             scale=model.scale,
-            options=model.options("score", model.score_of(layer)),
+            options=model.options("score", score),
         ),
         normaliser=make_block("normaliser", model.normaliser, model.options("normaliser")),
         window=window,
@@ -238,10 +263,13 @@ def feed_forward(model: ModelConfig) -> FeedForward:
 
 def pooling(model: ModelConfig) -> nn.Module:
     """The pooling: the token vectors of a document to one vector."""
-    own = model.facts("encoder").get("poolings", {}).get(model.pooling)
-    options = model.options("pooling")
-    pool = plugin.resolve(own)(model) if own else make_block("pooling", model.pooling, options, d_model=model.d_model)
-    pool = pool if isinstance(pool, nn.Module) else Pooling(pool)
+    of_encoder = model.facts("encoder").get("poolings", {}).get(model.pooling)  # an encoder may bring its own
+    if of_encoder:
+        pool = plugin.resolve(of_encoder)(model)
+    else:
+        pool = make_block("pooling", model.pooling, model.options("pooling"), d_model=model.d_model)
+    if not isinstance(pool, nn.Module):
+        pool = Pooling(pool)
     if model.pooler is PoolerKind.none:
         return pool
     activation, _, with_norm = model.pooler.name.partition("_")
@@ -265,127 +293,6 @@ def norm(model: ModelConfig, *where: Placement) -> nn.Module:
 
 
 def any_norm(model: ModelConfig, width: int) -> nn.Module:
+    """The norm that `model.norm` names, wherever it is placed."""
     options = model.options("norm")
     return make_block("norm", model.norm, options, d_model=width, eps=model.norm_eps, bias=model.norm_bias)
-
-
-def count_parameters(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-def mean_flops(model: ModelConfig, texts: Iterable[tuple[int, int, int]], *, pooled: bool = True) -> float:
-    """`flops_per_token`, averaged over the tokens of all texts.
-
-    Args:
-        texts: (tokens of a text, those of them in the second text of a pair, number of such texts).
-        pooled: whether the tokens are pooled to one vector, as in a classifier.
-    """
-    total = n_tokens = 0.0
-    for length, second, n_texts in texts:
-        n_tokens += length * n_texts
-        total += length * n_texts * flops_per_token(model, length, second, pooled=pooled)
-    return total / n_tokens
-
-
-def flops_per_token(model: ModelConfig, length: float, second: float | None = None, *, pooled: bool = True) -> float:
-    """Operations of one forward pass for one token of a text of `length` tokens.
-
-    A product with an m x n matrix is 2 m n operations. So a layer has 2 d_model n_heads (2 d_k + 2 d_v) for W^Q,
-    W^K, W^V and W^O (fewer with shared keys and values, with project=false and project_output=false),
-    4 d_model d_ff for the feed-forward block (6 where it is gated), and for each head
-    - the score's own maps of a query and a key: general 2 d_k², additive and concat 4 d_k²;
-    - 2 d_v for each key attended to, and to score it 2 d_k: a product of d_k numbers, or as many differences and
-      squares; for additive and concat 4 d_k: a sum, its tanh, and a product with v.
-    Words narrower than d_model (d_embedding) are widened by 2 d_embedding d_model.
-    Keys attended to are those that a window or a causal mask allows; a kernel that masks the whole grid does more.
-    Users' layers count two operations for each of their weights, unless their part has the fact `flops`.
-    Pooling by attention takes 4 d_model: a score and a weighted sum.
-    With model.pair=cross two texts have `length` tokens together and one more is read, since both have a [CLS]. A layer
-    reads each text alone; in a cross layer each token attends to all tokens of the other text.
-    A recurrent layer has 2 g d_model (d_model + h) for its g gates (GRU 3, LSTM 4), h being the width of a direction:
-    d_model, or half of it. Pooling by attention over its states adds 2 d_model² where the score maps each key
-    (additive, concat), then the score and the sum as above, d_k and d_v being d_model.
-    Softmax, norms, biases and what is computed once a text are not counted. A backward pass costs twice as much again
-    (Kaplan et al., 2020, "Scaling Laws", section 2.1).
-
-    Args:
-        second: the number of tokens in the second text of a pair; None: half of them, without [CLS].
-        pooled: see `mean_flops`.
-    """
-    each = 2 * model.width_of_words * model.d_model * (model.width_of_words != model.d_model)
-    if not model.has_heads:
-        count = model.facts("encoder").get("flops")
-        if count:
-            return each + plugin.resolve(count)(model, pooled=pooled)
-        with torch.device("meta"):  # two for each weight
-            each += 2 * count_parameters(encoder(model, max_length=int(length) + 1))
-        return each + model.facts("pooling").get("flops", 0) * model.d_model * pooled
-    each += model.facts("pooling").get("flops", 0) * model.d_model * pooled
-    n_layers, n_cross = model.n_layers, model.n_cross_layers
-    if not n_cross:
-        return each + sum(_of_layer(model, layer, length) for layer in range(n_layers))
-    second = (length - 1) / 2 if second is None else second
-    total, lengths = 0.0, (length - second, second + 1)
-    for own, other in (lengths, lengths[::-1]):
-        apart = sum(_of_layer(model, layer, own) for layer in range(n_layers))
-        crossed = sum(_of_layer(model, n_layers + layer, other, across=True) for layer in range(n_cross))
-        total += own * (each + apart + crossed)
-    return total / length
-
-
-def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_size: int) -> float:
-    """Operations of one forward pass of a sequence-to-sequence model, all target tokens at once.
-
-    In addition to the encoder's operations and those of causal layers, a decoder layer has a cross-attention: queries
-    and W^O for each target token, keys and values for each source token. The head has 2 d_model `vocab_size` for each
-    target token. A recurrent decoder has one cross-attention, after its layers, and 4 d_model² to combine its output
-    with each state.
-
-    Args:
-        source, target: lengths of the texts, in tokens.
-    """
-    head = 2 * model.d_model * vocab_size
-    if not model.has_heads:
-        return plugin.resolve(model.facts("encoder")["flops_of_answer"])(model, source, target) + target * head
-    total = source * flops_per_token(model, source, pooled=False) + target * head
-    for layer in range(model.n_layers):
-        score = model.score_of(layer)
-        total += target * _of_layer(replace(model, causal=True), layer, target)
-        total += target * (_of_query(model, score) + source * _of_match(model, score)) + source * _of_key(model, score)
-    return total
-
-
-def keys_per_query(length: float, *, window: int, causal: bool) -> float:
-    """The number of keys that a token attends to, averaged over its positions in a text of `length` tokens.
-
-    On one side of it there are (length - 1) / 2 on average, or w - w (w + 1) / (2 length) within a window w.
-    """
-    reach = min(window, length - 1) if window else length - 1
-    return 1 + (1 if causal else 2) * (reach - reach * (reach + 1) / (2 * length))
-
-
-def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = False) -> float:
-    score = model.score_of(layer)
-    keys = length if across else keys_per_query(length, window=model.window_of(layer), causal=model.causal)
-    feed_forward = 2 * model.d_model * model.d_ff * (3 if model.facts("activation").get("gated") else 2)
-    return _of_query(model, score) + _of_key(model, score) + keys * _of_match(model, score) + feed_forward
-
-
-def _of_query(model: ModelConfig, score: str) -> int:
-    """Operations for a query: W^Q, the score's map of it, and W^O."""
-    widths = model.d_k * model.project + model.d_v * model.project_output
-    maps = plugin.find("score", score).facts.get("maps_query", False)
-    return 2 * model.n_heads * (model.d_model * widths + maps * model.d_k**2)
-
-
-def _of_key(model: ModelConfig, score: str) -> int:
-    """Operations for a key: W^K, the score's map of it, and W^V."""
-    heads = plugin.find("score", score).facts.get("maps_key", "")
-    maps = getattr(model, heads) if heads else 0
-    return 2 * (model.d_model * model.kv_heads * (model.d_k + model.d_v) * model.project + maps * model.d_k**2)
-
-
-def _of_match(model: ModelConfig, score: str) -> int:
-    """Operations for a pair of query and key, in all heads: the score, and the weighted value."""
-    is_sum = plugin.find("score", score).facts.get("is_sum", False)
-    return 2 * model.n_heads * (model.d_k * (1 + is_sum) + model.d_v)

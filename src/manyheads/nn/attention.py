@@ -6,6 +6,7 @@ says how well a query matches a key (`ScaledDot`, `Dot`, `Cosine`, `General`, `D
 kernels.py has faster forms of the same function.
 
 B documents . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
+l query positions of a chunk . P pairs of a query and a key . ... any leading axes
 """
 
 import math
@@ -25,8 +26,8 @@ from manyheads.nn.parts import make_block
 Normaliser = Callable[[Tensor, Tensor | None], Tensor]  # (scores (..., M), mask or None) -> weights (..., M)
 Compare = Callable[[Tensor, Tensor], Tensor]  # (q_BHLK, k_BHMK) -> scores_BHLM
 
-# Normalisers. `keep` is a boolean mask that broadcasts to the scores. A weight is zero where it is false, and a query
-# that may attend to no key at all has zeros for weights, not NaN.
+# Normalisers: scores `(..., M)` to weights of the same shape. `keep` is a boolean mask that broadcasts to the scores. A
+# weight is zero where it is false, and a query that may attend to no key at all has zeros for weights, not NaN.
 
 
 def softmax(scores: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -65,15 +66,18 @@ def entmax15(scores: Tensor, keep: Tensor | None = None) -> Tensor:
 
 
 def _sparse(scores: Tensor, keep: Tensor | None, *, alpha: float) -> Tensor:
+    """α-entmax of the scores that `keep` leaves."""
     if scores.size(-1) == 0:
         return scores
-    # The threshold is a difference of sums: in half precision it would be noise.
-    full = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    full = scores
+    if scores.dtype in (torch.bfloat16, torch.float16):
+        full = scores.float()  # the threshold is a difference of sums: in half precision it would be noise
     if keep is None:
         return cast(Tensor, _Entmax.apply(full, alpha)).to(scores.dtype)
-    top = full.detach().masked_fill(~keep, torch.finfo(full.dtype).min).amax(-1, keepdim=True)
-    # 4 below the largest score a weight is exactly zero, for both values of alpha.
-    masked = torch.where(keep, full - top, -4.0)
+    # A score more than 1 / (α - 1) below the largest one has a weight of exactly zero, as if it were not there: 1 for
+    # sparsemax, 2 for entmax15. A masked key gets 4 below; that is precise, where a number like -1e9 would drown sums.
+    largest = full.detach().masked_fill(~keep, torch.finfo(full.dtype).min).amax(-1, keepdim=True)
+    masked = torch.where(keep, full - largest, -4.0)
     return cast(Tensor, _Entmax.apply(masked, alpha)).masked_fill(~keep, 0.0).to(scores.dtype)
 
 
@@ -82,7 +86,7 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
-        shifted = (scores - scores.amax(-1, keepdim=True)) * (alpha - 1)
+        shifted = (scores - scores.amax(-1, keepdim=True)) * (alpha - 1)  # a constant shift changes no weight
         weights = (shifted - _threshold(shifted, alpha)).clamp(min=0) ** (1 / (alpha - 1))
         ctx.save_for_backward(weights)
         ctx.alpha = alpha
@@ -103,14 +107,15 @@ def _threshold(scores: Tensor, alpha: float) -> Tensor:
     The support, the keys with a weight above zero, are the highest scores; for each possible size of it the sums give
     a candidate for τ, and the largest size whose lowest score is above its candidate is the right one.
     """
-    bounded = scores if alpha == 2 else scores.clamp(min=-2.0)  # squares of -1e9 would drown the others
-    highest = bounded.sort(-1, descending=True).values
-    counts = torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)
-    sums = highest.cumsum(-1)
-    if alpha == 2:
+    counts = torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)  # sizes of the support
+    if alpha == 2:  # Σ (s - τ) = 1 over the support
+        highest = scores.sort(-1, descending=True).values
+        sums = highest.cumsum(-1)
         n_support = (1 + counts * highest > sums).sum(-1, keepdim=True)
         return (sums.gather(-1, n_support - 1) - 1) / n_support
-    mean = sums / counts
+    # Σ (s - τ)² = 1 over the support, a quadratic equation for τ
+    highest = scores.clamp(min=-2.0).sort(-1, descending=True).values  # squares of -1e9 would drown the others
+    mean = highest.cumsum(-1) / counts
     spread = highest.square().cumsum(-1) - counts * mean.square()
     thresholds = mean - ((1 - spread) / counts).clamp(min=0).sqrt()
     n_support = (thresholds <= highest).sum(-1, keepdim=True)
@@ -140,7 +145,8 @@ def attend(
         Contexts `(B, H, L, V)`, zero for a query that may attend to no key.
     """
     weights_BHLM = attention_weights(q_BHLK, k_BGMK, keep, score=score, normalise=normalise, bias=bias)
-    return drop(weights_BHLM, dropout) @ share_heads(v_BGMV, q_BHLK.size(1))
+    v_BHMV = share_heads(v_BGMV, q_BHLK.size(1))
+    return drop(weights_BHLM, dropout) @ v_BHMV
 
 
 def attention_weights(
@@ -164,8 +170,12 @@ def attention_weights(
     Returns:
         Weights `(B, H, L, M)`. A row sums to one (except for `sigmoid`), or is zero where `keep` has no key for it.
     """
-    scores_BHLM = (score or scaled_dot)(q_BHLK, share_heads(k_BGMK, q_BHLK.size(1)))
-    return normalise(scores_BHLM if bias is None else scores_BHLM + bias, keep)
+    k_BHMK = share_heads(k_BGMK, q_BHLK.size(1))
+    compare = score or scaled_dot
+    scores_BHLM = compare(q_BHLK, k_BHMK)
+    if bias is not None:
+        scores_BHLM = scores_BHLM + bias
+    return normalise(scores_BHLM, keep)
 
 
 def scaled_dot(q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
@@ -176,7 +186,9 @@ def scaled_dot(q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
 def share_heads(x_BGMK: Tensor, n_heads: int) -> Tensor:
     """Repeat each key/value head for its group of query heads: `(B, G, ...)` to `(B, H, ...)`."""
     n_kv_heads = x_BGMK.size(1)
-    return x_BGMK if n_kv_heads == n_heads else x_BGMK.repeat_interleave(n_heads // n_kv_heads, dim=1)
+    if n_kv_heads == n_heads:
+        return x_BGMK
+    return x_BGMK.repeat_interleave(n_heads // n_kv_heads, dim=1)
 
 
 CHUNK = 2**22  # elements of a (B, H, l, M, K) tensor of pairs that are in memory at once
@@ -212,7 +224,7 @@ class Score(nn.Module):
                 nn.init.uniform_(parameter, -bound, bound)
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries `(..., H, K)` and keys `(..., G, K)`, mapped; a score may return keys of H heads."""
+        """Queries `(..., H, K)` and keys `(..., G, K)`, mapped token by token; a score may return keys of H heads."""
         return q, k
 
 
@@ -224,6 +236,7 @@ class Dot(Score):
         self.dot_scale = scale
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
+        """Scores `(B, H, L, M)`."""
         return q_BHLK @ k_BHMK.transpose(-2, -1) * self.scale
 
 
@@ -239,11 +252,11 @@ class Cosine(Dot):
 
     def __init__(self, *, n_heads: int, scale: float | None = None) -> None:
         super().__init__()
-        self.first = scale or FIRST_TEMPERATURE
-        self.log_scale_H = nn.Parameter(torch.full((n_heads,), math.log(self.first)))
+        self.first_scale = scale or FIRST_TEMPERATURE
+        self.log_scale_H = nn.Parameter(torch.full((n_heads,), math.log(self.first_scale)))
 
     def init_weights(self) -> None:
-        self.log_scale_H.fill_(math.log(self.first))
+        self.log_scale_H.fill_(math.log(self.first_scale))
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         # In the logarithm τ stays positive. With τ in the queries, comparing is a plain product that kernels know.
@@ -268,13 +281,18 @@ class Distance(Score):
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
         """Computed in single precision: ‖q‖² + ‖k‖² - 2 q·k is a small difference of numbers as large as d_k."""
-        stays_single = torch.is_autocast_enabled(q_BHLK.device.type)  # the softmax that follows would cast it back
-        with torch.autocast(q_BHLK.device.type, enabled=False):
-            q, k = (x if x.dtype == torch.float64 else x.float() for x in (q_BHLK, k_BHMK))
-            squares_BHL1, squares_BHM1 = (x.square().sum(-1, keepdim=True) for x in (q, k))
-            scores_BHLM = 2 * (q @ k.transpose(-2, -1)) - squares_BHL1 - squares_BHM1.transpose(-2, -1)
-            scores_BHLM = scores_BHLM * self.scale
-            return scores_BHLM if stays_single else scores_BHLM.to(q_BHLK.dtype)
+        device, dtype = q_BHLK.device.type, q_BHLK.dtype
+        stays_single = torch.is_autocast_enabled(device)  # the softmax that follows would cast it back
+        if dtype != torch.float64:
+            q_BHLK, k_BHMK = q_BHLK.float(), k_BHMK.float()
+        with torch.autocast(device, enabled=False):
+            squares_BHL1 = q_BHLK.square().sum(-1, keepdim=True)
+            squares_BHM1 = k_BHMK.square().sum(-1, keepdim=True)
+            products_BHLM = q_BHLK @ k_BHMK.transpose(-2, -1)
+            scores_BHLM = (2 * products_BHLM - squares_BHL1 - squares_BHM1.transpose(-2, -1)) * self.scale
+        if stays_single:
+            return scores_BHLM
+        return scores_BHLM.to(dtype)
 
 
 class Additive(Score):
@@ -308,9 +326,12 @@ class Concat(Score):
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """W [q; k] = W₁ q + W₂ k, so either half is computed for each token and not for each pair."""
-        of_query_HKK, of_key_HKK = self.weight_H2KK.chunk(2, dim=1)
-        k = k.repeat_interleave(self.n_heads // k.size(-2), dim=-2)
-        return torch.einsum("...hi,hij->...hj", q, of_query_HKK), torch.einsum("...hi,hij->...hj", k, of_key_HKK)
+        query_weight_HKK, key_weight_HKK = self.weight_H2KK.chunk(2, dim=1)
+        k = k.repeat_interleave(self.n_heads // k.size(-2), dim=-2)  # each query head has a W₂ of its own
+        return (
+            torch.einsum("...hi,hij->...hj", q, query_weight_HKK),
+            torch.einsum("...hi,hij->...hj", k, key_weight_HKK),
+        )
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
         return scores_of_sums(q_BHLK, k_BHMK, self.v_HK) * self.scale
@@ -328,7 +349,9 @@ class UserScore(Score):
 
     def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         project = getattr(self.compare, "project", None)
-        return project(q, k) if project else (q, k)
+        if project is None:
+            return q, k
+        return project(q, k)
 
     def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
         return self.compare(q_BHLK, k_BHMK)
@@ -346,7 +369,9 @@ def make_score(
     """The score that `kind` names. Without a `scale` it has its own: 1/√d_k for scaled_dot, a learned one for cosine, 1
     for the others."""
     score = make_block("score", kind, options, n_heads=n_heads, n_kv_heads=n_kv_heads, d_k=d_k, scale=scale)
-    return score if isinstance(score, Score) else UserScore(score)
+    if not isinstance(score, Score):
+        score = UserScore(score)
+    return score
 
 
 def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
@@ -357,16 +382,17 @@ def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
     """
     if torch.compiler.is_exporting():  # the number of chunks depends on the batch, which a graph cannot loop over
         return _scores_of_chunk(q_BHLK, k_BHMK, v_HK)
-    n_documents, n_heads, _, width = q_BHLK.shape
-    per_query = max(1, n_documents * n_heads * k_BHMK.size(2) * width)
-    chunks = q_BHLK.split(max(1, CHUNK // per_query), dim=2)
+    B, H, _, K = q_BHLK.shape
+    M = k_BHMK.size(2)
+    chunks = q_BHLK.split(max(1, CHUNK // max(1, B * H * M * K)), dim=2)
     score: Callable[..., Any] = _scores_of_chunk
     if len(chunks) > 1 and torch.is_grad_enabled():
-        score = partial(checkpoint, _scores_of_chunk, use_reentrant=False)
-    return torch.cat([cast(Tensor, score(chunk, k_BHMK, v_HK)) for chunk in chunks], dim=2)
+        score = partial(checkpoint, _scores_of_chunk, use_reentrant=False)  # recomputed in the backward pass
+    return torch.cat([cast(Tensor, score(q_BHlK, k_BHMK, v_HK)) for q_BHlK in chunks], dim=2)
 
 
 def _scores_of_chunk(q_BHlK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
-    angles_BHlMK = (q_BHlK[:, :, :, None] + k_BHMK[:, :, None]).tanh_()
-    scores_BHP1 = angles_BHlMK.flatten(2, 3) @ v_HK[:, :, None].to(angles_BHlMK.dtype)  # P pairs: one matrix product
-    return scores_BHP1.squeeze(-1).unflatten(2, angles_BHlMK.shape[2:4])
+    hidden_BHlMK = (q_BHlK[:, :, :, None] + k_BHMK[:, :, None]).tanh_()
+    hidden_BHPK = hidden_BHlMK.flatten(2, 3)  # so that the product with v is a single matrix product
+    scores_BHP1 = hidden_BHPK @ v_HK[:, :, None].to(hidden_BHPK.dtype)
+    return scores_BHP1.squeeze(-1).unflatten(2, hidden_BHlMK.shape[2:4])

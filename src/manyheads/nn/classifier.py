@@ -3,8 +3,8 @@
 A pooling makes one vector of the token vectors of a document. With `model.pair=cross` the two texts of a pair are
 encoded separately, then attend to each other in cross layers.
 
-... tokens in a layout (N packed, or B L padded) . B documents, or pairs of them . L positions . D d_model . C classes
-P tokens of the single texts of all pairs
+... tokens in a layout (N packed, or B L padded) . B documents, or pairs of texts . L positions . D d_model . C classes
+P tokens of the single texts of all pairs . 2B single texts: all first ones, then all second ones
 """
 
 from collections.abc import Callable, Iterable
@@ -60,7 +60,10 @@ class Classifier(nn.Module):
         cross: "Cross | None" = None,
     ) -> None:
         super().__init__()
-        self.embeddings, self.encoder, self.cross, self.pooling = embeddings, encoder, cross, pooling
+        self.embeddings = embeddings
+        self.encoder = encoder
+        self.cross = cross
+        self.pooling = pooling
         self.dropout = Dropout(dropout)
         self.head = head
 
@@ -81,12 +84,14 @@ class Classifier(nn.Module):
         Returns:
             Logits `(B, C)`; a long text that is read as several documents has their mean.
         """
-        given, layout = layout, as_layout(ids, layout, n_axes=2)
-        if isinstance(given, Tensor):  # some tokenizers pad on the left; positions count from the first real token
-            segments = None if segments is None else _to_the_left(segments, given)[0]
-            ids, given = _to_the_left(ids, given)
-            layout = Padded(given)
-        return layout.pooled(self.head(self.dropout(self.read(ids, layout, segments))))
+        mask, layout = layout, as_layout(ids, layout, n_axes=2)
+        if isinstance(mask, Tensor):  # some tokenizers pad on the left; positions count from the first real token
+            if segments is not None:
+                segments, _ = _to_the_left(segments, mask)
+            ids, mask = _to_the_left(ids, mask)
+            layout = Padded(mask)
+        features = self.dropout(self.read(ids, layout, segments))
+        return layout.pooled(self.head(features))
 
     def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None) -> Tensor:
         """The vector of each document that the head sees: `(B, D)`, or `(B, 4D)` with `cross`.
@@ -94,21 +99,26 @@ class Classifier(nn.Module):
         `words` `(..., d_embedding)` replace the word vectors of the ids.
         """
         if self.cross is None:
-            return self.pooling(self.encode(ids, layout, segments, words), layout)
+            x = self.encode(ids, layout, segments, words)
+            return self.pooling(x, layout)
         assert segments is not None, "model.pair=cross needs pairs of texts"
         matched = None
-        if self.embeddings.matches is not None:
+        if self.embeddings.matches is not None:  # found before the texts are split, while they are in one document
             matched, _ = split_pairs(occurs_in_other(ids, layout, segments), layout, segments)
-        words = None if words is None else split_pairs(words, layout, segments)[0]
+        if words is not None:
+            words, _ = split_pairs(words, layout, segments)
         ids, pairs = split_pairs(ids, layout, segments)
-        x = self.encoder(self.embeddings(ids, pairs.layout, matched=matched, words=words), pairs.layout)
-        return compare(self.pooling(self.cross(x, pairs), pairs.layout))
+        x = self.embeddings(ids, pairs.layout, matched=matched, words=words)
+        x = self.encoder(x, pairs.layout)
+        x = self.cross(x, pairs)
+        return pair_features(self.pooling(x, pairs.layout))
 
     def encode(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None
     ) -> Tensor:
         """The token vectors after the last layer: `(..., D)`."""
-        return self.encoder(self.embeddings(ids, layout, segments, words=words), layout)
+        x = self.embeddings(ids, layout, segments, words=words)
+        return self.encoder(x, layout)
 
 
 class Pooling(nn.Module):
@@ -135,7 +145,8 @@ class AttentionPooling(nn.Module):
         """Tokens `(..., D)` to documents `(B, D)`."""
         scores_B1L = layout.grid(self.score(x)).transpose(1, 2)
         weights_B1L = softmax(scores_B1L, layout.keep_BL[:, None])
-        return (weights_B1L @ zero_padding(layout.grid(x), layout.keep_BL)).squeeze(1)
+        x_BLD = zero_padding(layout.grid(x), layout.keep_BL)  # undefined so far: 0 · NaN would be NaN
+        return (weights_B1L @ x_BLD).squeeze(1)
 
 
 class Pooler(nn.Module):
@@ -150,19 +161,21 @@ class Pooler(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Tokens `(..., D)` to documents `(B, D)`."""
-        pooled_BD = self.norm(self.activate(self.dense(self.pool(x, layout))))
+        pooled_BD = self.pool(x, layout)
+        pooled_BD = self.norm(self.activate(self.dense(pooled_BD)))
         return pooled_BD.masked_fill(layout.lengths_B[:, None] == 0, 0.0)
 
 
 def mean(x: Tensor, layout: Layout) -> Tensor:
     """The mean of each document's tokens: `(..., D)` to `(B, D)`."""
-    return zero_padding(layout.grid(x), layout.keep_BL).sum(1) / layout.lengths_B[:, None].clamp(min=1)
+    total_BD = zero_padding(layout.grid(x), layout.keep_BL).sum(1)
+    return total_BD / layout.lengths_B[:, None].clamp(min=1)
 
 
 def maximum(x: Tensor, layout: Layout) -> Tensor:
     """The maximum of each dimension over a document's tokens: `(..., D)` to `(B, D)`."""
     x_BLD, keep_BL = layout.grid(x), layout.keep_BL
-    if x_BLD.size(1) == 0:
+    if x_BLD.size(1) == 0:  # no tokens at all, of which torch has no maximum
         return x_BLD.sum(1)
     lowest = torch.finfo(x_BLD.dtype).min
     highest_BD = x_BLD.masked_fill(~keep_BL[..., None], lowest).amax(1)
@@ -173,8 +186,8 @@ def first(x: Tensor, layout: Layout) -> Tensor:
     """The first token of each document, such as [CLS]: `(..., D)` to `(B, D)`."""
     if not isinstance(layout, Packed) or not x.size(0):
         return zero_padding(layout.grid(x)[:, :1], layout.keep_BL[:, :1]).sum(1)
-    at_B = layout.offsets[:-1].clamp(max=x.size(0) - 1)  # the offset of an empty last document is N
-    return x.index_select(0, at_B).masked_fill(layout.lengths_B[:, None] == 0, 0.0)
+    first_B = layout.offsets[:-1].clamp(max=x.size(0) - 1)  # the offset of an empty last document is N
+    return x.index_select(0, first_B).masked_fill(layout.lengths_B[:, None] == 0, 0.0)
 
 
 def zero_padding(x_BLD: Tensor, keep_BL: Tensor) -> Tensor:
@@ -210,21 +223,25 @@ def split_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tens
     Returns:
         Ids of the 2B texts, and their layout.
     """
-    second_N = in_second(segments_N) > 0
-    firsts_N, seconds_N = ~second_N, second_N | (layout.positions == 0)
+    is_second_N = in_second(segments_N) > 0
+    of_first_N = ~is_second_N
+    of_second_N = is_second_N | (layout.positions == 0)  # with [CLS], the first token of the document
     if isinstance(layout, Padded):
-        (first_ids, first_BL), (second_ids, second_BL) = (
-            _to_the_left(ids_N, mask_BL & layout.keep_BL) for mask_BL in (firsts_N, seconds_N)
-        )
-        both, other = Padded(torch.cat([first_BL, second_BL])), Padded(torch.cat([second_BL, first_BL]))
-        return torch.cat([first_ids, second_ids]), Pairs(both, other, layout.n_documents)
-    first_B, second_B = (_lengths(mask_N, layout) for mask_N in (firsts_N, seconds_N))
-    both, other = _packed(first_B, second_B), _packed(second_B, first_B)
-    first_ids = ids_N[firsts_N]
-    return torch.cat([first_ids, ids_N[seconds_N]]), Pairs(both, other, first_ids.numel())
+        first_ids, first_BL = _to_the_left(ids_N, of_first_N & layout.keep_BL)
+        second_ids, second_BL = _to_the_left(ids_N, of_second_N & layout.keep_BL)
+        both = Padded(torch.cat([first_BL, second_BL]))
+        other = Padded(torch.cat([second_BL, first_BL]))
+        n_first = layout.n_documents
+    else:
+        first_ids, second_ids = ids_N[of_first_N], ids_N[of_second_N]
+        first_B, second_B = _count_by_document(of_first_N, layout), _count_by_document(of_second_N, layout)
+        both = _packed_of(torch.cat([first_B, second_B]))
+        other = _packed_of(torch.cat([second_B, first_B]))
+        n_first = first_ids.numel()
+    return torch.cat([first_ids, second_ids]), Pairs(both, other, n_first)
 
 
-def compare(text_2BD: Tensor) -> Tensor:
+def pair_features(text_2BD: Tensor) -> Tensor:
     """[a; b; |a - b|; a b] of each pair, `(B, 4D)`: Conneau et al. (2017), "InferSent", section 3.1."""
     n_pairs = text_2BD.size(0) // 2
     a_BD, b_BD = text_2BD[:n_pairs], text_2BD[n_pairs:]
@@ -243,8 +260,9 @@ class CrossLayer(nn.Module):
 
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""
-        here = self.attention.before(x)
-        attended = self.attention.block(here, pairs.layout, pairs.exchange(here), pairs.other)
+        normed = self.attention.before(x)
+        partner = pairs.exchange(normed)  # document i of `pairs.other` is the partner of document i
+        attended = self.attention.block(normed, pairs.layout, partner, pairs.other)
         return self.feed_forward(self.attention.join(x, attended))
 
 
@@ -265,16 +283,17 @@ class Cross(nn.Module):
 
 def _to_the_left(ids_BL: Tensor, mask_BL: Tensor) -> tuple[Tensor, Tensor]:
     """The masked ids of each row moved to its front, their order kept; and the mask after that."""
-    every_L = torch.arange(mask_BL.size(1), device=mask_BL.device)
-    order_BL = torch.where(mask_BL, every_L, every_L + mask_BL.size(1)).argsort(dim=1)  # all keys differ: stable
-    return ids_BL.gather(1, order_BL), every_L < mask_BL.sum(1, keepdim=True)
+    positions_L = torch.arange(mask_BL.size(1), device=mask_BL.device)
+    keys_BL = torch.where(mask_BL, positions_L, positions_L + mask_BL.size(1))  # all differ: any sort is stable
+    order_BL = keys_BL.argsort(dim=1)
+    return ids_BL.gather(1, order_BL), positions_L < mask_BL.sum(1, keepdim=True)
 
 
-def _lengths(mask_N: Tensor, layout: Packed) -> Tensor:
+def _count_by_document(mask_N: Tensor, layout: Packed) -> Tensor:
     """The number of masked tokens of each document: `(B,)`."""
     return F.pad(mask_N.cumsum(0), (1, 0))[layout.offsets].diff()
 
 
-def _packed(*lengths: Tensor) -> Packed:
-    lengths_2B = torch.cat(lengths)
-    return Packed(F.pad(lengths_2B.cumsum(0), (1, 0)), int(lengths_2B.max()) if lengths_2B.numel() else 0)
+def _packed_of(lengths_2B: Tensor) -> Packed:
+    longest = int(lengths_2B.max()) if lengths_2B.numel() else 0
+    return Packed(F.pad(lengths_2B.cumsum(0), (1, 0)), longest)

@@ -16,12 +16,16 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.p) if self.training else x
+        """Any shape, which stays."""
+        if not self.training:
+            return x
+        return dropout(x, self.p)
 
     def add(self, x: Tensor, change: Tensor) -> Tensor:
-        """x + dropout(change)."""
+        """x + dropout(change), of the same shape."""
         if not self.training or self.p == 0 or x.is_cuda or x.element_size() < 4:
             return x + self(change)
+        # On a CPU the factor is applied while adding, in one pass over memory less.
         return torch.add(x, change * kept(change, self.p), alpha=1 / (1 - self.p))
 
     def extra_repr(self) -> str:
@@ -44,8 +48,10 @@ def kept(x: Tensor, p: float) -> Tensor:
     torch's own dropout draws 64 bits an element, one after another. Here 16 bits decide, and what turns them into ones
     and zeros works on many at a time: a seventh of the time.
     """
-    draws = random_bits(-(-x.numel() // LANES), x.device).view(torch.int16)[: x.numel()].view(x.shape)
+    n_numbers = -(-x.numel() // LANES)  # rounded up
+    draws = random_bits(n_numbers, x.device).view(torch.int16)[: x.numel()].view(x.shape)
     below = draws.bitwise_and_(0x7FFF).neg_().add_(round(p * 2**15) - 1)  # negative where the draw reaches p
+    # The sign bit fills all 16 bits, of which those of a one in bf16 are kept.
     ones = below.bitwise_right_shift_(15).bitwise_and_(ONE).view(torch.bfloat16)
     return ones.to(x.dtype)
 

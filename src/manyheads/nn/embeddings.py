@@ -75,19 +75,22 @@ class Embeddings(nn.Module):
             matched: `(...)`, 1 where a token occurs in the other text of its pair; default: found from the segments.
             words: vectors `(..., d_embedding)` in place of those of the ids, for gradients with respect to them.
         """
-        x = (self.words(ids) if words is None else words) * self.scale
+        x = self.words(ids) if words is None else words
+        x = x * self.scale
         if self.training and self.dropout_tokens.p > 0:  # one draw for a whole word
             x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
         if self.positions is not None:
             x = x + self.positions(layout.positions).to(x.dtype)
-        if self.segments is not None:
+        if self.segments is not None:  # without segments all tokens are of the first: its row is broadcast
             x = x + (self.segments.weight[0] if segments is None else self.segments(segment_rows(segments)))
         if self.matches is not None:
             if matched is None and segments is not None:
                 matched = occurs_in_other(ids, layout, segments)
             x = x + (self.matches.weight[0] if matched is None else self.matches(matched))
         x = self.dropout(self.norm(x))
-        return x if self.widen is None else self.widen(x)
+        if self.widen is not None:
+            x = self.widen(x)
+        return x
 
 
 class SinusoidalPositions(nn.Module):
@@ -134,8 +137,8 @@ class Rotary(nn.Module):
         super().__init__()
         assert d_k % 2 == 0, "ModelConfig refuses an odd d_k with rotary positions"
         self.base = base
-        for name in ("cos_PK", "sin_PK"):
-            self.register_buffer(name, torch.empty(max_length, d_k), persistent=False)
+        self.register_buffer("cos_PK", torch.empty(max_length, d_k), persistent=False)
+        self.register_buffer("sin_PK", torch.empty(max_length, d_k), persistent=False)
         self.fill()
 
     def fill(self) -> None:
@@ -147,7 +150,8 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Queries or keys `(..., H, K)` at `positions` `(...)`, rotated; of the dtype of x."""
-        cos, sin = (table[positions].unsqueeze(-2).to(x.dtype) for table in (self.cos_PK, self.sin_PK))
+        cos = self.cos_PK[positions].unsqueeze(-2).to(x.dtype)  # (..., 1, K): the same for all heads
+        sin = self.sin_PK[positions].unsqueeze(-2).to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -177,10 +181,10 @@ class Alibi(nn.Module):
 
 def alibi_slopes(n_heads: int) -> list[float]:
     """The geometric sequence of the paper; between powers of two, every other slope of the larger one fills the gap."""
-    whole = 2 ** math.floor(math.log2(n_heads))
-    slopes = [2 ** (-8 * (head + 1) / whole) for head in range(whole)]
-    between = [2 ** (-4 * (head + 1) / whole) for head in range(0, 2 * whole, 2)]
-    return slopes + between[: n_heads - whole]
+    n_power = 2 ** math.floor(math.log2(n_heads))  # the largest power of two up to the number of heads
+    slopes = [2 ** (-8 * (head + 1) / n_power) for head in range(n_power)]
+    between = [2 ** (-4 * (head + 1) / n_power) for head in range(0, 2 * n_power, 2)]
+    return slopes + between[: n_heads - n_power]
 
 
 def inverse_wavelengths(width: int, base: float = 10_000.0) -> Tensor:
@@ -203,18 +207,17 @@ def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
     if isinstance(layout, Padded):  # compares all pairs of tokens, which an exported graph can do
         alike_BLM = (ids[:, :, None] == ids[:, None]) & (second[:, :, None] != second[:, None])
         return (alike_BLM & layout.keep_BL[:, None]).any(-1).long()
-    width = ids.amax() + 1 if ids.numel() else 1
-    every_N = torch.arange(ids.size(0), device=ids.device)
-    documents = torch.searchsorted(layout.offsets[1:].contiguous(), every_N, right=True)  # in a tail that of none
+    if not ids.numel():
+        return torch.zeros_like(second)
+    tokens_N = torch.arange(ids.size(0), device=ids.device)
+    documents_N = torch.searchsorted(layout.offsets[1:].contiguous(), tokens_N, right=True)  # a tail is one more
     # One number for (document, id, text), whose last bit is the text: that of the same word in the other text differs
     # in this bit alone, and a sorted search finds whether it is there.
-    keys = (documents * width + ids) * 2 + second
-    partners = keys ^ 1
-    if not keys.numel():
-        return partners
-    known = keys.sort().values
-    at = torch.searchsorted(known, partners).clamp(max=known.numel() - 1)
-    return (known[at] == partners).long()
+    keys_N = (documents_N * (ids.amax() + 1) + ids) * 2 + second
+    partners_N = keys_N ^ 1
+    sorted_N = keys_N.sort().values
+    found_N = torch.searchsorted(sorted_N, partners_N).clamp(max=keys_N.numel() - 1)
+    return (sorted_N[found_N] == partners_N).long()
 
 
 def in_second(segments: Tensor) -> Tensor:

@@ -6,7 +6,9 @@
     chunked   training on a CPU with texts too short for `fused`: a few documents at a time, written-out backward pass
     attend    everything else: the textbook formula
 
-B documents . L query positions . M key positions . N packed tokens . H query heads . G key/value heads . K d_k . V d_v
+B documents . L query positions . M key positions . N tokens in their layout, packed or padded
+H query heads . G key/value heads . K d_k . V d_v . W window
+b documents of a chunk, or blocks of a band . P pairs of a document and a head in a chunk
 """
 
 from collections.abc import Callable
@@ -75,45 +77,68 @@ def attention(
         Contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
     """
     score = score or ScaledDot(d_k=q_NHK.size(-1))
-    plain = score.dot_scale if normalise is softmax else None  # the only form that torch's own kernels compute
+    # softmax(scale · q kᵀ) is the only formula that the kernels but `attend` and `banded` compute; None: it is another.
+    scale = score.dot_scale if normalise is softmax else None
+    is_self_attention = queries is keys
+    is_unrestricted = not window and not causal
+
     # In cross-attention the flash kernel counts the positions of windows and causal masks differently.
-    is_placed = bias_HLM is None and (queries is keys or not (window or causal))
-    if plain is not None and is_placed and dropout == 0.0 and _flash_fits(q_NHK, k_NGK, v_NGV, queries, keys):
-        reach = (window or -1, 0 if causal else window or -1)
-        return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), plain, reach)
+    counts_alike = is_self_attention or is_unrestricted
+    if (
+        scale is not None
+        and dropout == 0.0
+        and bias_HLM is None
+        and counts_alike
+        and _flash_fits(q_NHK, k_NGK, v_NGV, queries, keys)
+    ):
+        left = window or -1  # -1: no limit
+        right = 0 if causal else left
+        return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), scale, (left, right))
+
+    # The others take one document a row, heads before positions.
+    q_BHLK = queries.grid(q_NHK).transpose(1, 2)
+    k_BGMK = keys.grid(k_NGK).transpose(1, 2)
+    v_BGMV = keys.grid(v_NGV).transpose(1, 2)
     textbook = partial(attend, score=score, normalise=normalise, dropout=dropout)
-    q, k, v = (layout.grid(x).transpose(1, 2) for x, layout in ((q_NHK, queries), (k_NGK, keys), (v_NGV, keys)))
     if (
         window
         and bias_HLM is None
-        and queries is keys
-        and not torch.compiler.is_exporting()  # a graph serves all lengths
+        and is_self_attention
+        and not torch.compiler.is_exporting()  # an exported graph serves all lengths, and cannot choose by them
         and keys.longest >= BAND_FROM * window
     ):
-        return queries.flat(banded(q, k, v, keys.keep_BL, window, causal, textbook).transpose(1, 2))
-    is_read_whole = isinstance(keys, Packed) or keys.is_full  # no row of a grid without keys is ever looked at
-    is_whole = queries is keys and is_read_whole and bias_HLM is None and not (window or causal)
+        context_BHLV = banded(q_BHLK, k_BGMK, v_BGMV, keys.keep_BL, window, causal, textbook)
+        return queries.flat(context_BHLV.transpose(1, 2))
+
     keep = attention_mask(queries, keys, window, causal)
-    least = SDPA_FROM_CHUNKED if is_whole else SDPA_FROM
-    learns_on_cpu = torch.is_grad_enabled() and not _is_on_gpu(q)
-    if plain is not None and (not learns_on_cpu or (dropout == 0.0 and keys.longest >= least)):
-        context_BHLV = fused(q, k, v, keep, bias_HLM, dropout, plain)
-    elif plain is not None and is_whole:
-        context_BHLV = chunked(q, k, v, keep, scale=plain, dropout=dropout)
+    # `chunked` gives a query without keys no zeros. In these layouts no row of such a query is ever read.
+    reads_no_empty_row = isinstance(keys, Packed) or keys.is_full
+    fits_chunked = is_self_attention and is_unrestricted and bias_HLM is None and reads_no_empty_row
+    trains_on_cpu = torch.is_grad_enabled() and not _is_on_gpu(q_BHLK)
+    fused_from = SDPA_FROM_CHUNKED if fits_chunked else SDPA_FROM
+    if scale is None:
+        context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
+    elif not trains_on_cpu or (dropout == 0.0 and keys.longest >= fused_from):
+        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, scale)
+    elif fits_chunked:
+        context_BHLV = chunked(q_BHLK, k_BGMK, v_BGMV, keep, scale=scale, dropout=dropout)
     else:
-        context_BHLV = textbook(q, k, v, keep, bias=bias_HLM)
+        context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
     return queries.flat(context_BHLV.transpose(1, 2))
 
 
 def attention_mask(queries: Layout, keys: Layout, window: int = 0, causal: bool = False) -> Tensor | None:
     """A boolean mask, true where a query may attend, that broadcasts to `(B, H, L, M)`; None if it may everywhere."""
-    keep = None if keys.is_full else keys.keep_BL[:, None, None, :]
+    keep_B11M = None if keys.is_full else keys.keep_BL[:, None, None, :]
     if not window and not causal:
-        return keep
+        return keep_B11M
     device = keys.keep_BL.device
-    at_L1, at_M = torch.arange(queries.longest, device=device)[:, None], torch.arange(keys.longest, device=device)
-    near_LM = near(at_L1, at_M, window, causal)
-    return near_LM if keep is None else keep & near_LM
+    positions_L1 = torch.arange(queries.longest, device=device)[:, None]
+    positions_M = torch.arange(keys.longest, device=device)
+    near_LM = near(positions_L1, positions_M, window, causal)
+    if keep_B11M is None:
+        return near_LM
+    return keep_B11M & near_LM
 
 
 def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
@@ -121,9 +146,14 @@ def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
 
     The sliding window of Beltagy et al. (2020), "Longformer", section 3.1.
     """
-    ahead = key_at - query_at
-    inside = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
-    return inside & (ahead.abs() <= window) if window else inside
+    distance = key_at - query_at
+    if causal and window:
+        return (distance <= 0) & (distance.abs() <= window)
+    if causal:
+        return distance <= 0
+    if window:
+        return distance.abs() <= window
+    return torch.ones_like(distance, dtype=torch.bool)
 
 
 def banded(
@@ -135,26 +165,32 @@ def banded(
     causal: bool,
     textbook: Callable[..., Tensor],
 ) -> Tensor:
-    """Attention within a window, in blocks of one window: time and memory grow with L · window instead of L · M.
+    """Attention within a window, in blocks of one window: time and memory grow with L · W instead of L · M.
 
     The queries of block i attend to keys of blocks i - 1, i and i + 1 only; `textbook` is called as if each block
-    were a document.
+    were a document. Used in self-attention, where M is L.
+
+    Returns:
+        Contexts `(B, H, L, V)`.
     """
-    n_documents, _, length, _ = q_BHLK.shape
-    n_blocks = -(-length // window)  # rounded up
-    behind = n_blocks * window - length  # padding of the last block
-    q_blocks = F.pad(q_BHLK, (0, 0, 0, behind)).unflatten(2, (n_blocks, window))
-    k_blocks, v_blocks = (
-        F.pad(x, (0, 0, window, behind + window)).unfold(2, 3 * window, window).transpose(-2, -1)
-        for x in (k_BGMK, v_BGMV)
-    )
-    keep_blocks = F.pad(keep_BM, (window, behind + window)).unfold(1, 3 * window, window)
-    at_L1 = torch.arange(window, 2 * window, device=keep_BM.device)[:, None]
-    near_LM = near(at_L1, torch.arange(3 * window, device=keep_BM.device), window, causal)
-    keep = (keep_blocks[:, :, None] & near_LM).flatten(0, 1)[:, None]
-    folded = (x.transpose(1, 2).flatten(0, 1) for x in (q_blocks, k_blocks, v_blocks))
-    context = textbook(*folded, keep).unflatten(0, (n_documents, n_blocks))
-    return context.transpose(1, 2).flatten(2, 3)[:, :, :length]
+    B, _, L, _ = q_BHLK.shape
+    n_blocks = -(-L // window)  # rounded up
+    n_padding = n_blocks * window - L  # of the last block
+    q_blocks = F.pad(q_BHLK, (0, 0, 0, n_padding)).unflatten(2, (n_blocks, window))
+    # With a window of padding on either side, block i of 3 W keys begins where block i - 1 of W queries does.
+    k_blocks = F.pad(k_BGMK, (0, 0, window, n_padding + window)).unfold(2, 3 * window, window).transpose(-2, -1)
+    v_blocks = F.pad(v_BGMV, (0, 0, window, n_padding + window)).unfold(2, 3 * window, window).transpose(-2, -1)
+    keep_blocks = F.pad(keep_BM, (window, n_padding + window)).unfold(1, 3 * window, window)
+    # Positions within the 3 W keys of a block; its queries are the middle third.
+    positions_M = torch.arange(3 * window, device=keep_BM.device)
+    near_LM = near(positions_M[window : 2 * window, None], positions_M, window, causal)
+    keep_b1LM = (keep_blocks[:, :, None] & near_LM).flatten(0, 1)[:, None]
+    # Blocks become documents: (B, heads, blocks, ...) to (b, heads, ...).
+    q_bHWK = q_blocks.transpose(1, 2).flatten(0, 1)
+    k_bGMK = k_blocks.transpose(1, 2).flatten(0, 1)
+    v_bGMV = v_blocks.transpose(1, 2).flatten(0, 1)
+    context = textbook(q_bHWK, k_bGMK, v_bGMV, keep_b1LM).unflatten(0, (B, n_blocks))
+    return context.transpose(1, 2).flatten(2, 3)[:, :, :L]
 
 
 def fused(
@@ -169,25 +205,38 @@ def fused(
     """torch's scaled_dot_product_attention; as in `attend`, a query that may attend to no key has a context of zeros.
 
     Some kernels return NaN for such a query. So it attends to every key, and its context is set to zero afterwards.
+
+    Args:
+        keep: boolean mask that broadcasts to `(B, H, L, M)`, see `attention_mask`.
+        bias: added to the scores, broadcasts likewise.
+        scale: of q kᵀ; default: 1 / √d_k.
+
+    Returns:
+        Contexts `(B, H, L, V)`.
     """
-    mask, sees_none = keep, None
+    mask, has_no_key = keep, None
     # An exported graph is only given texts with [CLS], so no query is without keys; onnxruntime does not broadcast L.
     if keep is not None and torch.compiler.is_exporting() and keep.size(-2) == 1:
         mask = keep.expand(-1, -1, q_BHLK.size(2), -1)
     elif keep is not None:
-        sees_none = ~keep.any(-1, keepdim=True)
-        mask = keep | sees_none
-    if bias is not None:
+        has_no_key = ~keep.any(-1, keepdim=True)
+        mask = keep | has_no_key
+    if bias is not None:  # the kernel takes one tensor: a mask, or what to add to the scores
         bias = bias.to(q_BHLK.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
-    with sdpa_kernel(GPU_KERNELS) if _is_on_gpu(q_BHLK) else nullcontext():
+    backends = sdpa_kernel(GPU_KERNELS) if _is_on_gpu(q_BHLK) else nullcontext()
+    shares_heads = q_BHLK.size(1) != k_BGMK.size(1)
+    with backends:
         context_BHLV = F.scaled_dot_product_attention(
-            q_BHLK, k_BGMK, v_BGMV, mask, dropout, scale=scale, enable_gqa=q_BHLK.size(1) != k_BGMK.size(1)
+            q_BHLK, k_BGMK, v_BGMV, mask, dropout, scale=scale, enable_gqa=shares_heads
         )
-    return context_BHLV if sees_none is None else context_BHLV.masked_fill(sees_none, 0.0)
+    if has_no_key is None:
+        return context_BHLV
+    return context_BHLV.masked_fill(has_no_key, 0.0)
 
 
 def _is_on_gpu(x: Tensor) -> bool:
+    """A function, so that tests on a CPU can take the GPU's road."""
     return x.is_cuda
 
 
@@ -217,7 +266,8 @@ def _flash(
     """
     from torch.nn.attention.varlen import varlen_attn  # not in every build of torch for the CPU
 
-    k_NHK, v_NHV = (share_heads(x, q_NHK.size(1)) for x in (k_NGK, v_NGV))  # torch 2.11 cannot group heads here
+    n_heads = q_NHK.size(1)
+    k_NHK, v_NHV = share_heads(k_NGK, n_heads), share_heads(v_NGV, n_heads)  # torch 2.11 cannot group heads here
     (cuts_q, longest_q), (cuts_k, longest_k) = queries.bounds, keys.bounds
     inputs = q_NHK, k_NHK, v_NHV, cuts_q, cuts_k, longest_q, longest_k
     return cast(Tensor, varlen_attn(*inputs, scale=scale, window_size=reach))
@@ -232,53 +282,68 @@ def chunked(
     Unlike in `attend`, a query without keys gets the mean of the values instead of zeros. So it is used only where
     no such query is ever read: in packed texts an empty document has no queries.
     """
-    k_BHMK, v_BHMV = (share_heads(x, q_BHLK.size(1)) for x in (k_BGMK, v_BGMV))
-    kind = q_BHLK.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else q_BHLK.dtype
-    q, k, v = (x.to(dtype) for x in (q_BHLK, k_BHMK, v_BHMV))
-    return cast(Tensor, _Attend.apply(q, k, v, keep_B11M, scale, dropout))
+    n_heads = q_BHLK.size(1)
+    k_BHMK, v_BHMV = share_heads(k_BGMK, n_heads), share_heads(v_BGMV, n_heads)
+    device, dtype = q_BHLK.device.type, q_BHLK.dtype
+    if torch.is_autocast_enabled(device):  # autocast does not reach into an autograd function
+        dtype = torch.get_autocast_dtype(device)
+    context = _Chunked.apply(q_BHLK.to(dtype), k_BHMK.to(dtype), v_BHMV.to(dtype), keep_B11M, scale, dropout)
+    return cast(Tensor, context)
 
 
-class _Attend(torch.autograd.Function):
+class _Chunked(torch.autograd.Function):
+    """`chunked` for H heads of keys and values. What autograd would do step by step over the whole batch is done for
+    one chunk after another, forward and backward."""
+
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, keep_B11M: Tensor | None, scale: float, dropout: float
+        ctx: Any, q_BHLK: Tensor, k_BHMK: Tensor, v_BHMV: Tensor, keep_B11M: Tensor | None, scale: float, dropout: float
     ) -> Tensor:
-        B, H, L, _ = q.shape
-        M = k.size(2)
-        n_documents = max(1, CHUNK_BYTES // max(1, H * L * M * q.element_size()))
+        B, H, L, _ = q_BHLK.shape
+        M = k_BHMK.size(2)
+        n_documents = max(1, CHUNK_BYTES // max(1, H * L * M * q_BHLK.element_size()))
         ctx.scale, ctx.grow = scale, 1 / (1 - dropout)
-        ctx.parts = [slice(at, at + n_documents) for at in range(0, max(1, B), n_documents)]
-        context, saved = q.new_empty(*q.shape[:3], v.size(-1)), []
-        for part in ctx.parts:
-            q_, k_, v_ = (x[part].flatten(0, 1) for x in (q, k, v))
-            scores = _scaled_product(q_, k_.mT, scale)
+        ctx.chunks = [slice(at, at + n_documents) for at in range(0, max(1, B), n_documents)]
+        context_BHLV = q_BHLK.new_empty(B, H, L, v_BHMV.size(-1))
+        saved = []
+        for chunk in ctx.chunks:
+            q_PLK = q_BHLK[chunk].flatten(0, 1)
+            k_PMK = k_BHMK[chunk].flatten(0, 1)
+            v_PMV = v_BHMV[chunk].flatten(0, 1)
+            scores_PLM = _scaled_product(q_PLK, k_PMK.mT, scale)
             if keep_B11M is not None:
-                scores.view(*q[part].shape[:3], M).masked_fill_(~keep_B11M[part], torch.finfo(scores.dtype).min)
-            weights = scores.softmax(-1)
-            ones = kept(weights, dropout) if dropout else None
-            dropped = weights if ones is None else weights * ones
-            context[part] = _scaled_product(dropped, v_, ctx.grow).view_as(context[part])
-            saved += [q_, k_, v_, weights, ones]
+                scores_bHLM = scores_PLM.view(*q_BHLK[chunk].shape[:3], M)
+                scores_bHLM.masked_fill_(~keep_B11M[chunk], torch.finfo(scores_PLM.dtype).min)
+            weights_PLM = dropped_PLM = scores_PLM.softmax(-1)
+            kept_PLM = None
+            if dropout:
+                kept_PLM = kept(weights_PLM, dropout)
+                dropped_PLM = weights_PLM * kept_PLM
+            context_PLV = _scaled_product(dropped_PLM, v_PMV, ctx.grow)
+            context_BHLV[chunk] = context_PLV.view_as(context_BHLV[chunk])
+            saved += [q_PLK, k_PMK, v_PMV, weights_PLM, kept_PLM]
         ctx.save_for_backward(*saved)
-        return context
+        return context_BHLV
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        saved = ctx.saved_tensors  # once: what is recomputed may be taken out once alone
-        gradients = []
-        for at, part in enumerate(ctx.parts):
-            q_, k_, v_, weights, ones = saved[5 * at : 5 * at + 5]
-            grad_ = grad[part].flatten(0, 1)
-            dropped = weights if ones is None else weights * ones
-            grad_v = _scaled_product(dropped.mT, grad_, ctx.grow)
-            grad_weights = _scaled_product(grad_, v_.mT, ctx.grow)
-            grad_weights = grad_weights if ones is None else grad_weights * ones
-            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)  # pyright: ignore
-            grad_q, grad_k = (_scaled_product(*one, ctx.scale) for one in ((grad_scores, k_), (grad_scores.mT, q_)))
-            gradients.append([x.unflatten(0, (-1, grad.size(1))) for x in (grad_q, grad_k, grad_v)])
-        return *(torch.cat(of_all) for of_all in zip(*gradients, strict=True)), None, None, None
+    def backward(ctx: Any, grad_BHLV: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        saved = ctx.saved_tensors  # read once: with recomputed layers a second time would be an error
+        H = grad_BHLV.size(1)
+        grads_q, grads_k, grads_v = [], [], []
+        for at, chunk in enumerate(ctx.chunks):
+            q_PLK, k_PMK, v_PMV, weights_PLM, kept_PLM = saved[5 * at : 5 * at + 5]
+            grad_PLV = grad_BHLV[chunk].flatten(0, 1)
+            dropped_PLM = weights_PLM if kept_PLM is None else weights_PLM * kept_PLM
+            grad_v_PMV = _scaled_product(dropped_PLM.mT, grad_PLV, ctx.grow)
+            grad_weights_PLM = _scaled_product(grad_PLV, v_PMV.mT, ctx.grow)
+            if kept_PLM is not None:
+                grad_weights_PLM = grad_weights_PLM * kept_PLM
+            grad_scores_PLM = torch._softmax_backward_data(grad_weights_PLM, weights_PLM, -1, weights_PLM.dtype)  # pyright: ignore
+            grads_q.append(_scaled_product(grad_scores_PLM, k_PMK, ctx.scale).unflatten(0, (-1, H)))
+            grads_k.append(_scaled_product(grad_scores_PLM.mT, q_PLK, ctx.scale).unflatten(0, (-1, H)))
+            grads_v.append(grad_v_PMV.unflatten(0, (-1, H)))
+        return torch.cat(grads_q), torch.cat(grads_k), torch.cat(grads_v), None, None, None
 
 
 def _scaled_product(a: Tensor, b: Tensor, scale: float) -> Tensor:

@@ -69,20 +69,22 @@ class MultiHeadAttention(nn.Module):
         qk_norm: bool = False,
     ) -> None:
         super().__init__()
-        d_k, d_v = d_k or d_model // n_heads, d_v or d_model // n_heads
+        d_k = d_k or d_model // n_heads
+        d_v = d_v or d_model // n_heads
         if not d_k or not d_v:
             raise UserError(f"d_model={d_model} gives none of n_heads={n_heads} a width: give d_k and d_v")
-        self.n_heads, self.d_k, self.d_v = n_heads, d_k, d_v
-        self.n_kv_heads = n_kv_heads or n_heads
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.d_k, self.d_v = d_k, d_v
         self.dropout = dropout
-        self.widths = (n_heads * d_k, self.n_kv_heads * d_k, self.n_kv_heads * d_v)
+        self.widths = (n_heads * d_k, self.n_kv_heads * d_k, self.n_kv_heads * d_v)  # of queries, keys and values
         self.project = nn.Linear(d_model, sum(self.widths), bias=bias) if project else None
         self.output = nn.Linear(n_heads * d_v, d_model, bias=bias) if project_output else nn.Identity()
         self.rotary, self.alibi = rotary, alibi
         self.score = score or make_score("scaled_dot", n_heads=n_heads, n_kv_heads=self.n_kv_heads, d_k=d_k)
         self.normalise = make_block("normaliser", normaliser) if isinstance(normaliser, str) else normaliser
         self.window, self.causal = window, causal
-        self.query_norm, self.key_norm = (nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity() for _ in range(2))
+        self.query_norm = nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity()
+        self.key_norm = nn.RMSNorm(d_k, eps=1e-6) if qk_norm else nn.Identity()
 
     def forward(
         self,
@@ -107,10 +109,14 @@ class MultiHeadAttention(nn.Module):
             UserError: x has another shape and no layout, or the mask does not fit x.
         """
         layout = as_layout(x, layout)
-        keys = layout if memory is None else as_layout(memory, memory_layout)
+        keys = layout if memory is None else as_layout(memory, memory_layout)  # self-attention: one and the same object
         q, k, v = self.queries_keys_values(x, memory, layout, keys)
         context = attention(
-            *(q, k, v, layout, keys),
+            q,
+            k,
+            v,
+            layout,
+            keys,
             score=self.score,
             normalise=self.normalise,
             bias_HLM=self.bias_HLM(layout, keys),
@@ -118,7 +124,7 @@ class MultiHeadAttention(nn.Module):
             causal=self.causal,
             dropout=self.dropout if self.training else 0.0,
         )
-        return self.output(context.flatten(-2))
+        return self.output(context.flatten(-2))  # the heads are concatenated: (..., H, V) to (..., H V)
 
     def maps(
         self,
@@ -134,8 +140,10 @@ class MultiHeadAttention(nn.Module):
         """
         layout = as_layout(x, layout)
         keys = layout if memory is None else as_layout(memory, memory_layout)
+        if memory is not None:
+            memory = memory.float()
         with torch.autocast(x.device.type, enabled=False):
-            q, k, v = self.queries_keys_values(x.float(), None if memory is None else memory.float(), layout, keys)
+            q, k, v = self.queries_keys_values(x.float(), memory, layout, keys)
             weights_BHLM = attention_weights(
                 layout.grid(q).transpose(1, 2),
                 keys.grid(k).transpose(1, 2),
@@ -143,8 +151,10 @@ class MultiHeadAttention(nn.Module):
                 score=self.score,
                 normalise=self.normalise,
                 bias=self.bias_HLM(layout, keys),
-            ).masked_fill(~layout.keep_BL[:, None, :, None], 0.0)
-            return weights_BHLM, weights_BHLM @ share_heads(keys.grid(v).transpose(1, 2), self.n_heads)
+            )
+            weights_BHLM = weights_BHLM.masked_fill(~layout.keep_BL[:, None, :, None], 0.0)  # rows of padding
+            v_BHMV = share_heads(keys.grid(v).transpose(1, 2), self.n_heads)
+            return weights_BHLM, weights_BHLM @ v_BHMV
 
     def queries_keys_values(
         self, x: Tensor, memory: Tensor | None, layout: Layout, keys: Layout
@@ -154,33 +164,37 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Queries `(..., H, K)`, keys `(..., G, K)` (some scores return H heads of them), values `(..., G, V)`.
         """
-        source = x if memory is None else memory
         if self.project is None:
-            q, k, v = x, source, source
+            q, k, v = x, x, x
+            if memory is not None:
+                k, v = memory, memory
         elif memory is None:
             q, k, v = self.project(x).split(self.widths, dim=-1)
         else:  # queries come from x, keys and values from the memory: two products with parts of the one weight
             widths = self.widths[0], sum(self.widths[1:])
             w_q, w_kv = self.project.weight.split(widths)
-            b_q, b_kv = (None, None) if self.project.bias is None else self.project.bias.split(widths)
+            b_q = b_kv = None
+            if self.project.bias is not None:
+                b_q, b_kv = self.project.bias.split(widths)
             q = F.linear(x, w_q, b_q)
             k, v = F.linear(memory, w_kv, b_kv).split(self.widths[1:], dim=-1)
         q = q.unflatten(-1, (self.n_heads, self.d_k))
         k = k.unflatten(-1, (self.n_kv_heads, self.d_k))
         v = v.unflatten(-1, (self.n_kv_heads, self.d_v))
-        q, k = self.query_norm(q).to(v.dtype), self.key_norm(k).to(v.dtype)  # autocast computes norms in float32
+        q = self.query_norm(q).to(v.dtype)  # autocast computes norms in float32
+        k = self.key_norm(k).to(v.dtype)
         q, k = self.score.project(q, k)
         if self.rotary is not None:
-            q, k = self.rotary(q, layout.positions), self.rotary(k, keys.positions)
+            q = self.rotary(q, layout.positions)
+            k = self.rotary(k, keys.positions)
         return q, k, v
 
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
         """What positions add to the scores: `(H, L, M)`, or None."""
         if self.alibi is None:
             return None
-        device = layout.keep_BL.device
-        at = torch.arange(max(layout.longest, keys.longest), device=device)
-        return self.alibi(at[: layout.longest], at[: keys.longest])
+        positions = torch.arange(max(layout.longest, keys.longest), device=layout.keep_BL.device)
+        return self.alibi(positions[: layout.longest], positions[: keys.longest])
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,22 +209,25 @@ class KeysValues:
     def of_memory(cls, k: Tensor, v: Tensor, layout: Layout) -> Self:
         """From keys `(..., G, K)` and values `(..., G, V)` in `layout`."""
         keep_B11M = None if layout.is_full else layout.keep_BL[:, None, None]
-        return cls(layout.grid(k).transpose(1, 2), layout.grid(v).transpose(1, 2), keep_B11M)
+        k_BGMK = layout.grid(k).transpose(1, 2)
+        v_BGMV = layout.grid(v).transpose(1, 2)
+        return cls(k_BGMK, v_BGMV, keep_B11M)
 
     def grown(self, other: "KeysValues", most: int = 0) -> "KeysValues":
         """With the positions of `other` appended; only the last `most` are kept (0: all)."""
-        k_BGMK, v_BGMV = (
-            torch.cat(both, dim=2)[:, :, -most:]  # -0: is all
-            for both in ((self.k_BGMK, other.k_BGMK), (self.v_BGMV, other.v_BGMV))
-        )
+        k_BGMK = torch.cat((self.k_BGMK, other.k_BGMK), dim=2)
+        v_BGMV = torch.cat((self.v_BGMV, other.v_BGMV), dim=2)
+        if most:
+            k_BGMK, v_BGMV = k_BGMK[:, :, -most:], v_BGMV[:, :, -most:]
         return KeysValues(k_BGMK, v_BGMV)
 
     def answer(self, q_BHLK: Tensor, score: Score, normalise: Normaliser, bias: Tensor | None = None) -> Tensor:
         """The contexts `(B, H, L, V)` of queries that attend to the cache, see `attend`."""
-        k, v, keep = self.k_BGMK, self.v_BGMV, self.keep_B11M
-        return attend(q_BHLK, k, v, keep, score=score, normalise=normalise, bias=bias)
+        return attend(q_BHLK, self.k_BGMK, self.v_BGMV, self.keep_B11M, score=score, normalise=normalise, bias=bias)
 
     def take(self, rows: Tensor) -> "KeysValues":
         """The cache of documents `rows`, which may be repeated, dropped or reordered."""
-        keep = None if self.keep_B11M is None else self.keep_B11M.index_select(0, rows)
-        return KeysValues(self.k_BGMK.index_select(0, rows), self.v_BGMV.index_select(0, rows), keep)
+        keep_B11M = self.keep_B11M
+        if keep_B11M is not None:
+            keep_B11M = keep_B11M.index_select(0, rows)
+        return KeysValues(self.k_BGMK.index_select(0, rows), self.v_BGMV.index_select(0, rows), keep_B11M)

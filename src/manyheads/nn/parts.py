@@ -22,14 +22,15 @@ def make_block(kind: str, name: str, options: Mapping[str, Any] = plugin.NOTHING
     A module of a user's part has `own_part`: it begins as its own constructor made it.
     """
     make = plugin.make(kind, name)
-    if is_block(kind, make):
-        return partial(make, **options) if options else make
-    asked = signature(make).parameters
-    given = {
-        key: value
-        for key, value in numbers.items()
-        if key in asked and (value is not None or asked[key].default is Parameter.empty)
-    }
+    if is_block(kind, make):  # a function that is the block itself, such as `softmax`
+        if options:
+            return partial(make, **options)
+        return make
+    parameters = signature(make).parameters
+    given: dict[str, Any] = {}
+    for key, value in numbers.items():
+        if key in parameters and (value is not None or parameters[key].default is Parameter.empty):
+            given[key] = value
     block = make(**given, **options)
     if isinstance(block, nn.Module) and plugin.owner(kind, name).name in plugin.given():
         block.own_part = True  # type: ignore[assignment]

@@ -3,8 +3,8 @@
 A layer is a residual block around attention and one around the feed-forward network. A decoder layer also attends to a
 memory, the output of the encoder; `Decoder.step` writes one token at a time with a cache.
 
-... tokens in a layout (N packed, or B L padded) . B documents . D d_model . F d_ff . H heads . K d_k
-T positions so far
+... tokens in a layout (N packed, or B L padded) . B documents . D d_model . F d_ff . H heads . K d_k . V d_v
+T positions in the cache
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,9 +42,9 @@ class Encoder(nn.Module):
         """Tokens `(..., D)` to tokens `(..., D)`; `layout` is that of `MultiHeadAttention`."""
         layout = as_layout(x, layout)
         call = self.call if self.training else call_layer
-        filled, of_filled = layout.filled_up(x)
+        filled, filled_layout = layout.filled_up(x)  # on a CPU a round number of tokens is faster
         for layer in self.layers:
-            filled = call(layer, filled, of_filled)
+            filled = call(layer, filled, filled_layout)
         return self.norm(filled[: x.size(0)])
 
 
@@ -57,7 +57,8 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout | Tensor | None = None) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`; `layout` is that of `MultiHeadAttention`."""
-        return self.feed_forward(self.attention(x, layout))
+        x = self.attention(x, layout)
+        return self.feed_forward(x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,9 @@ class DecoderState:
 
     def take(self, rows: Tensor) -> "DecoderState":
         """The state of documents `rows`, which may be repeated, dropped or reordered."""
-        past = tuple(None if one is None else one.take(rows) for one in self.past)
-        return DecoderState(self.position, past, tuple(one.take(rows) for one in self.memory))
+        past = [None if of_layer is None else of_layer.take(rows) for of_layer in self.past]
+        memory = [of_layer.take(rows) for of_layer in self.memory]
+        return DecoderState(self.position, tuple(past), tuple(memory))
 
 
 class DecoderLayer(nn.Module):
@@ -85,7 +87,8 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""
-        x = self.cross_attention(self.attention(x, layout), layout, memory, memory_layout)
+        x = self.attention(x, layout)
+        x = self.cross_attention(x, layout, memory, memory_layout)
         return self.feed_forward(x)
 
     def step(
@@ -99,11 +102,15 @@ class DecoderLayer(nn.Module):
         own, across = self.attention.block, self.cross_attention.block
         q, k, v = own.queries_keys_values(self.attention.before(x_B1D), None, here, here)
         now = KeysValues.of_memory(k, v, here)
-        most = own.window + 1 if own.window else 0  # keys that this token and later ones can see; 0: all
-        past = now if past is None else past.grown(now, most)
+        if past is None:
+            past = now
+        else:
+            most = own.window + 1 if own.window else 0  # keys that this token and later ones can see; 0: all
+            past = past.grown(now, most)
         x_B1D = self.attention.join(x_B1D, _one_query(own, q, past))
         before_B1D = self.cross_attention.before(x_B1D)
-        q, _, _ = across.queries_keys_values(before_B1D, before_B1D[:0], here, here)
+        nothing = before_B1D[:0]  # the keys and values of the memory are cached: only the query is projected
+        q, _, _ = across.queries_keys_values(before_B1D, nothing, here, here)
         x_B1D = self.cross_attention.join(x_B1D, _one_query(across, q, memory))
         return self.feed_forward(x_B1D), past
 
@@ -133,8 +140,8 @@ class Decoder(nn.Module):
 
     def start(self, memory: Tensor, memory_layout: Layout) -> DecoderState:
         """The state before the first token."""
-        keys_values = tuple(layer.keys_values(memory, memory_layout) for layer in self.layers)
-        return DecoderState(0, (None,) * len(keys_values), keys_values)
+        keys_values = [layer.keys_values(memory, memory_layout) for layer in self.layers]
+        return DecoderState(0, (None,) * len(keys_values), tuple(keys_values))
 
     def step(self, x_B1D: Tensor, here: Padded, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """`forward` for the next position alone: its vectors `(B, 1, D)`, and the state after it."""
@@ -149,8 +156,8 @@ def _one_query(block: MultiHeadAttention, q_B1HK: Tensor, seen: KeysValues) -> T
     """The output `(B, 1, D)` for one query a document, at the last position of the cache `seen`."""
     bias_H1T = None
     if block.alibi is not None:
-        at_T = torch.arange(seen.k_BGMK.size(2), device=q_B1HK.device)
-        bias_H1T = block.alibi(at_T[-1:], at_T)
+        positions_T = torch.arange(seen.k_BGMK.size(2), device=q_B1HK.device)
+        bias_H1T = block.alibi(positions_T[-1:], positions_T)
     context_BH1V = seen.answer(q_B1HK.transpose(1, 2), block.score, block.normalise, bias_H1T)
     return block.output(context_BH1V.transpose(1, 2).flatten(-2))
 
@@ -168,10 +175,13 @@ class Residual(nn.Module):
         self, block: nn.Module, *, before: nn.Module | None = None, after: nn.Module | None = None, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.before, self.block, self.after = before or nn.Identity(), block, after or nn.Identity()
+        self.before = before or nn.Identity()
+        self.block = block
+        self.after = after or nn.Identity()
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, *context: Tensor | Layout | None) -> Tensor:
+        """Tokens `(..., D)` to tokens `(..., D)`; `context` is the other arguments of the block, such as a layout."""
         return self.join(x, self.block(self.before(x), *context))
 
     def join(self, x: Tensor, change: Tensor) -> Tensor:
@@ -205,7 +215,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.is_gated = plugin.find("activation", activation).facts.get("gated", False)
         self.activate = make_block("activation", activation, options, d_ff=d_ff)
-        self.widen = nn.Linear(d_model, d_ff * (2 if self.is_gated else 1), bias=bias)
+        self.widen = nn.Linear(d_model, 2 * d_ff if self.is_gated else d_ff, bias=bias)
         self.narrow = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -213,8 +223,10 @@ class FeedForward(nn.Module):
         hidden = self.widen(x)
         if self.is_gated:
             gate, hidden = hidden.chunk(2, dim=-1)
-            return self.narrow(self.activate(gate) * hidden)
-        return self.narrow(self.activate(hidden))
+            hidden = self.activate(gate) * hidden
+        else:
+            hidden = self.activate(hidden)
+        return self.narrow(hidden)
 
 
 def layer_norm(*, d_model: int, eps: float = 1e-5, bias: bool = True) -> nn.Module:
@@ -261,4 +273,6 @@ def make_call(*, mode: str = "", recompute: bool = False, backend: str = "induct
         # that serves all numbers, and each window size needs both.
         config.recompile_limit = max(MOST_GRAPHS, config.recompile_limit)
         call = partial(_call_prepared, torch.compile(call_layer, backend=backend, mode=mode))
-    return partial(checkpoint, call, use_reentrant=False) if recompute else call
+    if recompute:
+        call = partial(checkpoint, call, use_reentrant=False)
+    return call

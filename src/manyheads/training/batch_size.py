@@ -35,7 +35,9 @@ def settle_batch(run: RunConfig, network: Network, tokens: dict[str, Tokens], la
     """
     device = choose_device(run.hardware)
     if device.type == "cpu":
-        return _with_tokens(run, CPU_TOKENS) if run.batch.is_auto else run
+        if run.batch.is_auto:
+            run = _with_tokens(run, CPU_TOKENS)
+        return run
     if count_devices(run.hardware, on_gpu=True) * run.hardware.nodes > 1:
         if run.batch.is_auto:
             raise UserError(
@@ -84,8 +86,11 @@ def largest_fitting(fits: Callable[[int], bool], *, least: int, most: int) -> in
     """
     if fits(most * GRANULARITY):
         return most * GRANULARITY
+    # Of the sizes from `least` on the first ones fit and the others do not: where that changes is searched.
     n_fitting = bisect_left(range(least, most), True, key=lambda multiple: not fits(multiple * GRANULARITY))
-    return (least + n_fitting - 1) * GRANULARITY if n_fitting else 0
+    if not n_fitting:
+        return 0
+    return (least + n_fitting - 1) * GRANULARITY
 
 
 def fits_in_memory(
@@ -103,7 +108,9 @@ def fits_in_memory(
     cuda = [device] if device.type == "cuda" else []
     try:
         with torch.random.fork_rng(cuda), torch.autocast(device.type, dtype, enabled=dtype is not None):
-            kept = [torch.empty_like(weight) for weight in weights for _ in range(copies)]
+            kept = []  # takes the memory of the optimiser's state
+            for weight in weights:
+                kept += [torch.empty_like(weight) for _ in range(copies)]
             losses_B = objective.training_loss(network, batch.to(device))
             torch.autograd.grad(losses_B.sum(), weights, allow_unused=True)
             del kept

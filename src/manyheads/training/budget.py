@@ -111,7 +111,7 @@ def limits_by_timing(
     if hardware.compile is not Compile.auto:
         return timed(hardware.compile)
     limits, on_gpu = timed(Compile.never), choose_device(hardware).type == "cuda"
-    compiles = compile_mode(hardware, on_gpu=on_gpu, n_steps=limits["max_steps"], mean_tokens=0.0, alone=False)
+    compiles = compile_mode(hardware, on_gpu=on_gpu, n_steps=limits["max_steps"], mean_tokens=0.0, allows_graphs=False)
     return timed(Compile.always) if compiles else limits
 
 

@@ -38,17 +38,21 @@ class KeepBest(Callback):
         self._rank: tuple[float, float] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        figures = trainer.callback_metrics
-        value, loss = (float(figures[f"validation_{name}"]) for name in (self.metric, "loss"))
-        rank = (-value if lower_is_better(self.metric) else value, -loss)
-        if not all(map(math.isfinite, rank)):
+        value = float(trainer.callback_metrics[f"validation_{self.metric}"])
+        loss = float(trainer.callback_metrics["validation_loss"])
+        if not (math.isfinite(value) and math.isfinite(loss)):
             return
-        if self._rank is not None and not rank > self._rank:
+        rank = (-value if lower_is_better(self.metric) else value, -loss)
+        if self._rank is not None and rank <= self._rank:
             return
         self._rank = rank
-        when = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
-        self.best = {"metric": self.metric, "value": value, **when}
-        weights = whole(pl_module.network.state_dict())  # type: ignore[union-attr]
+        self.best = {
+            "metric": self.metric,
+            "value": value,
+            "epoch": trainer.current_epoch + 1,
+            "step": trainer.global_step,
+        }
+        weights = whole(pl_module.network.state_dict())  # type: ignore[union-attr] # all ranks gather, the first writes
         if trainer.is_global_zero:
             self.path.parent.mkdir(exist_ok=True)
             with replace_file(self.path) as part:
@@ -85,24 +89,27 @@ class Patience(Callback):
 
     def __init__(self, metric: str, epochs: int) -> None:
         self.metric, self.epochs = metric, epochs
-        self._best, self._epoch, self._judged = -math.inf, 0, 0  # epochs, from 1: of the best figure and of the last
+        self._best = -math.inf  # the figure; higher is better
+        self._best_epoch = self._last_epoch = 0  # of the best and of the last validation, from 1
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         value = float(trainer.callback_metrics[f"validation_{self.metric}"])
-        value = -value if lower_is_better(self.metric) else value
-        self._judged = trainer.current_epoch + 1
+        if lower_is_better(self.metric):
+            value = -value
+        self._last_epoch = trainer.current_epoch + 1
         if value > self._best:
-            self._best, self._epoch = value, self._judged
+            self._best, self._best_epoch = value, self._last_epoch
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._judged - self._epoch >= self.epochs:
+        if self._last_epoch - self._best_epoch >= self.epochs:
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self._best, "epoch": self._epoch, "judged": self._judged}
+        return {"best": self._best, "epoch": self._best_epoch, "judged": self._last_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._best, self._epoch, self._judged = (state_dict[name] for name in ("best", "epoch", "judged"))
+        self._best = state_dict["best"]
+        self._best_epoch, self._last_epoch = state_dict["epoch"], state_dict["judged"]
 
 
 class NetworkGuard(Callback):
@@ -119,39 +126,48 @@ class NetworkGuard(Callback):
 
     def __init__(self, module: pl.LightningModule, callbacks: Sequence[Callback]) -> None:
         self.callbacks = callbacks
-        self._made, self._has_begun = _described(module), False
+        self._before, self._has_begun = _architecture(module), False
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._refuse_another(pl_module)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if not self._has_begun:
+        if not self._has_begun:  # the first step: users' callbacks have been called for the first time
             self._has_begun = True
-            for one in self.callbacks:
-                state.check_pytree(one.state_dict())
-            self.on_train_epoch_start(trainer, pl_module)
+            for callback in self.callbacks:
+                state.check_pytree(callback.state_dict())
+            self._refuse_another(pl_module)
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        found = _described(pl_module)
-        for name in [*self._made, *found]:
-            before, now = (one.get(name, "nothing") for one in (self._made, found))
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._refuse_another(pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._refuse_another(pl_module)
+
+    def _refuse_another(self, module: pl.LightningModule) -> None:
+        found = _architecture(module)
+        for name in [*self._before, *found]:
+            before, now = self._before.get(name, "nothing"), found.get(name, "nothing")
             if before != now:
+                names = ", ".join(type(callback).__name__ for callback in self.callbacks)
                 raise UserError(
-                    f"a callback ({', '.join(type(one).__name__ for one in self.callbacks)}) has changed the network, "
-                    f"which could not be saved: {name} is {now} where the settings make {before}; remove the callback, "
-                    "or train such a network under a Trainer of your own"
+                    f"a callback ({names}) has changed the network, which could not be saved: {name} is {now} where "
+                    f"the settings make {before}; remove the callback, or train such a network under a Trainer of your "
+                    "own"
                 )
 
-    on_validation_start = on_train_end = on_train_epoch_start
 
-
-def _described(module: pl.LightningModule) -> dict[str, str]:
+def _architecture(module: pl.LightningModule) -> dict[str, str]:
     """The class of each module of the network, and dtype and shape of each tensor of its state, by name."""
     found: dict[str, str] = {}
     for name, one in module.named_modules():
+        # FSDP makes a class of its own from that of a module: the first that is not one of these is the module's.
         kind = next(kind for kind in type(one).__mro__ if not issubclass(kind, FSDPModule))
-        found[name] = f"{kind.__qualname__} of {kind.__module__}" + (
-            " with a forward of its own" * ("forward" in vars(one))
-        )
+        found[name] = f"{kind.__qualname__} of {kind.__module__}"
+        if "forward" in vars(one):
+            found[name] += " with a forward of its own"
     for name, tensor in module.state_dict().items():
         found[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     return found

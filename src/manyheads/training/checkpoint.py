@@ -83,11 +83,13 @@ class Checkpoint(Callback):
     ) -> None:
         self.config, self.stop, self.votes, self.best, self.start = config, stop, votes, best, start
         self.data, self.started = data, started
-        self._batches: TextData | None = None
-        self._random: dict[str, torch.Tensor] | None = None
-        self._saved = {"step": 0, "epoch": 0}
-        self._since, self._voted, self._has_told = perf_counter(), False, False
         self.writer = CheckpointWriter(best.path, config.keep)
+        self._batches: TextData | None = None
+        self._random: dict[str, torch.Tensor] | None = None  # to be restored in the first step after a restart
+        self._saved = {"step": 0, "epoch": 0}  # where the last checkpoint was saved, and when
+        self._since = perf_counter()
+        self._has_voted = False  # for the next checkpoint: once is enough
+        self._has_told = False  # that checkpoints are written in the background
 
     def fit(self, trainer: pl.Trainer, module: pl.LightningModule, data: TextData) -> None:
         """Train from the start or from the checkpoint. If all steps are done already, only restore the state."""
@@ -95,12 +97,7 @@ class Checkpoint(Callback):
         if self._is_trained(trainer):
             module.trainer = trainer
             if trainer.is_global_zero and self.start.checkpoint is not None:
-                with refuse_unfit(self.start.checkpoint):
-                    self.restore(trainer, module)
-                if not self.start.progress.get("finished"):  # stopped before the weights became their moving average
-                    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-                        if isinstance(callback, EMACallback):
-                            callback.on_train_end(trainer, module)
+                self._restore_trained(self.start.checkpoint, trainer, module)
             return
         with self.stop.listening():
             try:
@@ -126,28 +123,23 @@ class Checkpoint(Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if self._random is not None:  # the first batch after a restore
-            state.put_batch(trainer, self.start.progress["batch"])
-            if self._random:
-                torch.set_rng_state(self._random["cpu"])
-            else:
-                self._seed(trainer)
-            if "cuda" in self._random and pl_module.device.type == "cuda":
-                torch.cuda.set_rng_state(self._random["cuda"], pl_module.device)
+        if self._random is not None:
+            self._continue_epoch(self._random, trainer, pl_module)
             self._random = None
         place = state.place_of(trainer)
         if place["batch"] % place["per_step"] != 0:
             return  # gradients are being accumulated: this is not between two steps
         inject_fault("step")
-        by_clock = not self.config.every
+        # Counting steps, each rank knows that a checkpoint is due. Clocks differ: there rank 0 decides for all.
+        by_clock, is_due = not self.config.every, self._is_due(place)
         self.votes.put(self.stop.votes())
-        wants_save = self.writer.has_failed() or (by_clock and self._is_due(place))
-        if wants_save and trainer.is_global_zero and not self._voted:  # clocks differ: rank 0 decides for all
-            self._voted = True
+        wants_save = self.writer.has_failed() or (by_clock and is_due)
+        if wants_save and trainer.is_global_zero and not self._has_voted:
+            self._has_voted = True
             self.votes.put({"save": 1})
         outcome = self.votes.cast()
         stopped = ending(outcome)
-        if stopped or outcome["save"] or (not by_clock and self._is_due(place)):
+        if stopped or outcome["save"] or (is_due and not by_clock):
             self._save(trainer, pl_module, place, last=bool(stopped))
         if stopped:
             raise self._logged(stopped, place)
@@ -173,13 +165,18 @@ class Checkpoint(Callback):
         assert self._batches is not None
         own = self._own(trainer, folder, place["ranks"])
         per_step = trainer.accumulate_grad_batches  # batches of each rank; with another number of ranks it differs
-        batches: dict[str, Any] = {name: place[name] * per_step // place["per_step"] for name in ("batch", "batches")}
-        place = {**place, **batches, "per_step": per_step}
+        place = {
+            **place,
+            "batch": place["batch"] * per_step // place["per_step"],
+            "batches": place["batches"] * per_step // place["per_step"],
+            "per_step": per_step,
+        }
         put_weights(module, load_file(folder / "weights.safetensors"))
         state.restore(trainer, module, load_pytree(folder / "state.safetensors"), own)
         rows = json.loads((folder / "rows.json").read_bytes())
-        for metrics in (one for one in trainer.loggers if isinstance(one, MetricsFile)):
-            metrics.rows = {int(row["step"]): row for row in rows}
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsFile):
+                logger.rows = {int(row["step"]): row for row in rows}
         state.put_place(trainer, place)
         self._batches.begin = place["epoch"], place["batch"]
         best = folder / self.best.path.name
@@ -190,6 +187,26 @@ class Checkpoint(Callback):
         self.start = replace(self.start, progress=place)
         log.info("resumed at step %d", place["step"])
 
+    def _restore_trained(self, checkpoint: Path, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Restore the state where no step is left, without `Trainer.fit`."""
+        with refuse_unfit(checkpoint):
+            self.restore(trainer, module)
+        if not self.start.progress.get("finished"):  # stopped before the weights became their moving average
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                if isinstance(callback, EMACallback):
+                    callback.on_train_end(trainer, module)
+
+    def _continue_epoch(self, random: dict[str, torch.Tensor], trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Restore in the first step what Lightning sets when an epoch begins: the number of the batch, and with it the
+        random numbers; empty ones are drawn anew, for a rank that there was not before."""
+        state.put_batch(trainer, self.start.progress["batch"])
+        if random:
+            torch.set_rng_state(random["cpu"])
+        else:
+            self._seed(trainer)
+        if "cuda" in random and module.device.type == "cuda":
+            torch.cuda.set_rng_state(random["cuda"], module.device)
+
     def _agree(self, trainer: pl.Trainer) -> None:
         """Use the checkpoint that rank 0 found: a shared disk may have shown this rank another one.
 
@@ -199,17 +216,21 @@ class Checkpoint(Callback):
         assert self._batches is not None
         found = self.start.checkpoint.name if self.start.checkpoint else ""
         same = {"rows": self.data, "batches": self._batches.batch.tokens, "again": self.start.restart.notes()}
-        firsts = json.loads(from_first(json.dumps([found, same]).encode(), self.votes.group))
-        if firsts[1] != same:
-            what = ", ".join(name for name in same if same[name] != firsts[1][name])
+        of_first = from_first(json.dumps([found, same]).encode(), self.votes.group)
+        first_found, first_same = json.loads(of_first)
+        if first_same != same:
+            what = ", ".join(name for name in same if same[name] != first_same[name])
             raise UserError(
                 f"process {trainer.global_rank} has other {what} than process 0: give all machines the same data and "
                 "the same folder, and start all processes with the same words"
             )
-        if firsts[0] != found:
-            folder = self.best.path.parent / firsts[0] if firsts[0] else None
-            progress = read_json_or_none(folder / "progress.json") if folder else {}
-            self.start = replace(self.start, checkpoint=folder, progress=progress)
+        if first_found == found:
+            return
+        folder, progress = None, {}
+        if first_found:
+            folder = self.best.path.parent / first_found
+            progress = read_json_or_none(folder / "progress.json")
+        self.start = replace(self.start, checkpoint=folder, progress=progress)
 
     def _own(self, trainer: pl.Trainer, folder: Path, n_before: int) -> dict[str, Any]:
         """The state of this rank alone; if the number of ranks has changed, its share of what all of them had."""
@@ -223,20 +244,24 @@ class Checkpoint(Callback):
     def _is_trained(self, trainer: pl.Trainer) -> bool:
         """Whether no step is left, also if a limit was lowered to what is done."""
         place = self.start.progress
-        return bool(place) and (
-            place.get("finished", False) or trainer.max_steps == place["step"] or trainer.max_epochs == place["epoch"]
-        )
+        if not place:
+            return False
+        if place.get("finished", False):
+            return True
+        return trainer.max_steps == place["step"] or trainer.max_epochs == place["epoch"]
 
     def _seed(self, trainer: pl.Trainer) -> None:
         assert self._batches is not None
         state.seed_rank(self._batches.seed, trainer.global_rank, trainer.global_step)
 
     def _is_due(self, place: dict[str, int]) -> bool:
+        """Whether a checkpoint is to be saved here: by steps, or by the clock of this process."""
         if self.config.every:
             return place["step"] >= self._saved["step"] + self.config.every
-        waited, new_epoch = perf_counter() - self._since, place["epoch"] > self._saved["epoch"]
-        least = min(INTERVAL, self.writer.seconds / MOST_SHARE) if new_epoch else INTERVAL
-        return place["step"] > self._saved["step"] and waited >= least
+        interval = INTERVAL
+        if place["epoch"] > self._saved["epoch"]:
+            interval = min(INTERVAL, self.writer.seconds / MOST_SHARE)
+        return place["step"] > self._saved["step"] and perf_counter() - self._since >= interval
 
     def _save(self, trainer: pl.Trainer, module: pl.LightningModule, place: dict[str, Any], *, last: bool) -> None:
         """Save a checkpoint. All ranks call it, and return when rank 0 has written it or has a copy in memory.
@@ -254,16 +279,17 @@ class Checkpoint(Callback):
                 refusal = self.writer.write(place["step"], files, began, has_best=has_best, background=background)
             if refusal := from_first(refusal.encode(), self.votes.group).decode():
                 raise UserError(refusal)
-        self._saved, self._since, self._voted = place, perf_counter(), False
-        for meter in (one for one in trainer.callbacks if isinstance(one, Meter)):  # type: ignore[attr-defined]
-            meter.leave_out(self._since - came)
+        self._saved, self._since, self._has_voted = place, perf_counter(), False
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, Meter):
+                callback.leave_out(self._since - came)
 
     def _writes_in_background(self, now: float) -> bool:
         """Whether to write this checkpoint in the background. By default if the previous one took more than
         `MOST_SHARE` of the time since, and there is memory for two copies."""
-        mode, share = self.config.background, self.writer.seconds / max(now - self._since, 1e-9)
-        if mode is not Background.auto:
-            return mode is Background.always
+        if self.config.background is not Background.auto:
+            return self.config.background is Background.always
+        share = self.writer.seconds / max(now - self._since, 1e-9)
         background = share > MOST_SHARE and spare_memory() > 2 * self.writer.n_bytes
         if background and not self._has_told:
             self._has_told = True
@@ -282,21 +308,26 @@ class Checkpoint(Callback):
         Args:
             copied: copy all tensors, so that training may continue before they are written.
         """
-        facts = {"seconds": perf_counter() - self.started, "data": self.data, "manyheads": VERSION}
-        weights, everyones = whole(module.state_dict(), copied=copied), state.global_state(trainer, copied=copied)
+        seconds = perf_counter() - self.started
+        weights = whole(module.state_dict(), copied=copied)
+        everyones = state.global_state(trainer, copied=copied)
         own = io.BytesIO()
         save_pytree(state.rank_state(trainer, module), own)
         ranks = gathered(own.getvalue(), self.votes.group)
-        progress = json.dumps({**place, "ranks": len(ranks), **facts}).encode()
-        metrics = (one for one in trainer.loggers if isinstance(one, MetricsFile))
-        rows = json.dumps([row for one in metrics for row in one.rows.values()]).encode()
-        return {
+        progress = {**place, "ranks": len(ranks), "seconds": seconds, "data": self.data, "manyheads": VERSION}
+        rows: list[dict[str, float]] = []
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsFile):
+                rows += logger.rows.values()
+        files: dict[str, Write] = {
             "weights.safetensors": partial(write_tensors, weights),
             "state.safetensors": partial(save_pytree, everyones),
-            **{f"rank-{rank}.safetensors": methodcaller("write", its) for rank, its in enumerate(ranks)},
-            "rows.json": methodcaller("write", rows),
-            "progress.json": methodcaller("write", progress),
         }
+        for rank, content in enumerate(ranks):
+            files[f"rank-{rank}.safetensors"] = methodcaller("write", content)
+        files["rows.json"] = methodcaller("write", json.dumps(rows).encode())
+        files["progress.json"] = methodcaller("write", json.dumps(progress).encode())
+        return files
 
     def _logged(self, stopped: Stopped, place: dict[str, Any]) -> Stopped:
         log.info("stopped by %s at step %d: resume=auto continues from there", stopped.why, place["step"])

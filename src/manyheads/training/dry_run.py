@@ -15,7 +15,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
-from manyheads.nn.assemble import count_parameters
+from manyheads.nn.cost import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, call_layer
 from manyheads.terminal import as_text, console, say
 from manyheads.training.build import Network, make_objective
@@ -74,8 +74,10 @@ def state_bytes(run: RunConfig, network: Network, n_devices: int) -> int:
     n_learning = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
     of_each = 2 if run.optim.average else 1
     of_learning = 3 if n_devices == 1 or is_sharded else 4
-    total = 4 * (of_each * count_parameters(network) + of_learning * n_learning)
-    return total // n_devices if is_sharded else total
+    total = 4 * (of_each * count_parameters(network) + of_learning * n_learning)  # 4 bytes a number
+    if is_sharded:
+        return total // n_devices
+    return total
 
 
 def activation_bytes(network: Network, inputs: tuple[Any, ...], *, precision: str, recompute: bool = False) -> int:
@@ -91,11 +93,13 @@ def activation_bytes(network: Network, inputs: tuple[Any, ...], *, precision: st
     network.train()
     tensors = dict(network.named_parameters()) | dict(network.named_buffers())
     # A copy of a packed layout keeps the number of tokens as a Python int: it need not be read from a fake tensor.
-    known = tuple(one.rounded(1) if isinstance(one, Packed) else one for one in inputs)
+    known = []
+    for one in inputs:
+        known.append(one.rounded(1) if isinstance(one, Packed) else one)
     try:
         with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as shapes:
             fakes: dict[str, torch.Tensor] = {name: shapes.from_tensor(tensor) for name, tensor in tensors.items()}
-            return _kept_bytes(network, fakes, known, precision, recompute=recompute)
+            return _kept_bytes(network, fakes, tuple(known), precision, recompute=recompute)
     except NEEDS_VALUES:
         return _kept_bytes(network, tensors, inputs, precision, recompute=recompute)
 
@@ -135,5 +139,8 @@ def _kept_bytes(
     for stack in stacks:
         stack.call = call_layer
     assert logits.requires_grad, "kept alive until here, so that no storage is freed and another takes its address"
-    recomputed = [sum(layer[key] for key in layer.keys() - outside.keys()) for layer in layers]
-    return sum(outside.values()) + max(recomputed, default=0)
+    largest_layer = 0  # in the backward pass one layer is recomputed at a time
+    for layer in layers:
+        within = sum(n_bytes for storage, n_bytes in layer.items() if storage not in outside)
+        largest_layer = max(largest_layer, within)
+    return sum(outside.values()) + largest_layer

@@ -75,13 +75,13 @@ class Guard(Callback):
         self.folder = folder
         self.again = again
         self.skipped: list[int] = []
-        self._last = 0
-        self._losses: list[Tensor] = []
-        self._kept: list[tuple[int, int, int]] = []
-        self._figures: list[Tensor] = []
-        self._read: list[Step] = []
-        self._in_a_row = 0
-        self._out_of_memory, self._rows = "", 0
+        self._last = 0  # the number of the last step
+        self._losses: list[Tensor] = []  # of the batches of the step under way
+        self._kept: list[tuple[int, int, int]] = []  # steps whose figures are still on the device: number, epoch, slot
+        self._figures: list[Tensor] = []  # their loss and norm
+        self._read: list[Step] = []  # steps whose figures are read and not yet handled
+        self._in_a_row = 0  # overflows of fp16
+        self._out_of_memory, self._rows = "", 0  # where memory ran out, and the rows of that batch
 
     @property
     def left_out(self) -> list[int]:
@@ -137,7 +137,8 @@ class Guard(Callback):
     def state_dict(self) -> dict[str, Any]:
         """The same on every rank except for the loss. What is still on the device is read now and handled later."""
         self._fetch()
-        return {"skipped": list(self.skipped), "in_a_row": self._in_a_row, "read": [asdict(one) for one in self._read]}
+        read = [asdict(step) for step in self._read]
+        return {"skipped": list(self.skipped), "in_a_row": self._in_a_row, "read": read}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.skipped, self._in_a_row = list(state_dict["skipped"]), state_dict["in_a_row"]
@@ -154,7 +155,9 @@ class Guard(Callback):
         """
         if not self._out_of_memory:
             written = read_restart_state(self.folder) if self.folder else self.again
-            return RestartRequested(written) if written != self.again else None
+            if written == self.again:
+                return None
+            return RestartRequested(written)
         remedy = "use a smaller data.max_length or model, or set hardware.recompute=true"
         if not self.config.halve:
             raise UserError(f"{self._out_of_memory}: set guard.halve=true, use a smaller batch.tokens, or {remedy}")
@@ -167,38 +170,42 @@ class Guard(Callback):
 
     def _fetch(self) -> None:
         """Read loss and norm of the last steps from the device, which makes the host wait for it."""
-        if self._kept:
-            figures = torch.stack(self._figures).tolist()
-            self._read += [Step(*place, *one) for place, one in zip(self._kept, figures, strict=True)]
-            self._kept, self._figures = [], []
+        if not self._kept:
+            return
+        figures = torch.stack(self._figures).tolist()
+        for (number, epoch, slot), (loss, norm) in zip(self._kept, figures, strict=True):
+            self._read.append(Step(number, epoch, slot, loss, norm))
+        self._kept, self._figures = [], []
 
     def _check_steps(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Handle the failed steps since the last call."""
         self._fetch()
         steps, self._read = self._read, []
-        bad = [step for step in steps if not math.isfinite(step.norm) and step.number not in self.again.left_out]
-        if trainer.scaler is not None:  # it skips steps whose gradients overflow in fp16, and lowers its scale
-            bad = []
-            for step in steps:
-                self._in_a_row = 0 if math.isfinite(step.norm) else self._in_a_row + 1
+        bad: list[Step] = []
+        for step in steps:
+            is_finite = math.isfinite(step.norm)
+            if trainer.scaler is not None:  # it skips steps whose gradients overflow in fp16, and lowers its scale
+                self._in_a_row = 0 if is_finite else self._in_a_row + 1
                 if self._in_a_row >= SCALINGS:
                     bad.append(step)
+            elif not is_finite and step.number not in self.again.left_out:
+                bad.append(step)
         if bad:
             self._handle(trainer, module, bad)
 
     def _handle(self, trainer: pl.Trainer, module: pl.LightningModule, bad: list[Step]) -> None:
         """Record failed steps; then skip them, restart, or end training. All ranks come here with the same steps."""
         assert isinstance(module, LitModule)
-        everyones = torch.as_tensor([step.loss for step in bad], device=module.device)
-        losses = module.all_gather(everyones).reshape(-1, len(bad)).T.tolist()  # type: ignore[union-attr]
+        own = torch.as_tensor([step.loss for step in bad], device=module.device)
+        losses = module.all_gather(own).reshape(-1, len(bad)).T.tolist()  # type: ignore[union-attr] # by step and rank
         if trainer.is_global_zero and self.folder:
-            found = read_json_or_none(self.folder / FILE)
-            told = [described(*one, trainer, module) for one in zip(bad, losses, strict=True)]
-            known = {one["step"]: one for one in [*(found if isinstance(found, list) else []), *told]}
-            lines = ",\n".join(json.dumps(known[number]) for number in sorted(known))
-            write_atomic(self.folder / FILE, f"[\n{lines}\n]\n")
+            self._record(trainer, module, bad, losses)
         first, rate = bad[0], rate_of(bad[0], module)
-        loss = next((one for one in losses[0] if not math.isfinite(one)), sum(losses[0]) / len(losses[0]))
+        loss = sum(losses[0]) / len(losses[0])
+        for of_rank in losses[0]:
+            if not math.isfinite(of_rank):
+                loss = of_rank
+                break
         what = f"the loss is {loss:g} and the norm of the gradient {first.norm:g}, at a learning rate of {rate:.3g}"
         numbers, mode = [step.number for step in bad], self.config.nonfinite.name
         left_out = sorted({*self.left_out, *numbers})
@@ -213,7 +220,21 @@ class Guard(Callback):
             trainer.strategy.barrier()
             raise RestartRequested(again)
         self.skipped += numbers
-        log.warning("%s%s", said, f" (and {len(bad) - 1} more since)" if len(bad) > 1 else "")
+        if len(bad) > 1:
+            said += f" (and {len(bad) - 1} more since)"
+        log.warning("%s", said)
+
+    def _record(self, trainer: pl.Trainer, module: LitModule, bad: list[Step], losses: list[list[float]]) -> None:
+        """Add failed steps to nonfinite.json, one a line; `losses` are by step and rank."""
+        assert self.folder
+        found = read_json_or_none(self.folder / FILE)
+        by_step: dict[int, dict[str, Any]] = {}
+        if isinstance(found, list):
+            by_step = {record["step"]: record for record in found}
+        for step, of_ranks in zip(bad, losses, strict=True):
+            by_step[step.number] = described(step, of_ranks, trainer, module)
+        lines = ",\n".join(json.dumps(by_step[number]) for number in sorted(by_step))
+        write_atomic(self.folder / FILE, f"[\n{lines}\n]\n")
 
     def _end(self, trainer: pl.Trainer, module: pl.LightningModule, what: str, n_before: int = 0) -> NoReturn:
         assert isinstance(module, LitModule)
@@ -222,16 +243,17 @@ class Guard(Callback):
             what += f", after {n_before} steps that were left out (guard.at_most={self.config.at_most})"
         elif self.config.nonfinite.name == "raise":
             remedy += ", or leave such steps out by guard.nonfinite=skip"
-        kept = f": {self.folder} keeps the figures so far and holds no model" if self.folder else ""
-        raise DivergedError(f"training diverged {what}; {remedy}{kept}", module)
+        if self.folder:
+            remedy += f": {self.folder} keeps the figures so far and holds no model"
+        raise DivergedError(f"training diverged {what}; {remedy}", module)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch ran out of memory: in its GPU allocator, or, as a `RuntimeError`, in CUDA, cuBLAS, cuDNN or the
     allocator of the CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
-    )
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
 
 
 def rate_of(step: Step, module: LitModule) -> float:
@@ -245,12 +267,15 @@ def described(step: Step, losses: list[float], trainer: pl.Trainer, module: LitM
     data: Any = trainer.datamodule  # type: ignore[attr-defined]
     n_ranks, slots = trainer.world_size, trainer.accumulate_grad_batches
     of_step = slice(step.slot * slots, (step.slot + 1) * slots)
-    plans = [data.plan(step.epoch, n_ranks, rank)[of_step] for rank in range(n_ranks)]
+    rows = []
+    for rank in range(n_ranks):
+        batches = data.plan(step.epoch, n_ranks, rank)[of_step]
+        rows.append([row for batch in batches for row in batch.rows.tolist()])
     return {
         "step": step.number,
         "epoch": step.epoch + 1,
         "rate": rate_of(step, module),
         "losses": [f"{loss:g}" for loss in losses],
         "norm": f"{step.norm:g}",
-        "rows": [[row for one in plan for row in one.rows.tolist()] for plan in plans],
+        "rows": rows,
     }

@@ -44,8 +44,6 @@ class Meter(Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._since = time.perf_counter()
 
-    on_validation_end = on_train_epoch_start
-
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
@@ -60,7 +58,11 @@ class Meter(Callback):
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop()
 
-    on_train_epoch_end = on_validation_start
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop()
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # the last checkpoint has its own
         if trainer.world_size == 1:
@@ -87,8 +89,11 @@ class Meter(Callback):
     @staticmethod
     def summed(states: list[dict[str, Any]]) -> dict[str, Any]:
         """The sum of the states of several processes; its steps and seconds are those of the slowest."""
-        slowest = {name: max(one[name] for one in states) for name in ("steps", "seconds")}
-        return {name: sum(one[name] for one in states) for name in states[0]} | slowest
+        summed: dict[str, Any] = {}
+        for name in states[0]:
+            values = [state[name] for state in states]
+            summed[name] = max(values) if name in ("steps", "seconds") else sum(values)
+        return summed
 
     def _stop(self) -> None:
         if self._since is not None:
@@ -131,7 +136,9 @@ class MetricsFile(Logger):
     def of_training(self, epoch: int) -> dict[str, float]:
         """The training figures of an epoch, counted from 1; empty if it was not completed."""
         rows = [row for row in self.rows.values() if row.get("epoch") == epoch - 1 and "train_loss" in row]
-        return {name[6:]: figure for row in rows[-1:] for name, figure in row.items() if name.startswith("train_")}
+        if not rows:
+            return {}
+        return {name.removeprefix("train_"): figure for name, figure in rows[-1].items() if name.startswith("train_")}
 
     @rank_zero_only
     def save(self) -> None:
@@ -146,9 +153,11 @@ class MetricsFile(Logger):
     def _write(self) -> None:
         self._epoch_came = False
         rows = [self.rows[step] for step in sorted(self.rows)]
-        columns = list(dict.fromkeys(["step", "epoch", *(key for row in rows for key in row)]))
+        columns = dict.fromkeys(["step", "epoch"])  # in the order in which the figures first appear
+        for row in rows:
+            columns |= dict.fromkeys(row)
         with replace_file(self.path) as part, part.open("w", newline="") as file:
-            table = csv.DictWriter(file, columns)
+            table = csv.DictWriter(file, list(columns))
             table.writeheader()
             table.writerows(rows)
 
@@ -167,8 +176,8 @@ class Bar(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.began, self.first = time.monotonic(), trainer.global_step
-        text = "{task.completed:,.0f} of {task.total:,.0f} steps", "{task.fields[figures]}"
-        done, figures = (TextColumn(one, markup=False) for one in text)
+        done = TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps", markup=False)
+        figures = TextColumn("{task.fields[figures]}", markup=False)
         self.progress = Progress(done, BarColumn(), figures, console=Console(stderr=True), transient=True)
         self.n_steps = cast("LitModule", pl_module).n_steps
         self.task = self.progress.add_task("", total=self.n_steps, completed=self.first, figures="")
@@ -196,12 +205,14 @@ class Bar(Callback):
             self.on_train_end(trainer, pl_module)
 
     def _show(self, trainer: pl.Trainer) -> None:
-        step, seen = trainer.global_step, trainer.callback_metrics
+        step = trainer.global_step
         rate = max(step - self.first, 1) / (time.monotonic() - self.began)
         left = timedelta(seconds=round((self.n_steps - step) / rate))
-        names = {"loss": "loss", f"validation_{self.metric}": f"validation {self.metric}"}
-        shown = [f"{words} {float(seen[name]):.4f}" for name, words in names.items() if name in seen]
-        self.progress.update(self.task, completed=step, figures=", ".join([f"{rate:.1f}/s", f"{left} left", *shown]))
+        shown = [f"{rate:.1f}/s", f"{left} left"]
+        for name in ("loss", f"validation_{self.metric}"):
+            if name in trainer.callback_metrics:
+                shown.append(f"{name.replace('_', ' ', 1)} {float(trainer.callback_metrics[name]):.4f}")
+        self.progress.update(self.task, completed=step, figures=", ".join(shown))
 
 
 class EpochLines(Callback):

@@ -100,7 +100,7 @@ class LitModule(pl.LightningModule):
         if len(losses):
             self.train_loss.update(losses.detach().nan_to_num(0.0, 0.0, 0.0), losses.isfinite())
             self.log("loss", losses.detach().mean(), batch_size=len(losses), prog_bar=True)
-        # The loss of a row is that of its words where these are many: each row counts as one all the same.
+        # An objective may return a loss for each word; a row counts as one all the same.
         total = losses.sum() * (self.n_rows / max(1, len(losses)))
         # batch.scale divides by the rows of the global batch. The second term is 0, or NaN for a non-finite loss: it
         # makes the whole gradient NaN also where the scale is 0.
@@ -116,7 +116,8 @@ class LitModule(pl.LightningModule):
         if n_skipped and not self.is_guarded:
             log.warning(
                 "epoch %d: %d steps changed nothing, as a loss or gradient in them was not finite",
-                *(self.current_epoch + 1, n_skipped),
+                self.current_epoch + 1,
+                n_skipped,
             )
 
     def on_validation_epoch_end(self) -> None:

@@ -25,7 +25,7 @@ from manyheads.errors import UserError
 from manyheads.linear.blend import row_weights
 from manyheads.linear.thresholds import ThresholdCounts, add_counts, best_thresholds, zero_counts
 from manyheads.nn import Classifier
-from manyheads.nn.assemble import mean_flops
+from manyheads.nn.cost import mean_flops
 
 
 class Mean(Metric):
@@ -44,8 +44,12 @@ class Mean(Metric):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, values: Tensor, weights: Tensor | None = None) -> None:
-        self.total += (values if weights is None else values * weights).sum()
-        self.weight += values.numel() if weights is None else weights.sum()
+        if weights is None:
+            self.total += values.sum()
+            self.weight += values.numel()
+        else:
+            self.total += (values * weights).sum()
+            self.weight += weights.sum()
 
     def compute(self) -> Tensor:
         return (self.total / self.weight).float()
@@ -166,14 +170,16 @@ class Classify(nn.Module):
         figure: str = "",
     ) -> None:
         super().__init__()
-        self.loss = partial(label_losses, smoothing=label_smoothing) if loss is None else loss
+        if loss is None:
+            loss = partial(label_losses, smoothing=label_smoothing)
+        self.loss = loss
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
         self.focal_gamma, self.multi = focal_gamma, multi
-        figures = LabelFigures if multi else ClassFigures
-        self.train_metrics, self.validation_metrics = (figures(class_weights_C.numel()) for _ in range(2))
+        n_classes, figures = class_weights_C.numel(), LabelFigures if multi else ClassFigures
+        self.train_metrics, self.validation_metrics = figures(n_classes), figures(n_classes)
         if figure:
-            every = [self.validation_metrics, RegisteredFigure(figure)]
-            self.validation_metrics = MetricCollection(every, compute_groups=False)
+            both = [self.validation_metrics, RegisteredFigure(figure)]
+            self.validation_metrics = MetricCollection(both, compute_groups=False)
 
     def training_loss(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The weighted and smoothed loss of each row `(B,)`; updates `train_metrics`."""
@@ -204,25 +210,32 @@ class Classify(nn.Module):
 
     def plan(self, run: RunConfig, tokens: Tokens, labels: list[str], n_words: int) -> dict[str, str]:
         """Lines of a dry run: the classes, and the average cost of a token."""
+        what = "labels, any number a text" if self.multi else "classes"
+        names = ", ".join(labels[:8])
+        if len(labels) > 8:
+            names += " ..."
         forward = mean_flops(run.model, tokens.sizes(), pooled=True)
         return {
-            "labels, any number a text" if self.multi else "classes": (
-                f"{len(labels)}: {', '.join(labels[:8])}{' ...' if len(labels) > 8 else ''}"
-            ),
+            what: f"{len(labels)}: {names}",
             "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
         }
 
 
 def classify(run: RunConfig, tokens: Tokens, labels: list[str]) -> Classify:
     """The objective of task=classify; `tokens` are the training rows."""
-    metric = run.checkpoint.metric
+    metric, figure = run.checkpoint.metric, ""
+    if metric != "auto" and plugin.owner("figure", metric).name != "core":
+        figure = metric
+    loss = None
+    if run.optim.objective != "cross_entropy":
+        loss = plugin.make("objective", run.optim.objective)
     return Classify(
         class_weights(run.optim.class_weights, tokens.labels, labels),
         label_smoothing=run.optim.label_smoothing,
         focal_gamma=run.optim.focal_gamma,
         multi=tokens.labels.ndim == 2,
-        loss=None if run.optim.objective == "cross_entropy" else plugin.make("objective", run.optim.objective),
-        figure="" if metric == "auto" or plugin.owner("figure", metric).name == "core" else metric,
+        loss=loss,
+        figure=figure,
     )
 
 
@@ -259,7 +272,10 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
         labels: class ids of the training rows `(n,)`, or labels 0 and 1 `(n, C)`.
         names: of the classes.
     """
-    rows_C = torch.bincount(labels, minlength=len(names)).double() if labels.ndim == 1 else labels.double().sum(0)
+    if labels.ndim == 1:
+        rows_C = torch.bincount(labels, minlength=len(names)).double()
+    else:
+        rows_C = labels.double().sum(0)
     if choice == "none":
         return torch.ones(len(names))
     if choice == "balanced":

@@ -17,42 +17,45 @@ from manyheads.config import OptimConfig, Schedule
 from manyheads.nn.embeddings import Embeddings
 from manyheads.training.strategies import part, shard_like, whole
 
-EVERY = 10  # steps between two updates of the average: neighbouring weights are nearly the same
+EVERY = 10  # steps between two updates of the average: weights of neighbouring steps are nearly the same
 
 
 def parameter_groups(network: nn.Module, optim: OptimConfig) -> list[dict[str, Any]]:
     """The groups of trainable parameters: for each learning rate the matrices, which have weight decay, then vectors
     (biases, norms) and embeddings, which have none."""
-    tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
     n_layers = _n_layers(network)
-    slow: dict[int, float] = {}
-    if optim.scale_embedding_lr:  # word vectors are multiplied by this scale when read, and so are their changes
-        slow = {id(one.words.weight): one.scale for one in network.modules() if isinstance(one, Embeddings)}
+    tables: set[Tensor] = set()
+    slow: dict[Tensor, float] = {}
+    for module in network.modules():
+        if isinstance(module, nn.Embedding):
+            tables.add(module.weight)
+        if isinstance(module, Embeddings) and optim.scale_embedding_lr:
+            slow[module.words.weight] = module.scale  # words are multiplied by it when read, and so are their changes
     found: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
-            decays = parameter.ndim >= 2 and id(parameter) not in tables
+            decays = parameter.ndim >= 2 and parameter not in tables
             below = max(0, n_layers - depth(name, n_layers))  # the last layer
-            lr = optim.lr * optim.layer_decay**below / slow.get(id(parameter), 1.0)
+            lr = optim.lr * optim.layer_decay**below / slow.get(parameter, 1.0)
             found.setdefault((lr, decays), []).append(parameter)
     rates = list(dict.fromkeys(lr for lr, _ in found))
-    return [
-        {
-            "params": found.get((lr, decays), []),
-            "lr": lr,
-            "weight_decay": optim.weight_decay if decays else 0.0,
-        }
-        for lr in rates
-        for decays in (True, False)
-        if (lr, decays) in found or len(rates) == 1
-    ]
+    groups = []
+    for lr in rates:
+        for decays in (True, False):
+            # With a single rate both groups are there, even if one is empty.
+            if (lr, decays) in found or len(rates) == 1:
+                weight_decay = optim.weight_decay if decays else 0.0
+                groups.append({"params": found.get((lr, decays), []), "lr": lr, "weight_decay": weight_decay})
+    return groups
 
 
 def freeze(network: nn.Module, optim: OptimConfig) -> None:
     """Freeze the embeddings and the first `optim.freeze` layers; skips most of backward."""
+    if not optim.freeze:
+        return
     n_layers = _n_layers(network)
     for name, parameter in network.named_parameters():
-        if depth(name, n_layers) <= optim.freeze and optim.freeze:
+        if depth(name, n_layers) <= optim.freeze:
             parameter.requires_grad_(False)
 
 
@@ -64,13 +67,19 @@ def depth(name: str, n_layers: int) -> int:
         return 0
     if room != "encoder":
         return n_layers + 1
-    within = rest.split(".")
-    return int(within[1]) + 1 if within[0] == "layers" else n_layers
+    within = rest.split(".")  # such as "layers.3.attention.before.weight"
+    if within[0] == "layers":
+        return int(within[1]) + 1
+    return n_layers
 
 
 def _n_layers(network: nn.Module) -> int:
     """The number of layers of the encoder."""
-    return len({name.split(".")[2] for name, _ in network.named_parameters() if name.startswith("encoder.layers.")})
+    layers = set()
+    for name, _ in network.named_parameters():
+        if name.startswith("encoder.layers."):
+            layers.add(name.split(".")[2])
+    return len(layers)
 
 
 def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) -> Tensor:
@@ -81,8 +90,9 @@ def clip_gradients(model: nn.Module, most: float | None, algorithm: str | None) 
     Args:
         most: the largest norm, or with `algorithm` "value" the largest element; None: they are not clipped.
     """
-    gradients = [one.grad for one in model.parameters() if one.grad is not None]
-    norm, tensors = whole(nn.utils.get_total_norm(gradients)), [part(one) for one in gradients]
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = whole(nn.utils.get_total_norm(gradients))
+    tensors = [part(gradient) for gradient in gradients]
     if most and algorithm == "value":
         for tensor in tensors:
             tensor.clamp_(-most, most)
@@ -122,8 +132,10 @@ def rate_factor(step: int, n_steps: int, optim: OptimConfig) -> float:
         case Schedule.cosine:
             return 0.5 * (1 - math.cos(math.pi * left))
         case Schedule.wsd:
+            if not left:
+                return 0.0
             n_falling = min(optim.decay_share * n_steps, n_steps - n_warmup)
-            return min(1.0, (n_steps - step) / max(1.0, n_falling)) if left else 0.0
+            return min(1.0, (n_steps - step) / max(1.0, n_falling))
         case Schedule.constant:
             return 1.0
 
@@ -143,12 +155,6 @@ class EMACallback(Callback):
         self._mean: list[Tensor] = []
         self._seen = 0
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"mean": self._mean, "seen": self._seen}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._mean, self._seen = state_dict["mean"], state_dict["seen"]
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._mean:
             weights = zip(self._mean, _weights(pl_module), strict=True)
@@ -158,32 +164,38 @@ class EMACallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if trainer.global_step % EVERY == 0:
-            self._look(trainer, pl_module)
-
-    @torch.no_grad()
-    def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Include the weights of the last step in the average. No-op before the first update."""
-        step, missed = trainer.global_step, trainer.global_step - self._seen
-        if not missed:
-            return
-        self._seen, weights = step, _weights(pl_module)
-        if not self._mean:
-            self._mean = [weight.clone() for weight in weights]
-        share = min(1.0, missed / min(self.steps, step / 5))
-        for mean, weight in zip(self._mean, weights, strict=True):
-            mean.lerp_(weight, share)
+            self._update(trainer, pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer, pl_module)
+        self._update(trainer, pl_module)
         self._exchange(pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._exchange(pl_module)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._look(trainer, pl_module)
+        self._update(trainer, pl_module)
         for weight, mean in zip(_weights(pl_module), self._mean, strict=False):  # empty if there was no step
             weight.copy_(mean)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self._mean, "seen": self._seen}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._mean, self._seen = state_dict["mean"], state_dict["seen"]
+
+    @torch.no_grad()
+    def _update(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Include the weights of the last step in the average, as those of all steps since the last update."""
+        step, n_new = trainer.global_step, trainer.global_step - self._seen
+        if not n_new:
+            return
+        self._seen, weights = step, _weights(pl_module)
+        if not self._mean:
+            self._mean = [weight.clone() for weight in weights]
+        share = min(1.0, n_new / min(self.steps, step / 5))
+        for mean, weight in zip(self._mean, weights, strict=True):
+            mean.lerp_(weight, share)
 
     def _exchange(self, module: pl.LightningModule) -> None:
         """Exchange weights and average, one tensor at a time: a copy of all would take as much memory again."""

@@ -19,8 +19,12 @@ TOLERANCE = 1e-4  # of logits of about 1, in single precision
 
 def own_blocks(model: ModelConfig) -> str:
     """The blocks of a model that are of users' plugins, by name; empty: none is."""
-    chosen = [(plugin.owner(kind, name).name, kind, name) for kind, name in model.chosen_parts()]
-    return ", ".join(f"{kind} {name} of plugin {owner}" for owner, kind, name in chosen if owner in plugin.given())
+    named = []
+    for kind, name in model.chosen_parts():
+        owner = plugin.owner(kind, name).name
+        if owner in plugin.given():
+            named.append(f"{kind} {name} of plugin {owner}")
+    return ", ".join(named)
 
 
 def check_part(run: RunConfig, network: nn.Module) -> None:
@@ -34,15 +38,13 @@ def check_part(run: RunConfig, network: nn.Module) -> None:
         UserError: names the plugins, kinds and names of the blocks that are not of the package.
     """
     if isinstance(network, OwnNetwork):
-        name = type(network.module).__qualname__
-        if problem := _tried(network):
-            raise UserError(f"network={name}: {problem}; docs/extending.md says what it must keep")
+        named, own = f"network={type(network.module).__qualname__}", "it"
+    elif isinstance(network, Classifier):
+        named, own = own_blocks(run.model), "a block"
+    else:
         return
-    named = own_blocks(run.model)
-    if not named or not isinstance(network, Classifier):
-        return
-    if problem := _tried(network):
-        raise UserError(f"{named}: {problem}; docs/extending.md says what a block must keep")
+    if named and (problem := _tried(network)):
+        raise UserError(f"{named}: {problem}; docs/extending.md says what {own} must keep")
 
 
 def _tried(network: Classifier | OwnNetwork) -> str:
@@ -53,16 +55,15 @@ def _tried(network: Classifier | OwnNetwork) -> str:
 
 
 def _problem(network: Classifier | OwnNetwork) -> str:
-    n_words = network.words.num_embeddings
-    texts = [torch.randint(n_words, (length,)) for length in LENGTHS]
-    if (
-        isinstance(network, Classifier) and network.cross is not None
-    ):  # which reads pairs: half of each text is its second
-        segments = [(torch.arange(length) >= (length + 1) // 2).long() for length in LENGTHS]
-    else:
-        segments = [torch.zeros(length, dtype=torch.int64) for length in LENGTHS]
+    texts, segments = [], []
+    reads_pairs = isinstance(network, Classifier) and network.cross is not None
+    for length in LENGTHS:
+        texts.append(torch.randint(network.words.num_embeddings, (length,)))
+        n_first = (length + 1) // 2 if reads_pairs else length  # of a pair, half of the tokens are its second text
+        segments.append((torch.arange(length) >= n_first).long())
 
     def packed(which: list[int]) -> Tensor:
+        """The logits of some of the texts in one packed batch."""
         layout = Packed.of_lengths([LENGTHS[at] for at in which])
         return network(torch.cat([texts[at] for at in which]), layout, torch.cat([segments[at] for at in which]))
 
@@ -72,21 +73,28 @@ def _problem(network: Classifier | OwnNetwork) -> str:
         return "its logits are not finite"
     alone_BC = torch.cat([packed([at]) for at in every])
     keep_BL = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
-    ids_BL, segments_BL = (torch.zeros(keep_BL.shape, dtype=torch.int64) for _ in range(2))
+    ids_BL = torch.zeros(keep_BL.shape, dtype=torch.int64)
+    segments_BL = torch.zeros(keep_BL.shape, dtype=torch.int64)
     ids_BL[keep_BL], segments_BL[keep_BL] = torch.cat(texts), torch.cat(segments)
-    for how, logits_BC in (("alone", alone_BC), ("in a padded batch", network(ids_BL, Padded(keep_BL), segments_BL))):
-        furthest = float((logits_BC - together_BC).detach().abs().max())
-        if not furthest <= TOLERANCE * max(1.0, float(together_BC.detach().abs().max())):
-            return f"the logits of a text {how} differ by {furthest:.2g} from those in a packed batch"
+    padded_BC = network(ids_BL, Padded(keep_BL), segments_BL)
+    largest = max(1.0, float(together_BC.detach().abs().max()))
+    for how, logits_BC in (("alone", alone_BC), ("in a padded batch", padded_BC)):
+        difference = float((logits_BC - together_BC).detach().abs().max())
+        if not difference <= TOLERANCE * largest:  # also where it is NaN
+            return f"the logits of a text {how} differ by {difference:.2g} from those in a packed batch"
     if not together_BC.requires_grad:
         return "its logits have no gradient"
     together_BC.square().sum().backward()
-    weights = {name: one for name, one in network.named_parameters() if one.requires_grad}
-    own = {one for part in network.modules() if hasattr(part, "own_part") for one in part.parameters()}
-    for name, one in weights.items():
-        if one.grad is None and one in own:
+    own = set[nn.Parameter]()
+    for part in network.modules():
+        if hasattr(part, "own_part"):
+            own.update(part.parameters())
+    for name, weight in network.named_parameters():
+        if not weight.requires_grad:
+            continue
+        if weight.grad is None and weight in own:
             return f"its weight {name} has no gradient"
-        if one.grad is not None and not one.grad.isfinite().all():
+        if weight.grad is not None and not weight.grad.isfinite().all():
             return f"the gradient of {name} is not finite"
     if isinstance(network, Classifier) and network.words.weight.grad is None:
         return "no gradient comes through it to the words"

@@ -208,14 +208,15 @@ def loggers_of(run: RunConfig, folder: Path) -> Iterator[list[Logger]]:
 def open_run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
     """The folder of the run, locked while the block lasts, with config.yaml and the log of this process in it."""
     folder = start_folder(run.output, resume=run.resume is not Resume.never)
-    ranks, file = this_process(), folder / "run.log"
+    ranks, log_file = this_process(), folder / "run.log"
     with lock_run_folder(folder):
         if ranks.is_first:
             save_run(run, folder / "config.yaml")
         if ranks.n_ranks > 1:
-            place = ranks_folder(folder, run.hardware.timeout)
-            file = file if ranks.is_first else place / f"rank-{ranks.rank}.log"
-        with run_log(file, notes):
+            of_ranks = ranks_folder(folder, run.hardware.timeout)
+            if not ranks.is_first:
+                log_file = of_ranks / f"rank-{ranks.rank}.log"
+        with run_log(log_file, notes):
             yield folder
 
 
@@ -223,10 +224,11 @@ def open_run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
 def run_log(file: Path, notes: list[str]) -> Iterator[None]:
     """The log goes to `file` while the block lasts, in the first process also to the screen. It starts with `notes`."""
     before = log.level, log.propagate
-    screen = [logging.StreamHandler()] if this_process().is_first else []
     written = logging.FileHandler(file, encoding="utf-8")
     written.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-    handlers = [*screen, written]
+    handlers: list[logging.Handler] = [written]
+    if this_process().is_first:
+        handlers.insert(0, logging.StreamHandler())
     for handler in handlers:
         log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -236,9 +238,8 @@ def run_log(file: Path, notes: list[str]) -> Iterator[None]:
             log.info("%s", note)
         yield
     except ValueError as mistake:  # the screen will show it; the folder, too, is to say why it holds no model
-        written.handle(
-            logging.makeLogRecord({"name": log.name, "levelno": logging.ERROR, "msg": "%s", "args": (mistake,)})
-        )
+        record = {"name": log.name, "levelno": logging.ERROR, "msg": "%s", "args": (mistake,)}
+        written.handle(logging.makeLogRecord(record))
         raise
     finally:
         for handler in handlers:

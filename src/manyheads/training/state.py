@@ -39,6 +39,7 @@ TYPES = {
 }
 HASHED_AT_ONCE = 2**24  # elements of a tensor
 MOMENTS = ("exp_avg", "exp_avg_sq")
+PROGRESS = ("ready", "started", "processed", "completed")  # the counts that Lightning has of epochs and batches
 EARLIER_CALLBACKS = {"Average": "EMACallback"}  # names in checkpoints of earlier versions, and what they are now
 
 
@@ -53,7 +54,7 @@ def write_tensors(tensors: Mapping[str, Tensor], file: IO[bytes], metadata: Mapp
     """Write tensors as a safetensors file, one after another, without a copy of all of them."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
-    aligned = sorted(tensors.items(), key=lambda one: -one[1].element_size())
+    aligned = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # wide types first: all are aligned
     for name, tensor in aligned:
         start, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [start, end]}
@@ -126,15 +127,15 @@ def global_state(trainer: pl.Trainer, *, copied: bool = False) -> dict[str, Any]
 
     Sharded tensors are gathered; `copied` as in `strategies.whole`.
     """
+    callbacks = {}
+    for callback in _callbacks(trainer):
+        if not isinstance(callback, Meter) and (held := callback.state_dict()):
+            callbacks[callback.state_key] = held
     everyones = {
-        "optimizers": [one.state_dict() for one in trainer.optimizers],
-        "schedules": [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs],
+        "optimizers": [optimizer.state_dict() for optimizer in trainer.optimizers],
+        "schedules": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
         "precision": trainer.precision_plugin.state_dict(),
-        "callbacks": {
-            one.state_key: its
-            for one in _callbacks(trainer)
-            if not isinstance(one, Meter) and (its := one.state_dict())
-        },
+        "callbacks": callbacks,
     }
     return shards.whole(everyones, copied=copied)
 
@@ -144,47 +145,60 @@ def rank_state(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any
     device, random = module.device, {"cpu": torch.get_rng_state()}  # nothing else is drawn from while a network trains
     if device.type == "cuda":
         random["cuda"] = torch.cuda.get_rng_state(device)
-    return {
-        "random": random,
-        "figures": {name: (one.update_count, dict(one.metric_state)) for name, one in _figures(module)},
-        "callbacks": {one.state_key: one.state_dict() for one in _callbacks(trainer) if isinstance(one, Meter)},
-    }
+    figures = {name: (metric.update_count, dict(metric.metric_state)) for name, metric in _metrics(module)}
+    meters = {one.state_key: one.state_dict() for one in _callbacks(trainer) if isinstance(one, Meter)}
+    return {"random": random, "figures": figures, "callbacks": meters}
 
 
 def restore(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str, Any], own: dict[str, Any]) -> None:
     """Restore what `global_state` and `rank_state` returned, except for the random numbers. The weights are restored
     before. A Trainer that does not train has no optimisers."""
-    for optimizer, its in zip(trainer.optimizers, everyones["optimizers"], strict=bool(trainer.optimizers)):
-        shards.put_optimizer(optimizer, its)
+    trains = bool(trainer.optimizers)
+    for optimizer, held in zip(trainer.optimizers, everyones["optimizers"], strict=trains):
+        shards.put_optimizer(optimizer, held)
         check_moments(optimizer)
-    for config, its in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=bool(trainer.optimizers)):
-        own_types, its_types = (_types(one) for one in (config.scheduler.state_dict(), its))
-        if own_types != its_types:  # what is put back as attributes replaces nothing else
-            raise UserError("its schedule is of another kind")
-        config.scheduler.load_state_dict(its)
-        one: Any = config.scheduler
-        for group, peak, factor in zip(one.optimizer.param_groups, one.base_lrs, one.lr_lambdas, strict=True):
-            group["lr"] = peak * factor(one.last_epoch)  # by the end that the run has now
+    for config, held in zip(trainer.lr_scheduler_configs, everyones["schedules"], strict=trains):
+        restore_schedule(config.scheduler, held)
     trainer.precision_plugin.load_state_dict(everyones["precision"])
-    if own["random"]:
-        torch.Generator().set_state(own["random"]["cpu"])  # as it will be, later: found out now
-    by_key = {EARLIER_CALLBACKS.get(key, key): its for key, its in (everyones["callbacks"] | own["callbacks"]).items()}
+    if own["random"]:  # set in the first step; here only tried, so that a broken checkpoint is found out now
+        torch.Generator().set_state(own["random"]["cpu"])
+    by_key: dict[str | None, Any] = {}
+    for key, held in (everyones["callbacks"] | own["callbacks"]).items():
+        by_key[EARLIER_CALLBACKS.get(key, key)] = held
     for callback in _callbacks(trainer):
-        if its := by_key.get(callback.state_key):
-            callback.load_state_dict(its)
-    figures = {re.sub(r"^task\.", "objective.", name): its for name, its in own["figures"].items()}  # likewise
-    for name, one in _figures(module):
-        updates, its = figures[name]
-        one._update_count = updates  # else torchmetrics takes it for one that saw nothing
-        for key, value in its.items():
-            setattr(one, key, value)
-        one.to(module.device)
+        if held := by_key.get(callback.state_key):
+            callback.load_state_dict(held)
+    figures: dict[str, Any] = {}
+    for name, held in own["figures"].items():
+        figures[re.sub(r"^task\.", "objective.", name)] = held  # its name in checkpoints of earlier versions
+    for name, metric in _metrics(module):
+        n_updates, values = figures[name]
+        metric._update_count = n_updates  # else torchmetrics takes it for one that saw nothing
+        for key, value in values.items():
+            setattr(metric, key, value)
+        metric.to(module.device)
+
+
+def restore_schedule(scheduler: Any, held: dict[str, Any]) -> None:
+    """Restore a schedule, and the learning rates by the last step that the run has now: a limit may have been changed.
+
+    Raises:
+        UserError: the state is of another kind; its items become attributes, which must replace nothing else.
+    """
+    if _types(scheduler.state_dict()) != _types(held):
+        raise UserError("its schedule is of another kind")
+    scheduler.load_state_dict(held)
+    for group, peak, factor in zip(
+        scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+    ):
+        group["lr"] = peak * factor(scheduler.last_epoch)
 
 
 def check_moments(optimizer: Any) -> None:
     """Raise UserError unless the optimiser's state has AdamW's two moments of each weight, in its shape."""
     for group in optimizer.param_groups:
-        [math.isfinite(group[name]) for name in ("lr", "eps", "weight_decay", "initial_lr")]  # else a TypeError
+        for name in ("lr", "eps", "weight_decay", "initial_lr"):
+            math.isfinite(group[name])  # raises a KeyError or a TypeError where it is missing or not a number
     for weight, kept in optimizer.state.items():
         if "owed" in kept:
             raise UserError("an earlier version updated its embedding row by row, which this one does not")
@@ -195,7 +209,11 @@ def check_moments(optimizer: Any) -> None:
 
 
 def _types(values: dict[str, Any]) -> dict[str, type]:
-    return {key: int if type(value) is float else type(value) for key, value in values.items()}
+    """The type of each value; whole and other numbers are of one."""
+    types: dict[str, type] = {}
+    for key, value in values.items():
+        types[key] = int if type(value) is float else type(value)
+    return types
 
 
 def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
@@ -204,22 +222,27 @@ def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
     Rank 0 takes over the counts of all. Random numbers exist for as many ranks as before.
     """
     first = ranks[0]
-    figures = {
-        name: (0, {key: _none_of(value) for key, value in one.items()}) for name, (_, one) in first["figures"].items()
-    }
-    own = {"random": ranks[rank]["random"] if rank < len(ranks) else {}, "figures": figures, "callbacks": {}}
+    random, meters, figures = {}, {}, {}
+    if rank < len(ranks):
+        random = ranks[rank]["random"]
+    for name, (_, values) in first["figures"].items():
+        if rank == 0:
+            n_updates = sum(other["figures"][name][0] for other in ranks)
+            sums = {key: _sum([other["figures"][name][1][key] for other in ranks]) for key in values}
+            figures[name] = n_updates, sums
+        else:
+            figures[name] = 0, {key: _none_of(value) for key, value in values.items()}
     if rank == 0:
-        for name, (_, one) in first["figures"].items():
-            sums = {key: _sum([other["figures"][name][1][key] for other in ranks]) for key in one}
-            own["figures"][name] = sum(other["figures"][name][0] for other in ranks), sums
         for key in first["callbacks"]:
-            own["callbacks"][key] = Meter.summed([other["callbacks"][key] for other in ranks])
-    return own
+            meters[key] = Meter.summed([other["callbacks"][key] for other in ranks])
+    return {"random": random, "figures": figures, "callbacks": meters}
 
 
 def _none_of(value: Tensor | list[Tensor]) -> Tensor | list[Tensor]:
     """A state of a metric that has seen no rows: counts are 0, and a list of what is kept of each row is empty."""
-    return [] if isinstance(value, list) else torch.zeros_like(value)
+    if isinstance(value, list):
+        return []
+    return torch.zeros_like(value)
 
 
 def _sum(values: list[Any]) -> Any:
@@ -249,9 +272,10 @@ def place_of(trainer: pl.Trainer) -> dict[str, int]:
 def put_place(trainer: pl.Trainer, place: dict[str, int]) -> None:
     """Set the counters of Lightning's loops, except for the batch within the epoch, which Lightning resets to 0."""
     epochs, steps = trainer.fit_loop.epoch_progress, trainer.fit_loop.epoch_loop
-    counts = (epochs.total, place["epoch"]), (epochs.current, place["epoch"])
-    for one, count in (*counts, (steps.batch_progress.total, place["batches"])):
-        one.load_state_dict(dict.fromkeys(("ready", "started", "processed", "completed"), count))
+    n_epochs = dict.fromkeys(PROGRESS, place["epoch"])
+    epochs.total.load_state_dict(n_epochs)
+    epochs.current.load_state_dict(n_epochs)
+    steps.batch_progress.total.load_state_dict(dict.fromkeys(PROGRESS, place["batches"]))
     done = steps.automatic_optimization.optim_progress.optimizer.step.total
     done.load_state_dict({"ready": place["step"], "completed": place["step"]})
     steps.on_load_checkpoint({"_batches_that_stepped": place["step"]})  # by which rows of metrics.csv are numbered
@@ -267,24 +291,30 @@ def put_batch(trainer: pl.Trainer, n_batches: int) -> None:
 def hash_tokens(tokens: dict[str, Tokens]) -> str:
     """A SHA-256 digest of all tokens that are trained and validated on."""
     digest = hashlib.sha256()
-    for one in (one for name in ("train", "validation") for one in (tokens[name], tokens[name].targets) if one):
-        for tensor in (one.ids_N, one.offsets, one.segments_N, one.labels, *(one.windows or ())):
-            if tensor is None:
-                digest.update(b"none")
-                continue
-            for part in tensor.split(HASHED_AT_ONCE):
-                if tensor is one.labels and part.ndim == 1:  # int64, as in the digests of earlier versions
-                    part = part.long()
-                digest.update(part.contiguous().numpy().data)
-                drop_pages(one)
+    for name in ("train", "validation"):
+        for texts in (tokens[name], tokens[name].targets):
+            if texts:
+                _hash_texts(digest, texts)
     return digest.hexdigest()
+
+
+def _hash_texts(digest: Any, texts: Tokens) -> None:
+    for tensor in (texts.ids_N, texts.offsets, texts.segments_N, texts.labels, *(texts.windows or ())):
+        if tensor is None:
+            digest.update(b"none")
+            continue
+        for part in tensor.split(HASHED_AT_ONCE):
+            if tensor is texts.labels and part.ndim == 1:  # int64, as in the digests of earlier versions
+                part = part.long()
+            digest.update(part.contiguous().numpy().data)
+            drop_pages(texts)
 
 
 def _callbacks(trainer: pl.Trainer) -> list[Callback]:
     return list(trainer.callbacks)  # type: ignore[attr-defined]
 
 
-def _figures(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
-    for name, one in module.named_modules():
-        if isinstance(one, Metric):
-            yield name, one
+def _metrics(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
+    for name, child in module.named_modules():
+        if isinstance(child, Metric):
+            yield name, child

@@ -68,16 +68,18 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 def put_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
     """Load full weights into a module that may be sharded."""
     own = module.state_dict()
-    module.load_state_dict({name: shard_like(value, own.get(name, value)) for name, value in weights.items()})
+    sharded = {name: shard_like(value, own.get(name, value)) for name, value in weights.items()}
+    module.load_state_dict(sharded)
 
 
 def put_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load the full state of an optimiser whose parameters may be sharded."""
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
-    moments = {
-        number: {name: shard_like(value, parameters[number]) for name, value in its.items()}
-        for number, its in state["state"].items()
-    }
+    parameters = []  # by their number in the state
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    moments = {}
+    for number, held in state["state"].items():
+        moments[number] = {name: shard_like(value, parameters[number]) for name, value in held.items()}
     optimizer.load_state_dict({**state, "state": moments})
 
 
@@ -155,8 +157,13 @@ class RendezvousDDP(DDPStrategy):
             timeout = self._timeout
             assert timeout is not None, "trainer.py gives one"
             store = current_store(TCPStore(*rendezvous(), is_master=False, timeout=timeout), ranks, timeout)
-            where = {"store": store, "rank": ranks.rank, "world_size": ranks.n_ranks}
-            dist.init_process_group(self.process_group_backend, timeout=timeout, **where)
+            dist.init_process_group(
+                self.process_group_backend,
+                timeout=timeout,
+                store=store,
+                rank=ranks.rank,
+                world_size=ranks.n_ranks,
+            )
         super().setup_distributed()
 
 
@@ -216,7 +223,7 @@ class FullyShardedStrategy(RendezvousDDP):
         weights = {name: whole(tensor).cpu() for name, tensor in module.network.state_dict().items()}
         self._plain.load_state_dict(weights, assign=True)
         module.network = self._plain
-        self.optimizers = []  # they know the parts alone
+        self.optimizers = []  # they hold the shards
 
     def teardown(self) -> None:
         self.optimizers = []
@@ -250,9 +257,12 @@ def shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for module in network.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(torch.empty_like(weight, device="meta"), weight.requires_grad))
-    layers = [layer for one in taken.modules() if isinstance(one, Encoder | Decoder) for layer in one.layers]
-    for one in (*layers, taken):
-        gathered = fully_shard(one, mesh=mesh)
+    units: list[nn.Module] = []
+    for module in taken.modules():
+        if isinstance(module, Encoder | Decoder):
+            units += module.layers
+    for unit in (*units, taken):
+        gathered = fully_shard(unit, mesh=mesh)
         gathered.set_force_sum_reduction_for_comms(True)  # gloo takes a mean for a sum, and says nothing
     return taken
 

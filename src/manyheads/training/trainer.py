@@ -1,14 +1,14 @@
-"""RunConfig to Lightning's Trainer: devices, precision, compilation, malloc tuning, callbacks; and one training run.
+"""RunConfig to Lightning's Trainer: devices, precision, compilation, malloc tuning, callbacks; and training itself.
 
-`fit` trains the network of a run and returns its figures; `run_trainer` puts module, data and Trainer together.
+`fit` trains the network of a run and returns its figures. `run_trainer` trains one of which nothing is saved, for
+timing, or in a comparison.
 """
 
 import ctypes
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException  # pyright: ignore[reportPrivateImportUsage]
 from torch import nn
 
-from manyheads.config import (
-    HardwareConfig,
-    PairKind,
-    Precision,
-    RunConfig,
-    Strategy,
-)
+from manyheads.config import HardwareConfig, PairKind, Precision, RunConfig, Strategy
 from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
@@ -35,13 +29,8 @@ from manyheads.distributed.max_time import parse_max_time
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.errors import UserError
-from manyheads.inference.precision import (
-    choose_device,
-    choose_precision,
-    set_threads,
-    without_tf32,
-)
-from manyheads.nn.assemble import count_parameters
+from manyheads.inference.precision import choose_device, choose_precision, set_threads, without_tf32
+from manyheads.nn.cost import count_parameters
 from manyheads.nn.transformer import Decoder, Encoder, make_call
 from manyheads.runs.resume import Start
 from manyheads.training.build import Network, fit_head, has_few_rows, make_objective
@@ -101,17 +90,20 @@ def trainer_hardware(hardware: HardwareConfig) -> dict[str, object]:
     on_gpu = device.type == "cuda"
     precision = choose_precision(hardware.precision, device)
     set_threads(hardware)
-    ranks, spread = this_process(), FullyShardedStrategy if hardware.strategy is Strategy.fsdp else RendezvousDDP
-    backend, timeout = "nccl" if on_gpu else "gloo", timedelta(seconds=hardware.timeout)
-    joined = spread(
-        process_group_backend=backend, timeout=timeout, broadcast_buffers=False
-    )  # no buffer changes in training
+    ranks, strategy = this_process(), "auto"
+    if ranks.n_ranks > 1:
+        several = FullyShardedStrategy if hardware.strategy is Strategy.fsdp else RendezvousDDP
+        strategy = several(
+            process_group_backend="nccl" if on_gpu else "gloo",
+            timeout=timedelta(seconds=hardware.timeout),
+            broadcast_buffers=False,  # no buffer changes in training
+        )
     return {
         "accelerator": "gpu" if on_gpu else "cpu",
         "devices": ranks.n_local,
         "num_nodes": max(1, ranks.n_ranks // ranks.n_local),
         "plugins": [ExternalCluster()],
-        "strategy": joined if ranks.n_ranks > 1 else "auto",
+        "strategy": strategy,
         "precision": LIGHTNING_PRECISION[precision],
     }
 
@@ -122,13 +114,13 @@ def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Tra
     Args:
         n_steps: optimiser steps of the run.
     """
-    plain = run.task == "classify" and run.model.pair is PairKind.joint  # other networks cannot read a tail
+    reads_tail = run.task == "classify" and run.model.pair is PairKind.joint
     mode = compile_mode(
         run.hardware,
         on_gpu=trainer.strategy.root_device.type == "cuda",
         n_steps=n_steps,
         mean_tokens=data.mean_tokens(),
-        alone=plain and run.batch.accumulate == 1 and trainer.world_size == 1,
+        allows_graphs=reads_tail and run.batch.accumulate == 1 and trainer.world_size == 1,
     )
     set_layer_calls(network, run.hardware, mode)
     data.few_counts = mode == "reduce-overhead" and run.model.has_heads
@@ -144,7 +136,9 @@ def set_layer_calls(network: nn.Module, hardware: HardwareConfig, mode: str = ""
             module.call = call
 
 
-def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_tokens: float, alone: bool) -> str:
+def compile_mode(
+    hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_tokens: float, allows_graphs: bool
+) -> str:
     """The mode of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; "" to compile nothing.
 
     A CUDA graph writes to the same memory each time. So there are none where gradients outlive a step or are sent to
@@ -154,7 +148,8 @@ def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_t
     Args:
         n_steps: optimiser steps of the run.
         mean_tokens: of a batch.
-        alone: whether a step is one batch on one device.
+        allows_graphs: whether a step is one batch on one device, of a network that reads batches with a tail: a graph
+            is made for each number of tokens, of which the tail leaves few.
     """
     if hardware.strategy is Strategy.fsdp or hardware.compile is Compile.never:
         return ""
@@ -162,8 +157,9 @@ def compile_mode(hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_t
         return ""
     if hardware.compile is Compile.auto and n_steps < COMPILE_FROM:
         return ""
-    is_small = mean_tokens < GRAPHS_BELOW
-    return "reduce-overhead" if on_gpu and alone and is_small and not hardware.recompute else "default"
+    if on_gpu and allows_graphs and mean_tokens < GRAPHS_BELOW and not hardware.recompute:
+        return "reduce-overhead"
+    return "default"
 
 
 def check_trainer(run: RunConfig) -> None:
@@ -174,6 +170,9 @@ def check_trainer(run: RunConfig) -> None:
 
 def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback], loggers: list[Logger]) -> pl.Trainer:
     """The Trainer of a run in `folder`; `run.trainer` adds to and overrides the flags here.
+
+    Args:
+        callbacks: of this training, called in this order, before those that only report or stop early.
 
     Raises:
         UserError: devices or precision do not exist on this machine, Lightning refuses a flag, two intervals of
@@ -193,14 +192,19 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
             )
         flags["check_val_every_n_epoch"] = None  # so that the interval may be longer than an epoch
     parse_max_time(flags.pop("max_time", None))  # `Stop` keeps it: Lightning would end as if the run were done
-    shows, watched = shows_bar(), [HeartbeatCallback()] if this_process().n_ranks > 1 else []
-    after: list[Callback] = [EpochLines(), *([Bar(run.checkpoint.metric)] if shows else [])]
+    every: list[Callback] = []
+    if this_process().n_ranks > 1:
+        every.append(HeartbeatCallback())
+    every += [BetweenSteps(), *callbacks]
     if run.checkpoint.patience:
-        after.insert(0, Patience(run.checkpoint.metric, run.checkpoint.patience))
+        every.append(Patience(run.checkpoint.metric, run.checkpoint.patience))
+    every.append(EpochLines())
+    if shows_bar():
+        every.append(Bar(run.checkpoint.metric))
     try:
         return pl.Trainer(
             accumulate_grad_batches=run.batch.accumulate,
-            callbacks=[*watched, BetweenSteps(), *callbacks, *after],
+            callbacks=every,
             logger=loggers,
             enable_progress_bar=False,
             log_every_n_steps=run.logger.every,
@@ -233,9 +237,9 @@ class BetweenSteps(Callback):
     """Makes the interval between two validations within an epoch a whole number of steps."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        each, batches = trainer.accumulate_grad_batches, trainer.val_check_batch
-        if isinstance(batches, int) and batches < trainer.num_training_batches:
-            trainer.val_check_batch = max(each, batches // each * each)
+        per_step, interval = trainer.accumulate_grad_batches, trainer.val_check_batch  # both in batches
+        if isinstance(interval, int) and interval < trainer.num_training_batches:
+            trainer.val_check_batch = max(per_step, interval // per_step * per_step)
 
 
 def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
@@ -259,25 +263,36 @@ def fit(context: RunContext) -> dict[str, Any] | None:
         RestartRequested: it is to resume from its newest checkpoint in another way, which is written down.
         Stopped: it was asked to end, and its state is saved.
     """
+    keep_freed_memory()
     run, network, tokens, labels = context.run, context.network, context.tokens, context.splits.labels
     folder, start = context.folder, context.start
-    anew = start.checkpoint is None and this_process().is_first  # whose weights the others get
-    if anew and run.task == "classify" and has_few_rows(run, tokens["train"], labels):
+    begins = start.checkpoint is None and this_process().is_first  # the others get the weights of the first
+    if begins and run.task == "classify" and has_few_rows(run, tokens["train"], labels):
         fit_head(run, network, tokens["train"])
+    module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
+
     guard = Guard(run, folder, start.restart)
     meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
     stop = Stop(parse_max_time(run.trainer.get("max_time")))
     votes = Votes(run.hardware.timeout)
     checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=context.began)
+    callbacks: list[Callback] = [guard, meter, keep, *averaging(run)]
+    callbacks.append(checkpoint)  # after those whose state it saves
+    if context.callbacks:
+        # Users' callbacks come last: what they do before a batch comes after the checkpoint that is saved there, so a
+        # resumed run does it only once.
+        callbacks += [*context.callbacks, NetworkGuard(module, context.callbacks)]
     metrics = MetricsFile(folder / "metrics.csv")
-    ours, loggers = [guard, meter, keep], [metrics, *context.loggers]
+
+    trainer = build_trainer(run, folder, callbacks, [metrics, *context.loggers])
+    data = prepare_data(run, network, tokens, trainer, split=start.restart.split)
     try:
-        module = run_trainer(run, network, tokens, labels, ours, folder, loggers, checkpoint, context.callbacks)
+        with exact_products(trainer):
+            checkpoint.fit(trainer, module, data)
     except RuntimeError as error:
         if again := guard.recovery():
             raise again from error
         raise
-    trainer = module.trainer
     if not trainer.is_global_zero:
         return None
     network.cpu().eval()
@@ -299,37 +314,37 @@ def fit(context: RunContext) -> dict[str, Any] | None:
 
 
 def run_trainer(
-    run: RunConfig,
-    network: Network,
-    tokens: dict[str, Tokens],
-    labels: list[str],
-    callbacks: list[Callback],
-    folder: Path | None = None,
-    loggers: Sequence[Logger] = (),
-    checkpoint: Checkpoint | None = None,
-    more: Sequence[Callback] = (),
+    run: RunConfig, network: Network, tokens: dict[str, Tokens], labels: list[str], callbacks: list[Callback]
 ) -> LitModule:
-    """Train `network` in place to the end of its steps, or until a callback ends it.
+    """Train `network` in place to the end of its steps, or until a callback ends it. Nothing is saved."""
+    keep_freed_memory()
+    module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
+    trainer = build_trainer(run, None, [*callbacks, *averaging(run)], [])
+    data = prepare_data(run, network, tokens, trainer)
+    with exact_products(trainer):
+        trainer.fit(module, data)
+    return module
+
+
+def averaging(run: RunConfig) -> list[Callback]:
+    """The callback that averages the weights, if `optim.average` asks for it."""
+    return [EMACallback(run.optim.average)] if run.optim.average else []
+
+
+def prepare_data(
+    run: RunConfig, network: Network, tokens: dict[str, Tokens], trainer: pl.Trainer, *, split: int = 1
+) -> TextData:
+    """The batches of a training; what depends on their number and size is set in `network` and `trainer`.
 
     Args:
-        callbacks: called first.
-        checkpoint: called after them; it saves their state.
-        more: users' callbacks, called last: what they do before a batch comes after the checkpoint that is saved there,
-            so a resumed run does it only once.
+        split: parts that each batch is cut into, for less memory.
     """
-    keep_freed_memory()
-    averaging = [EMACallback(run.optim.average)] if run.optim.average else []
-    saving = [checkpoint] if checkpoint else []
-    module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
-    unchanged = [NetworkGuard(module, more)] if more else []
-    trainer = build_trainer(run, folder, [*callbacks, *averaging, *saving, *more, *unchanged], list(loggers))
-    split = checkpoint.start.restart.split if checkpoint else 1
     data = TextData(tokens, run.batch, run.seed, split=split)
     count_in_steps(trainer, run.batch.accumulate, data.per_step(trainer.world_size))
     speed_up(run, network, data, trainer, data.n_steps(trainer.max_epochs, trainer.max_steps))
-    with without_tf32() if trainer.precision == "32-true" else nullcontext():
-        if checkpoint:
-            checkpoint.fit(trainer, module, data)
-        else:
-            trainer.fit(module, data)
-    return module
+    return data
+
+
+def exact_products(trainer: pl.Trainer) -> AbstractContextManager[None]:
+    """With precision fp32, recurrent layers on a GPU multiply in fp32 as well, where cuDNN would round to TF32."""
+    return without_tf32() if trainer.precision == "32-true" else nullcontext()

@@ -16,15 +16,14 @@ from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
 
 ROOMS, POOLING = ("embeddings.", "encoder."), "pooling."
-WORDS, POSITIONS, SEGMENTS, MATCHES = (
-    f"embeddings.{name}.weight" for name in ("words", "positions", "segments", "matches")
-)
+WORDS, POSITIONS = "embeddings.words.weight", "embeddings.positions.weight"
+SEGMENTS, MATCHES = "embeddings.segments.weight", "embeddings.matches.weight"
 ADDED = (SEGMENTS, MATCHES)
 """Tables whose vectors are added to those of the words: where they are zero, nothing is."""
 Sizes = dict[str, list[int]]
 
 
-def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
+def read_run_weights(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
     """Read the tensors that `wanted` names from a model of manyheads: embeddings, encoder, a pooling of the same kind.
 
     A longer table of positions gives its first rows. Segments and matches may be missing. If only the weights have
@@ -46,9 +45,9 @@ def read_run(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
         raise UserError(
             f"{path} is not a whole safetensors file ({format_value(error)}): copy the run again, or name another"
         ) from error
-    broken = next((name for name, tensor in found.items() if not tensor.isfinite().all()), None)
-    if broken:
-        raise UserError(f"{path}: tensor {broken} holds values that are not finite numbers")
+    for name, tensor in found.items():
+        if not tensor.isfinite().all():
+            raise UserError(f"{path}: tensor {name} holds values that are not finite numbers")
     return found
 
 
@@ -58,19 +57,22 @@ def _taken(path: Path, held: Sizes, wanted: Sizes) -> list[str]:
     Raises:
         UserError: names the tensors that do not fit.
     """
-    theirs, ours = ({name for name in sizes if name.startswith(ROOMS)} for sizes in (held, wanted))
+    theirs = {name for name in held if name.startswith(ROOMS)}
+    ours = {name for name in wanted if name.startswith(ROOMS)}
     if missing := sorted(ours - theirs - {*ADDED}):
         raise UserError(f"{path} has no {list_names(missing)}, which the model needs: name weights of the same shape")
     if unread := sorted(theirs - ours - {MATCHES}):
         raise UserError(
             f"{path} has {list_names(unread)}, which the model has no room for: name weights of the same shape"
         )
+    names = sorted(ours & theirs)
     pooling = [name for name in wanted if name.startswith(POOLING)]
-    same = all(held.get(name) == wanted[name] for name in pooling)
-    names = [*sorted(ours & theirs), *(pooling if same else ())]
+    if all(held.get(name) == wanted[name] for name in pooling):
+        names += pooling
     for name in names:
         size, room = held[name], wanted[name]
-        if size != room and not (name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]):
+        is_longer_table = name == POSITIONS and size[1:] == room[1:] and size[0] > room[0]  # its first rows are read
+        if size != room and not is_longer_table:
             raise UserError(f"{path}: {name} is {size}, but the model's is {room}: name weights of the same shape")
     return names
 

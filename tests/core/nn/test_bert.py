@@ -12,7 +12,7 @@ from manyheads.cli.compose import compose
 from manyheads.config import RunConfig
 from manyheads.layout import Packed
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.assemble import count_parameters
+from manyheads.nn.cost import count_parameters
 
 N_CLASSES = 2
 PUBLISHED = {  # of the checkpoints of Turc et al. (2019) and Devlin et al. (2019), pooler included

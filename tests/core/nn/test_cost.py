@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from manyheads import plugin
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.assemble import (
+from manyheads.nn.cost import (
     count_parameters,
     flops_per_token,
     keys_per_query,

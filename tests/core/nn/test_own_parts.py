@@ -18,8 +18,8 @@ from manyheads.config.blocks import NUMBERS
 from manyheads.errors import UserError
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, MultiHeadAttention, assemble, attend
-from manyheads.nn.assemble import flops_per_token
 from manyheads.nn.classifier import mean
+from manyheads.nn.cost import flops_per_token
 from manyheads.plugin import Part, Plugin
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.training.own_parts import check_part

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from manyheads import plugin
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.classifier import compare, split_pairs
+from manyheads.nn.classifier import pair_features, split_pairs
 from manyheads.nn.embeddings import SinusoidalPositions
 
 CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
@@ -74,7 +74,7 @@ def test_features_are_both_vectors_their_distance_and_their_product():
     a_BD, b_BD = torch.randn(2, 3), torch.randn(2, 3)
     expected = [[*a, *b, *(abs(x - y) for x, y in zip(a, b, strict=True)), *(x * y for x, y in zip(a, b, strict=True))]
                 for a, b in zip(a_BD.tolist(), b_BD.tolist(), strict=True)]  # fmt: skip
-    torch.testing.assert_close(compare(torch.cat([a_BD, b_BD])), torch.tensor(expected))
+    torch.testing.assert_close(pair_features(torch.cat([a_BD, b_BD])), torch.tensor(expected))
 
 
 def torchs_attention(ours: Any) -> nn.MultiheadAttention:

@@ -248,7 +248,7 @@ def test_one_device_has_all_weights_in_any_case():
 
 def test_nothing_is_compiled_where_layers_are_gathered():
     hardware = HardwareConfig(strategy=FSDP, compile=Compile.auto)
-    assert compile_mode(hardware, on_gpu=True, n_steps=10**6, mean_tokens=1.0, alone=False) == ""
+    assert compile_mode(hardware, on_gpu=True, n_steps=10**6, mean_tokens=1.0, allows_graphs=False) == ""
 
 
 DROPOUT = {"model": {"dropout": 0.2, "dropout_tokens": 0.2, "dropout_attention": 0.1}, "average": 10}

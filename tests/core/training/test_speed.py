@@ -15,7 +15,7 @@ from manyheads.nn.transformer import call_layer
 from manyheads.training.objectives import Classify
 from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_layer_calls, speed_up
 
-LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "alone": True}
+LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "allows_graphs": True}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "alone": True}
         (Compile.always, True, {"n_steps": 1}, "default"),
         (Compile.always, False, {"mean_tokens": 10}, "default"),
         (Compile.auto, True, {"mean_tokens": GRAPHS_BELOW - 1}, "reduce-overhead"),
-        (Compile.auto, True, {"mean_tokens": 10, "alone": False}, "default"),
+        (Compile.auto, True, {"mean_tokens": 10, "allows_graphs": False}, "default"),
     ],
 )
 def test_when_layers_are_compiled(choice, on_gpu, change, mode):

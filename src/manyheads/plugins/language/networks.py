@@ -25,7 +25,7 @@ from manyheads.errors import UserError
 from manyheads.layout import Layout, Padded
 from manyheads.nn.assemble import (
     assemble,
-    attention,
+    attention_block,
     embeddings,
     encoder,
     feed_forward,
@@ -267,8 +267,8 @@ def make_decoder(model: ModelConfig, max_length: int) -> nn.Module:
     return Decoder(
         [
             DecoderLayer(
-                attention=residual(model, attention(model, layer, max_length=max_length, causal=True)),
-                cross_attention=residual(model, attention(model, layer)),
+                attention=residual(model, attention_block(model, layer, max_length=max_length, causal=True)),
+                cross_attention=residual(model, attention_block(model, layer)),
                 feed_forward=residual(model, feed_forward(model)),
             )
             for layer in range(model.n_layers)

@@ -28,7 +28,7 @@ from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.inference.graph import GraphNetwork
 from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
-from manyheads.nn.assemble import count_parameters
+from manyheads.nn.cost import count_parameters
 from manyheads.plugin import VERSION, Part
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import escape_unwritable

@@ -28,7 +28,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 from manyheads.inference.batching import network_logits
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.assemble import count_parameters, mean_flops
+from manyheads.nn.cost import count_parameters, mean_flops
 from manyheads.plugins.sweep.config import WIDTHS, AblateConfig, Equal, Variant
 from manyheads.plugins.sweep.journal import locked
 from manyheads.plugins.sweep.results_file import (

@@ -10,7 +10,7 @@ from manyheads.config.trainer_flags import default_trainer
 from manyheads.data.batches import Batches
 from manyheads.data.datamodule import TextData
 from manyheads.nn import assemble
-from manyheads.nn.assemble import flops_per_token
+from manyheads.nn.cost import flops_per_token
 from manyheads.plugins.sweep.budget import plan_rows
 from manyheads.plugins.sweep.sets import read_sets, tokenize
 
