@@ -77,7 +77,7 @@ def attention(
         Contexts in the layout of the queries: `(N, H, V)` packed, `(B, L, H, V)` padded.
     """
     score = score or ScaledDot(d_k=q_NHK.size(-1))
-    # softmax(scale · q kᵀ) is the only formula that the kernels but `attend` and `banded` compute; None: it is another.
+    # `flash`, `fused` and `chunked` compute softmax(scale · q kᵀ) v and nothing else. None: this is another formula.
     scale = score.dot_scale if normalise is softmax else None
     is_self_attention = queries is keys
     is_unrestricted = not window and not causal
@@ -95,7 +95,7 @@ def attention(
         right = 0 if causal else left
         return _flash(q_NHK, k_NGK, v_NGV, cast(Packed, queries), cast(Packed, keys), scale, (left, right))
 
-    # The others take one document a row, heads before positions.
+    # From here on one document a row, heads before positions.
     q_BHLK = queries.grid(q_NHK).transpose(1, 2)
     k_BGMK = keys.grid(k_NGK).transpose(1, 2)
     v_BGMV = keys.grid(v_NGV).transpose(1, 2)
@@ -111,7 +111,7 @@ def attention(
         return queries.flat(context_BHLV.transpose(1, 2))
 
     keep = attention_mask(queries, keys, window, causal)
-    # `chunked` gives a query without keys no zeros. In these layouts no row of such a query is ever read.
+    # In `chunked` the context of a query without keys is not zero. In these layouts no such context is ever read.
     reads_no_empty_row = isinstance(keys, Packed) or keys.is_full
     fits_chunked = is_self_attention and is_unrestricted and bias_HLM is None and reads_no_empty_row
     trains_on_cpu = torch.is_grad_enabled() and not _is_on_gpu(q_BHLK)
