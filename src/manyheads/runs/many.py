@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from manyheads.config import RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.runs.config_file import save_run
 from manyheads.runs.folder import OUTPUT_VARIABLE
+from manyheads.runs.warm import ServerLostError, Warm, WarmProcess
 
 Job = TypeVar("Job")
 COMMAND = (sys.executable, "-P", "-m", "manyheads.cli.main")
@@ -122,24 +123,35 @@ class TrainingProcess:
     Args:
         run: its `output` is a folder of its own, next to which are a file of its settings and its log.
         gpu: the only one that it sees, as CUDA_VISIBLE_DEVICES names it; empty: those that this process sees.
+        warm: forks the process, seconds quicker than it would start by itself; None or lost: started by itself.
     """
 
-    def __init__(self, run: RunConfig, gpu: str = "") -> None:
+    def __init__(self, run: RunConfig, gpu: str = "", warm: Warm | None = None) -> None:
         folder = Path(run.output)
         folder.parent.mkdir(parents=True, exist_ok=True)
         save_run(run, settings_file(folder))
         env = {name: value for name, value in os.environ.items() if name != OUTPUT_VARIABLE}  # it makes its own folder
         if gpu:
             env["CUDA_VISIBLE_DEVICES"] = gpu
-        command = [*COMMAND, "train", "0", "2", str(GRACE_ALONE)]  # settings by standard input, a mistake to its log
-        with log_file(folder).open("ab") as said:
-            self.process = subprocess.Popen(  # noqa: S603 - our own command
-                command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=env, start_new_session=True
-            )
-        assert self.process.stdin is not None
+        words = ["train", "0", "2", str(GRACE_ALONE)]  # settings by standard input, a mistake to its log
+        read_settings, write_settings = os.pipe()
+        self.settings = os.fdopen(write_settings, "wb")  # held open: its end is that of this process
+        with os.fdopen(read_settings, "rb") as settings, log_file(folder).open("ab") as said:
+            self.process = self._start(words, env, settings, said, warm)
         with suppress(BrokenPipeError):  # it has ended already, as its exit code says
-            self.process.stdin.write(json.dumps(to_plain(run)).encode() + b"\n")
-            self.process.stdin.flush()
+            self.settings.write(json.dumps(to_plain(run)).encode() + b"\n")
+            self.settings.flush()
+
+    @staticmethod
+    def _start(
+        words: list[str], env: dict[str, str], settings: IO[bytes], said: IO[bytes], warm: Warm | None
+    ) -> "subprocess.Popen[bytes] | WarmProcess":
+        if warm is not None:
+            with suppress(ServerLostError):
+                return warm.start(words, settings.fileno(), said.fileno(), env)
+        return subprocess.Popen(  # noqa: S603 - our own command
+            [*COMMAND, *words], stdin=settings, stdout=said, stderr=said, env=env, start_new_session=True
+        )
 
     @property
     def code(self) -> int | None:
@@ -158,9 +170,8 @@ class TrainingProcess:
         with suppress(ProcessLookupError, PermissionError):  # its loader's workers may outlive it
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        if self.process.stdin:
-            with suppress(BrokenPipeError):
-                self.process.stdin.close()
+        with suppress(BrokenPipeError):
+            self.settings.close()
 
 
 def log_file(folder: Path) -> Path:

@@ -1,7 +1,6 @@
 """A learning curve: the same judged rows, a fit whose interval holds the truth, and going on after a kill."""
 
 import csv
-import itertools
 import json
 import os
 import random
@@ -10,17 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from manyheads.cli import main as cli
 from manyheads.evaluation.intervals import share_interval
+from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.plugins.sweep.curve_report import fit_line
-from manyheads.runs import many
-from tests.forks import Forked
+from manyheads.runs.warm import Warm
 
 FAST = [
     *("hardware=cpu", "seeds=1", "shares=[0.25,0.5,1]"),
@@ -42,16 +41,16 @@ def words(tmp_path, monkeypatch):
     return lambda name: ["curve", f"data.path={tmp_path}/rows.csv", f"output={tmp_path}/{name}", *FAST]
 
 
+@pytest.fixture(scope="module")
+def server():
+    with Warm() as made:
+        yield made
+
+
 @pytest.fixture
-def forked(forks, tmp_path, monkeypatch):
-    """Runs are forked where all is imported; tests/plugins/sweep/tune checks how a search starts them otherwise."""
-    count = itertools.count()
-
-    def start(command, stdin, stdout, stderr, env, start_new_session):
-        assert (stdin, stderr, start_new_session) == (subprocess.PIPE, stdout, True)
-        return Forked(forks, tmp_path / f"forked-{next(count)}", command, stdout, env)
-
-    monkeypatch.setattr(many, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": start}))
+def forked(server, monkeypatch):
+    """Searches of this file share a server: it imports torch once."""
+    monkeypatch.setattr(scheduler, "Warm", lambda: nullcontext(server))
 
 
 @pytest.mark.drawn

@@ -18,6 +18,7 @@ from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
 from manyheads.plugins.sweep.journal import Journal, Outcome, RunState, Trial, read_outcome, trial_folder, validations
 from manyheads.runs.many import Ended, TrainingProcess, log_file, train_many, visible_gpus
+from manyheads.runs.warm import Warm
 
 if TYPE_CHECKING:
     from manyheads.plugins.sweep.optuna import StudyQueue
@@ -33,6 +34,7 @@ class Search:
         self.config, self.queue = config, queue
         hardware = config.hardware
         several = config.jobs > 1 and hardware.devices == 1
+        self.warm: Warm | None = None
         self.gpus: list[str] = []  # of several runs at once each has one of its own
         if several and hardware.accelerator is not Accelerator.cpu:
             self.gpus = visible_gpus()
@@ -64,7 +66,7 @@ class Search:
             if isinstance(training, TrialRun):
                 self.record(training.outcome())
 
-        with stop.listening():
+        with stop.listening(), Warm() as self.warm:
             train_many(
                 self.queue.take,
                 self._start,
@@ -87,7 +89,7 @@ class Search:
         run = replace(run, hardware=replace(run.hardware, threads=self.threads))
         gpu = self.gpus[slot % len(self.gpus)] if self.gpus else ""
         gives_up = self.queue.gives_up if trial.seed == self.config.seed else None
-        return TrialRun(trial, folder, TrainingProcess(run, gpu), self.config.checkpoint.metric, gives_up)
+        return TrialRun(trial, folder, TrainingProcess(run, gpu, self.warm), self.config.checkpoint.metric, gives_up)
 
     def record(self, outcome: Outcome) -> None:
         """Write down what a run came to; its checkpoints, which it would resume from, are no longer needed."""

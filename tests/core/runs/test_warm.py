@@ -1,0 +1,103 @@
+"""Processes that a warm server forks are as those that are started anew."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from manyheads import compose
+from manyheads.runs.many import TrainingProcess, log_file
+from manyheads.runs.warm import ServerLostError, Warm
+
+SMALL = ["model.n_layers=1", "model.n_heads=1", "model.d_model=16", "model.d_ff=16", "tokenizer.vocab_size=64"]
+
+
+@pytest.fixture(scope="module")
+def warm():
+    with Warm() as server:
+        yield server
+
+
+@pytest.fixture
+def run_of(tmp_path, monkeypatch):
+    """`run_of(name, *words)`: the settings of a tiny run into a folder of this name."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    rows = "".join(f"it {('purrs', 'barks')[at % 2]} {at},{'ab'[at % 2]}\n" for at in range(60))
+    (tmp_path / "rows.csv").write_text(f"text,label\n{rows}")
+    fixed = [f"data.path={tmp_path}/rows.csv", "hardware=cpu", "trainer.max_epochs=2", *SMALL]
+    return lambda name, *words: compose("train", [*fixed, f"output={tmp_path}/{name}", *words])
+
+
+def test_a_forked_training_has_the_bits_of_one_that_is_started_anew(warm, run_of, tmp_path):
+    runs = {
+        "forked": TrainingProcess(run_of("forked"), warm=warm),
+        "again": TrainingProcess(run_of("again"), warm=warm),
+        "anew": TrainingProcess(run_of("anew")),
+    }
+    for name, process in runs.items():
+        assert process.process.wait(240) == 0, log_file(tmp_path / name).read_text()
+        process.kill()
+    weights = {name: (tmp_path / name / "model/model.safetensors").read_bytes() for name in runs}
+    assert weights["forked"] == weights["again"] == weights["anew"]
+    metrics = {name: json.loads((tmp_path / name / "summary.json").read_text())["validation"] for name in runs}
+    assert metrics["forked"] == metrics["anew"]
+
+
+def test_a_mistake_is_one_line_in_the_log_with_its_exit_code(warm, run_of, tmp_path):
+    process = TrainingProcess(run_of("mistake", f"data.path={tmp_path}/none.csv"), warm=warm)
+    assert process.process.wait(120) == 2
+    (line,) = log_file(tmp_path / "mistake").read_text().splitlines()
+    assert "none.csv" in line
+
+
+def test_it_is_asked_to_end_and_saves(warm, run_of, tmp_path):
+    process = TrainingProcess(run_of("stopped", "trainer.max_epochs=100000"), warm=warm)
+    wait_until((tmp_path / "stopped/checkpoints").is_dir, process, tmp_path / "stopped")
+    process.stop()
+    assert process.process.wait(120) == 143
+    process.kill()
+    assert list((tmp_path / "stopped/checkpoints").iterdir())
+
+
+def test_the_death_of_its_supervisor_ends_it(warm, run_of, tmp_path):
+    """Whose end of the pipe is closed then, as by `kill -9`."""
+    process = TrainingProcess(run_of("orphan", "trainer.max_epochs=100000"), warm=warm)
+    wait_until((tmp_path / "orphan/checkpoints").is_dir, process, tmp_path / "orphan")
+    process.settings.close()
+    assert process.process.wait(120) == 143
+
+
+def test_killing_leaves_no_process(warm, run_of, tmp_path):
+    process = TrainingProcess(run_of("killed", "trainer.max_epochs=100000"), warm=warm)
+    wait_until((tmp_path / "killed/config.yaml").is_file, process, tmp_path / "killed")
+    process.kill()
+    assert process.code == -signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.process.pid, 0)
+
+
+def test_where_the_server_is_killed_its_trainings_go_on_and_others_start_anew(run_of, tmp_path):
+    with Warm() as server:
+        first = TrainingProcess(run_of("first", "trainer.max_epochs=100000"), warm=server)
+        wait_until((tmp_path / "first/checkpoints").is_dir, first, tmp_path / "first")
+        server._process.kill()
+        server._process.wait()
+        assert first.code is None
+        with pytest.raises(ServerLostError):
+            server.start(["train"], 0, 1, {})
+        second = TrainingProcess(run_of("second", f"data.path={tmp_path}/none.csv"), warm=server)
+        assert isinstance(second.process, subprocess.Popen)
+        assert second.process.wait(120) == 2
+        first.kill()
+        assert first.code == -signal.SIGKILL
+
+
+def wait_until(condition, process, folder, seconds=240.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert process.code is None, log_file(folder).read_text()
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.05)
