@@ -143,12 +143,13 @@ def _run(words: list[str]) -> int:
         print(verb_help(verb))
         return 0
     asked = _read_flags(verb, words[1:])
-    from manyheads.cli.compose import compose, run_hydra, shown
+    from manyheads.cli.compose import compose, shown
 
     if "--cfg" in asked.flags:
         print(shown(verb, asked.flags, asked.overrides, asked.config_dir), end="")
         return 0
     if asked.flags:
+        from manyheads.cli.jobs import run_hydra
         from manyheads.cli.sweeps import show_jobs
 
         task = partial(_one_of_many, verb, os.getpid())
@@ -264,7 +265,7 @@ def _complete(words: list[str]) -> int:
     kinds = [f"{what}={shell}" for what in ("install", "uninstall", "query") for shell in ("bash", "fish", "zsh")]
     if len(words) != 1 or words[0] not in kinds:
         raise UserError(f"--shell-completion {' '.join(words)}".rstrip() + f": give one of {one_of(kinds)}")
-    from manyheads.cli.compose import run_hydra
+    from manyheads.cli.jobs import run_hydra
 
     program, _, line = os.environ.get("COMP_LINE", "").lstrip().partition(" ")
     *typed, partial = line.split(" ")

@@ -19,7 +19,7 @@ from manyheads.cli import grammar
 from manyheads.cli.grammar import Parsed, is_range
 from manyheads.cli.verbs import VERBS, barred, choices, own_settings, reads, schema_of, settings_of, why_unread
 from manyheads.config import RunConfig
-from manyheads.config.conversion import choices_of, convert, convert_item, interpolation_sentence, mapping_of
+from manyheads.config.conversion import choices_of, convert_named, interpolation_sentence, mapping_of, require_plain
 from manyheads.config.data import KINDS
 from manyheads.config.facts import SETTING_ALIASES, Setting, nearest, settings, settings_where
 from manyheads.config.plugins import use
@@ -56,6 +56,11 @@ class Typed:
     swept_groups: dict[str, list[str | None]] = field(default_factory=dict)
     swept: dict[str, str | None] = field(default_factory=dict)
 
+    @property
+    def varied(self) -> list[str]:
+        """The settings and groups that differ among the jobs of a sweep."""
+        return [*self.swept, *self.swept_groups]
+
     def forget(self, name: str) -> None:
         """Drop what was typed of a setting before."""
         for known in (self.values, self.swept):
@@ -69,27 +74,28 @@ class Typed:
         self.words.append(f"{group}={preset}")
 
 
-def read_overrides(verb: str, words: Sequence[str], *, more: str | Path | None = None, sweep: bool = False) -> Typed:
+def read_overrides(
+    verb: str, words: Sequence[str], *, config_dir: str | Path | None = None, sweep: bool = False
+) -> Typed:
     """Check the words and sort them into presets and values.
 
     Args:
-        more: the user's own folder of presets.
+        config_dir: the user's own folder of presets.
         sweep: several values for one key are allowed (`-m`), and so are some of Hydra's own settings;
             `values` then holds the first of several.
 
     Raises:
         UserError: one sentence on the first word that is mistaken.
     """
-    if more:
-        _use_plugins_of_presets(verb, words, more)
+    if config_dir:
+        _use_plugins_of_presets(verb, words, config_dir)
     typed, known = Typed(), settings_of(verb)
     for word in _named_runs(verb, words):
         key, value = _split(verb, word, words)
         if key.startswith(("hydra.", "hydra/")):
             typed.words.append(_hydras_own(verb, word, key, value, sweep))
         elif key in VERBS[verb].groups:
-            parsed = _read(key, value, names=True) if sweep and value else Parsed([])
-            _take_group(typed, verb, key, value.strip(), parsed, choices(verb, key, more))
+            _take_group(typed, verb, key, value.strip(), choices(verb, key, config_dir), sweep)
         elif key not in known and not mapping_of(key, known):
             if word in words and _is_path(word):  # such as a job of -m, whose folder has the settings that vary
                 raise UserError(f"{word} is not a setting: {_for_word(verb, word, words)}")
@@ -167,48 +173,51 @@ def _instead(verb: str, key: str, value: str) -> str:
         return f": write {key}={value}"
     if key in groups:
         return f": write {key}=NAME, and choose {one_of(choices(verb, key))}"
-    default = f" of {format_value(known[key].default)}" if key in known else ""
-    return f": leave {key} out, and its default{default} counts"
+    if key in known:
+        return f": leave {key} out, and its default of {format_value(known[key].default)} counts"
+    return f": leave {key} out, and its default counts"
 
 
 def _for_word(verb: str, word: str, words: Sequence[str]) -> str:
     """What to type in place of a word without a value, one of the `words`."""
-    known, groups = settings_of(verb), VERBS[verb].groups
-    is_there, is_file, near = os.path.exists(word), os.path.isfile(word), _nearest_key(verb, word)
-    if word in groups and not is_there:
+    known = settings_of(verb)
+    is_there = os.path.exists(word)
+    if word in VERBS[verb].groups and not is_there:
         return f"write {word}=NAME, and choose {one_of(choices(verb, word))}"
+    if word in known and not is_there and known[word].kind is bool:
+        return f"write {word}=true"
     if (word in known and not is_there) or (word.startswith("trainer.") and "trainer" in known):
-        return f"write {word}={'true' if word in known and known[word].kind is bool else 'VALUE'}"
+        return f"write {word}=VALUE"
     if cut := _cut_text(verb, word, words, path=False):
         return cut
     alone = [one for one in words if "=" not in one or _is_path(one)]
     is_run = any(os.path.isfile(os.path.join(word, name)) for name in ("config.yaml", "config.json"))
-    is_data = is_file or os.path.splitext(word)[1] in KINDS
+    is_data = os.path.isfile(word) or os.path.splitext(word)[1] in KINDS
     is_path = is_there or is_data or "/" in word
+    near = _nearest_key(verb, word)
     if "runs" in known and (is_path or not near) and (verb != "runs" or len(alone) > 1):
         named = alone if len(alone) > 1 else [word, "..."]
-        quoted = [one if PLAIN_PATH.fullmatch(one) else f'"{one}"' for one in named]
-        listed = f"runs=[{','.join(quoted)}]"
-        return f"for these runs write {listed if quoted == named else shlex.quote(listed)}"
+        if all(PLAIN_PATH.fullmatch(one) for one in named):
+            return f"for these runs write runs=[{','.join(named)}]"
+        quoted = ",".join(f'"{one}"' for one in named)
+        return f"for these runs write {shlex.quote(f'runs=[{quoted}]')}"
     if "run" in known and (is_run or (is_path and not is_there and not is_data)):
         return f"for a run write run={word}"
-    of_run = next(
-        (one for one in (word, os.path.dirname(word.rstrip("/"))) if os.path.isfile(os.path.join(one, "config.yaml"))),
-        "",
-    )
-    if "again" in known and is_run and of_run:  # of its model the folder above
-        return f"to train this run once more write again={of_run}, to continue it resume={of_run}"
+    for folder in (word, os.path.dirname(word.rstrip("/"))):  # a run, or the model in it
+        if "again" in known and is_run and os.path.isfile(os.path.join(folder, "config.yaml")):
+            return f"to train this run once more write again={folder}, to continue it resume={folder}"
     if "folder" in known and is_path:
         return f"for the runs in a folder write folder={word}"
     if "input" in known and is_data:
         return f"for a file of texts write input={word}"
     if "data.path" in known and is_path:
         return f"for local files write data.path={word}"
-    if cut := _cut_text(verb, word, words, path=True) if not near else "":
+    if not near and (cut := _cut_text(verb, word, words, path=True)):
         return cut
     if "text" in known and not near and not is_path:
         return f"for a text write {shlex.quote('text=' + ' '.join(alone))}"
-    return f"write {near if near and not is_path else 'KEY'}=VALUE; `manyheads {verb} --help` lists every setting"
+    key = near if near and not is_path else "KEY"
+    return f"write {key}=VALUE; `manyheads {verb} --help` lists every setting"
 
 
 def _is_path(word: str) -> bool:
@@ -218,40 +227,50 @@ def _is_path(word: str) -> bool:
 
 def _cut_text(verb: str, word: str, words: Sequence[str], *, path: bool) -> str:
     """The remedy where `word` is a part of a text, or path, before it that the shell has cut at a space."""
-    known, at = settings_of(verb), words.index(word) if word in words else 0
-    start = next((i for i in range(at, -1, -1) if words[i].partition("=")[0] in known), at)
+    known = settings_of(verb)
+    begins = [i for i, one in enumerate(words) if one.partition("=")[0] in known]  # of settings
+    at = words.index(word) if word in words else 0
+    start = max([i for i in begins if i <= at], default=at)
+    end = min([i for i in begins if i >= at], default=len(words))
     one = known.get(words[start].partition("=")[0])
     if one is None or not one.is_text or one.facts.among or one.facts.path is not path:
         return ""
-    end = next((i for i in range(at, len(words)) if words[i].partition("=")[0] in known), len(words))
     return f"for a text with spaces write {shlex.quote(' '.join(words[start:end]))}"
 
 
-def _take_group(typed: Typed, verb: str, group: str, value: str, parsed: Parsed, names: list[str]) -> None:
-    """Take a preset out of `names`, or several where `parsed` holds several, all where it cannot list them."""
+def _take_group(typed: Typed, verb: str, group: str, value: str, names: list[str], sweep: bool) -> None:
+    """Take a preset out of `names`: with `sweep` one for each job, and of loggers several at once."""
     if VERBS[verb].groups[group] is None and value in ("", "null"):
         typed.groups[group] = None
         return
-    several = ["null" if one is None else str(one) for one in parsed.values] or names
-    together = group == MULTI_GROUP and value.startswith("[")
-    listed = [name.strip() for name in value.strip("[]").split(",")]
-    picked = listed if together else several if parsed.sweep else [value]
+    is_together = group == MULTI_GROUP and value.startswith("[")
+    picked = [value]
+    if is_together:
+        picked = [name.strip() for name in value.strip("[]").split(",")]
+    elif sweep and value:
+        parsed = _read(group, value, names=True)
+        if parsed.sweep:
+            picked = ["null" if one is None else str(one) for one in parsed.values]
+            picked = picked or names  # all of them, where Hydra lists none: glob(*)
     for name in picked:
         if name not in names:
             raise UserError(_no_choice(verb, group, name, names))
-    value = f"[{','.join(picked)}]" if together else value
-    typed.choose(group, value if together else picked[0])
-    typed.words[-1] = f"{group}={value}"
-    if len(picked) > 1 and not together:
+    if is_together:
+        typed.choose(group, f"[{','.join(picked)}]")
+        return
+    typed.choose(group, picked[0])
+    typed.words[-1] = f"{group}={value}"  # which Hydra varies
+    if len(picked) > 1:
         typed.swept_groups[group] = list(picked)
 
 
 def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
     if why := barred(verb).get(name):
         return f"{group}={name} is {why}: choose {one_of(names)}"
-    for other in VERBS if not reads(verb, group, name) else ():
-        if name in choices(other, group):
-            return f"{group}={name} is of {other}, not of {verb}: write manyheads {other} {group}={name}"
+    if not reads(verb, group, name):
+        for other in VERBS:
+            if name in choices(other, group):
+                return f"{group}={name} is of {other}, not of {verb}: write manyheads {other} {group}={name}"
     if group == "data" and ("/" in name or "." in name):
         return f"data={name} is not a choice: for local files write data.path={name}, else choose {one_of(names)}"
     if name[:1] in ("{", "["):
@@ -265,26 +284,29 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
     one = known.get(key)
     if one is not None and not one.facts.may_be_empty and not value:
         raise UserError(f"{key}= is empty: write {key}=VALUE, or remove it")
-    is_text = one is not None and one.is_text
-    parsed = _read_text(one, value, sweep=sweep) if one and is_text else _read(key, value, names=_holds_names(one))
+    if one is not None and one.is_text:
+        parsed = _read_text(one, value, sweep=sweep)
+    else:
+        parsed = _read(key, value, names=_holds_names(one))
     if parsed.sweep and not sweep:
-        remedy = "give one" if VERBS[verb].takes_several else "give one, or add -m to run one after another"
         if one is not None and isinstance(one.default, list):
             remedy = f"write {key}=[{value}]"
+        elif VERBS[verb].takes_several:
+            remedy = "give one"
+        else:
+            remedy = "give one, or add -m to run one after another"
         raise UserError(f"{key}={value} holds several values: {remedy}")
-    if one is None:  # a flag of the Trainer, or an option of a block, which the model checks
-        mapping = known[mapping_of(key, known)]
-        inner = key.removeprefix(f"{mapping.name}.")
-        checked = [convert_item(mapping, inner, element) for element in parsed.values]
-    else:
-        checked = [convert(one, element) for element in parsed.values]
+    checked = [convert_named(known, key, element) for element in parsed.values]
     typed.forget(key)
     if checked:
         typed.values[key] = checked[0]
         typed.later += [{key: element} for element in checked[1:]]
-    if parsed.sweep:
-        typed.swept[key] = None if checked else value
-        typed.words.append(f"{key}={','.join(map(hydra_word, checked)) or value}")
+    if parsed.sweep and checked:
+        typed.swept[key] = None
+        typed.words.append(f"{key}={','.join(map(hydra_word, checked))}")
+    elif parsed.sweep:  # a range, of which Hydra lists no values
+        typed.swept[key] = value
+        typed.words.append(f"{key}={value}")
 
 
 def _read(key: str, value: str, *, names: bool = False) -> Parsed:
@@ -350,15 +372,16 @@ def _take_search(typed: Typed, key: str, value: str) -> bool:
         )
     if key in typed.search:
         raise UserError(f"{key}={value}: {key} is searched already: type all its values once")
-    typed.search[key] = several
+    typed.search[key] = require_plain(key, several)
     return True
 
 
 def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -> str:
     typed = f"{key}={format_value(value)}"
-    sections = {name.split(".")[0] for name in known if "." in name} | ({"trainer"} if "trainer" in known else set())
-    if key in sections:
-        inside = [name for name in known if name.startswith(f"{key}.")] or ["trainer.max_epochs"]
+    inside = [name for name in known if name.startswith(f"{key}.")]
+    if key == "trainer" and key in known:
+        inside = ["trainer.max_epochs"]
+    if inside:
         return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
     if why := why_unread(verb, key):
         return f"{typed} does nothing in {verb}, where {why}: remove it"
@@ -375,7 +398,9 @@ def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -
 def _nearest_key(verb: str, key: str) -> str | None:
     """The setting, flag or group that `key` was probably meant to be."""
     known = settings_of(verb)
-    flags = ["trainer.max_epochs", "trainer.max_steps", "trainer.gradient_clip_val"] if "trainer" in known else []
-    names = [name for name in known if name != "trainer"] + flags + list(VERBS[verb].groups)
+    names = [*known, *VERBS[verb].groups]
+    if "trainer" in known:
+        names.remove("trainer")
+        names += [f"trainer.{flag}" for flag in known["trainer"].default]
     usual = SETTING_ALIASES.get(key.rsplit(".", 1)[-1].lower())
     return usual if usual in names else nearest(key, names)

@@ -7,7 +7,7 @@ Hydra imports and calls what its own settings name. They come from Hydra alone; 
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -17,10 +17,12 @@ from typing import Any
 from manyheads.cli.overrides import Typed, hydra_value
 from manyheads.cli.verbs import VERBS, Config
 from manyheads.config import RunConfig
-from manyheads.config.conversion import plain_settings
-from manyheads.config.facts import hooks, settings_where
+from manyheads.config.conversion import Values, convert_named, plain_settings
+from manyheads.config.facts import Setting, hooks, settings_where
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
+from manyheads.runs.summary import BOTH, NETWORK, models_of
+from manyheads.terminal import Sheet, print_sheet
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
     *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware."),
@@ -41,8 +43,6 @@ def score_of(config: Config, summary: Any, missed: str) -> JobScore | None:
     """What a job came to: None where it trained nothing, and missed no figure that `require` asks for."""
     score = JobScore("nan")
     if isinstance(config, RunConfig) and summary is not None:
-        from manyheads.runs.summary import NETWORK, models_of
-
         models: dict[str, Any] = models_of(summary, "validation")
         score = JobScore(models.get(NETWORK, summary.validation)[metric_of(summary)].value)
         score.summary, score.run = summary, config
@@ -69,19 +69,22 @@ def refuse_many_devices(config: Config) -> None:
             raise UserError(f"{devices} is refused under -m, which runs on one device: start each alone, or remove it")
         return
     devices, nodes = f"hardware.devices={config.hardware.devices}", f"hardware.nodes={config.hardware.nodes}"
-    search = next((name for name, one in VERBS.items() if one.takes_several), None)
-    for word, count in ((nodes, config.hardware.nodes), (devices, config.hardware.devices)):
-        remedy = f"start each run alone, such as `for n in 2 4; do manyheads train model.n_heads=$n {word}; done`"
-        if search and word == devices:
-            remedy = f"use `manyheads {search} model.n_heads=2,4 {word}`"
-        if count != 1:
-            raise UserError(f"{word} is refused under -m, which runs on one device: {remedy}")
+    one_by_one = "start each run alone, such as `for n in 2 4; do manyheads train model.n_heads=$n"
+    if config.hardware.nodes != 1:
+        raise UserError(f"{nodes} is refused under -m, which runs on one device: {one_by_one} {nodes}; done`")
+    if config.hardware.devices != 1:
+        remedy = f"{one_by_one} {devices}; done`"
+        for name, verb in VERBS.items():
+            if verb.takes_several:  # a search, which may use several
+                remedy = f"use `manyheads {name} model.n_heads=2,4 {devices}`"
+                break
+        raise UserError(f"{devices} is refused under -m, which runs on one device: {remedy}")
 
 
-def check_jobs(jobs: Iterable[Any], typed: Typed) -> None:
+def check_jobs(configs: Sequence[Config], typed: Typed) -> None:
     """Refuse what a job of a sweep cannot have, before the first is done."""
     refuse_twice(typed)
-    for config in jobs:
+    for config in configs:
         refuse_many_devices(config)
         refuse_shared_output(config, typed)
     refuse_ranges(typed)
@@ -98,8 +101,7 @@ def refuse_twice(typed: Typed) -> None:
 
 def refuse_shared_output(config: Any, typed: Typed) -> None:
     """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
-    shared = {*typed.swept_groups, *typed.swept} - {"output"}
-    if config.output not in ("", "-") and shared:
+    if config.output not in ("", "-") and {*typed.varied} - {"output"}:
         raise UserError(
             f"output={config.output} would be shared by the jobs of -m, but each needs its own: remove it, and name "
             "the folder of them all by hydra.sweep.dir=FOLDER"
@@ -121,10 +123,9 @@ def _values(typed: Typed, name: str) -> list[Any]:
 
 def _fits(typed: Typed, name: str) -> bool:
     """Whether each value of a swept setting can be a part of a file name."""
-    values = _values(typed, name)
-    return name not in settings_where(RunConfig, verbatim=True) and not any(
-        isinstance(one, dict) or "/" in str(one) for one in values
-    )
+    if name in settings_where(RunConfig, verbatim=True):
+        return False
+    return not any(isinstance(value, dict) or "/" in str(value) for value in _values(typed, name))
 
 
 def refuse_ranges(typed: Typed) -> None:
@@ -136,23 +137,25 @@ def refuse_ranges(typed: Typed) -> None:
             raise UserError(f"{key}={value} names no values one by one: list them, such as {key}=1,2,3")
 
 
-def of_one_job(composed: dict[str, Any], typed: Typed) -> dict[str, Any]:
-    """The settings of a job that were typed, by dotted name: of several values the one that Hydra has `composed` for
-    it."""
-    own = dict(typed.values)
+def of_one_job(composed: Mapping[str, Any], typed: Typed, known: Mapping[str, Setting]) -> Values:
+    """The settings of a job that were typed: of several values the one that Hydra has `composed` for it."""
+    values = dict(typed.values)
     for name in typed.swept:
         listed = {repr(hydra_value(one)): one for one in _values(typed, name)}
-        own[name] = listed.get(repr(composed[name]), composed[name])
-    return own
+        if repr(composed[name]) in listed:
+            values[name] = listed[repr(composed[name])]
+        else:  # which a sweeper chose
+            values[name] = convert_named(known, name, composed[name])
+    return values
 
 
-def keep_split(values: dict[str, Any], typed: Typed) -> None:
+def keep_split(values: Values, typed: Typed) -> None:
     """Rows that are carved out stay those of the first seed where seeds vary, which is put into a job's `values`."""
     if _keeps_split(values, typed):
-        values["data"]["split_seed"] = typed.values["seed"]
+        values["data.split_seed"] = typed.values["seed"]
 
 
-def say_split(values: dict[str, Any], typed: Typed) -> None:
+def say_split(values: Values, typed: Typed) -> None:
     """Say that the jobs of several seeds share their rows."""
     if _keeps_split(values, typed):
         seed = typed.values["seed"]
@@ -163,9 +166,10 @@ def say_split(values: dict[str, Any], typed: Typed) -> None:
         )
 
 
-def _keeps_split(values: dict[str, Any], typed: Typed) -> bool:
-    of_a_run = "resume" in values and values["data"]["split_seed"] is None
-    return of_a_run and {"seed"} <= typed.swept.keys() & typed.values.keys() and "data.split_seed" not in typed.values
+def _keeps_split(values: Values, typed: Typed) -> bool:
+    of_a_run = "resume" in values and values["data.split_seed"] is None
+    seeds_vary = "seed" in typed.swept and "seed" in typed.values
+    return of_a_run and seeds_vary and "data.split_seed" not in typed.values
 
 
 def hydra_words(typed: Typed) -> list[str]:
@@ -176,12 +180,16 @@ def hydra_words(typed: Typed) -> list[str]:
         "hydra/job_logging=none",
     ]
     own = [word for word in typed.words if word.startswith(("hydra.", "hydra/"))]
-    keys, swept = {word.partition("=")[0] for word in own}, {*typed.swept_groups, *typed.swept}
-    if swept and all(_fits(typed, name) for name in typed.swept):  # else by their number
-        shared = [key for word in typed.words if (key := word.partition("=")[0]) not in swept and word not in own]
-        quiet.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(dict.fromkeys(shared))}]")
+    if typed.varied and all(_fits(typed, name) for name in typed.swept):  # else folders are named by their number
+        shared = []  # keys that are no part of a folder's name
+        for word in typed.words:
+            key = word.partition("=")[0]
+            if key not in typed.varied and word not in own and key not in shared:
+                shared.append(key)
+        quiet.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(shared)}]")
         quiet.append("hydra.sweep.subdir=${hydra.job.override_dirname}")
-    return own + [word for word in quiet if word.partition("=")[0] not in keys]
+    typed_keys = {word.partition("=")[0] for word in own}
+    return own + [word for word in quiet if word.partition("=")[0] not in typed_keys]
 
 
 def every_choice(verb: str, typed: Typed) -> list[dict[str, str | None]]:
@@ -209,29 +217,46 @@ def show_jobs(jobs: Sequence[JobScore]) -> None:
     vary its own figures are shown, else those of the answers."""
     if len(jobs) < 2:
         return
-    from manyheads.runs.summary import BOTH, NETWORK, models_of
-    from manyheads.terminal import Sheet, print_sheet
-
-    summaries, every = [one.summary for one in jobs], [plain_settings(one.run) for one in jobs]
-    folders = [Path(one.output).absolute() for one in summaries]
+    summaries = [job.summary for job in jobs]
+    folders = [Path(summary.output).absolute() for summary in summaries]
     above = Path(os.path.commonpath([folder.parent for folder in folders]))
     metric = metric_of(summaries[0])
-    splits = [name for name in ("validation", "test") if all(metric in getattr(one, name) for one in summaries)]
-    varied = {name for of in every for name in of if any(of[name] != one.get(name) for one in every)}
-    alone = any(name.startswith(OF_NETWORK) for name in varied)
-    shares, lines = [one.linear for one in summaries if alone or one.linear], []
-    for folder, one in zip(folders, summaries, strict=True):
-        whose = NETWORK if alone else next(iter(models_of(one, "validation")))
-        figures = [models_of(one, split)[whose][metric] for split in splits]
-        judged = [cell for found in figures for cell in (f"{found.value:.4f}", f"{found.low:.3f}-{found.high:.3f}")]
-        named = [str(folder.relative_to(above)), *[whose] * any(shares)]
-        lines.append([*named, *judged, f"{one.steps:,}", f"{one.wall_seconds / 60:.1f}"])
+    splits = [split for split in ("validation", "test") if all(metric in getattr(one, split) for one in summaries)]
+    of_network = any(name.startswith(OF_NETWORK) for name in _differing([job.run for job in jobs]))
+    weights = [summary.linear for summary in summaries if of_network or summary.linear]  # of the linear model
+    has_linear = any(weights)
+
+    columns = ["run"]
+    if has_linear:
+        columns.append("figures of")
+    for split in splits:
+        columns += [f"{split} {metric.replace('_', ' ')}", "95 %"]
+    lines = []
+    for folder, summary in zip(folders, summaries, strict=True):
+        line = [str(folder.relative_to(above))]
+        model = NETWORK if of_network else next(iter(models_of(summary, "validation")))
+        if has_linear:
+            line.append(model)
+        for split in splits:
+            figure = models_of(summary, split)[model][metric]
+            line += [f"{figure.value:.4f}", f"{figure.low:.3f}-{figure.high:.3f}"]
+        lines.append([*line, f"{summary.steps:,}", f"{summary.wall_seconds / 60:.1f}"])
+
     notes = []
-    if any(shares):
-        between = " to ".join(dict.fromkeys(f"{end:.0%}" for end in (min(shares), max(shares))))
+    if has_linear:
+        between = " to ".join(dict.fromkeys([f"{min(weights):.0%}", f"{max(weights):.0%}"]))
         part = f"the linear model has a weight of {between} in each answer"
-        own = f"Figures of the network alone, whose settings vary; {part} (linear=false: none)."
-        notes.append(own if alone else f"{BOTH}: {part}, the network the rest.")
-    columns = [column for split in splits for column in (f"{split} {metric.replace('_', ' ')}", "95 %")]
-    title = f"{len(lines)} runs in {above}"
-    print_sheet(Sheet(title, ["run", *["figures of"] * any(shares), *columns, "steps", "minutes"], lines, notes))
+        if of_network:
+            notes = [f"Figures of the network alone, whose settings vary; {part} (linear=false: none)."]
+        else:
+            notes = [f"{BOTH}: {part}, the network the rest."]
+    print_sheet(Sheet(f"{len(lines)} runs in {above}", [*columns, "steps", "minutes"], lines, notes))
+
+
+def _differing(runs: Sequence[RunConfig]) -> set[str]:
+    """The settings in which runs differ, by dotted name."""
+    first, *others = [plain_settings(run) for run in runs]
+    found = set[str]()
+    for other in others:
+        found |= {name for name in {**first, **other} if first.get(name) != other.get(name)}
+    return found

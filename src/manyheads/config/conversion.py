@@ -1,7 +1,11 @@
 """Settings to plain values and back.
 
-The way back trusts nothing, since files of other people pass through it: every key must be declared, every value be
-of the declared type, and nothing may name code to call. Standard library only.
+There are three forms: plain values, nested as in YAML or JSON; `Values`, one dictionary with each setting by its dotted
+name, converted; and the frozen sections. `read_values` converts and `build` makes the sections; `from_plain` is one
+after the other, for settings that come from a file or another process.
+
+`read_values` trusts nothing, since files of other people pass through it: every key must be declared, every value be of
+the declared type, and nothing may name code to call. Standard library only.
 """
 
 import math
@@ -12,13 +16,14 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 import manyheads.plugin as plugin
-from manyheads.config.facts import Setting, default_of, nearest_setting, settings
+from manyheads.config.facts import Setting, default_of, nearest_setting
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
 Section = TypeVar("Section")
 KIND_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 DEEPEST = 8  # levels of nesting, far more than any setting has
+Values = dict[str, Any]  # {"model.d_k": 16, "optim.schedule": Schedule.wsd, "trainer": {"max_epochs": 3}}
 
 
 def to_plain(value: Any) -> Any:
@@ -34,30 +39,94 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(schema: type[Section], values: Any, where: str = "") -> Section:
+def from_plain(schema: type[Section], plain: Any, where: str = "") -> Section:
     """Build `schema` from a mapping as `to_plain` makes it; absent keys keep their defaults.
 
     Args:
-        where: dotted section in front of every name, for instance "model."
+        where: dotted section in front of every name in a sentence, for instance "model."
 
     Raises:
         UserError: an unknown key, a value of the wrong type, or a rule of the section is broken.
     """
-    if not isinstance(values, Mapping):
+    return build(schema, read_values(schema, plain, where))
+
+
+def read_values(schema: type, plain: Any, where: str = "") -> Values:
+    """The settings in a mapping as `to_plain` makes it, each converted to its type.
+
+    Raises:
+        UserError: an unknown key, or a value of the wrong type.
+    """
+    if not isinstance(plain, Mapping):
         name = where.rstrip(".") or "the configuration"
-        raise UserError(f"{name}={format_value(values)} is not a section: it must hold keys and values")
-    known = {one.name: one for one in fields(schema)}  # type: ignore[arg-type]
-    made = {}
-    for key, value in values.items():
+        raise UserError(f"{name}={format_value(plain)} is not a section: it must hold keys and values")
+    known = {one.name: one for one in fields(schema)}
+    values: Values = {}
+    for key, value in plain.items():
         if key not in known:
             raise UserError(unknown_sentence(f"{where}{key}", value, schema, where))
-        kind: Any = known[key].type
+        one = known[key]
+        kind: Any = one.type
         if is_dataclass(kind):
-            made[key] = from_plain(kind, value, f"{where}{key}.")  # type: ignore[arg-type]
+            inner = read_values(kind, value, f"{where}{key}.")  # type: ignore[arg-type]
+            values |= {f"{key}.{name}": made for name, made in inner.items()}
         else:
-            one = known[key]
-            made[key] = convert(Setting(f"{where}{key}", kind, default_of(one), one.metadata["facts"]), value)
+            values[key] = convert(Setting(f"{where}{key}", kind, default_of(one), one.metadata["facts"]), value)
+    return values
+
+
+def build(schema: type[Section], values: Values) -> Section:
+    """The section with these settings; others keep their defaults.
+
+    Raises:
+        UserError: a value is out of its range, or a rule of the section is broken.
+    """
+    made: dict[str, Any] = {}
+    inner: dict[str, Values] = {}
+    for name, value in values.items():
+        section, _, rest = name.partition(".")
+        if rest:
+            inner.setdefault(section, {})[rest] = value
+        else:
+            made[name] = value
+    for one in fields(schema):  # type: ignore[arg-type]
+        if one.name in inner:
+            kind: Any = one.type
+            made[one.name] = build(kind, inner[one.name])
     return schema(**made)
+
+
+def values_of(config: Any) -> Values:
+    """The settings of a section, as `build` takes them."""
+    values: Values = {}
+    for one in fields(config):
+        value = getattr(config, one.name)
+        if is_dataclass(value):
+            values |= {f"{one.name}.{name}": inner for name, inner in values_of(value).items()}
+        else:
+            values[one.name] = value
+    return values
+
+
+def set_value(known: Mapping[str, Setting], values: Values, name: str, value: Any) -> None:
+    """Give a setting, or a key of one that is a mapping, such as `trainer.max_epochs`, another value."""
+    mapping = mapping_of(name, known)
+    if mapping:
+        values[mapping] = {**values[mapping], name.removeprefix(f"{mapping}."): value}
+    else:
+        values[name] = value
+
+
+def convert_named(known: Mapping[str, Setting], name: str, value: Any) -> Any:
+    """The value of a setting, or of a key of one that is a mapping, as it is declared.
+
+    Raises:
+        UserError: it is of another type.
+    """
+    mapping = mapping_of(name, known)
+    if mapping:
+        return convert_item(known[mapping], name.removeprefix(f"{mapping}."), value)
+    return convert(known[name], value)
 
 
 def convert(one: Setting, value: Any) -> Any:
@@ -112,8 +181,11 @@ def convert_item(one: Setting, key: str, value: Any) -> Any:
 
 def mapping_of(name: str, known: Mapping[str, Setting]) -> str:
     """The setting that holds `name` as one of its keys, such as `trainer`; empty: none does."""
-    inside = (one.name for one in known.values() if name.startswith(f"{one.name}.") and get_origin(one.kind) is dict)
-    return next(inside, "")
+    if name not in known:
+        for one in known.values():
+            if get_origin(one.kind) is dict and name.startswith(f"{one.name}."):
+                return one.name
+    return ""
 
 
 def choices_of(one: Setting) -> list[str]:
@@ -206,22 +278,21 @@ def section_and_key(values: dict[str, Any], name: str) -> tuple[dict[str, Any], 
     return values, key
 
 
-def by_dotted_name(schema: type, plain: dict[str, Any]) -> dict[str, Any]:
-    """Every setting of `schema` by its dotted name, in the order of declaration, and each flag of the Trainer."""
-    found: dict[str, Any] = {}
-    for name in settings(schema):
-        section, key = section_and_key(plain, name)
-        found |= (
-            {f"trainer.{flag}": value for flag, value in section[key].items()}
-            if name == "trainer"
-            else {name: section[key]}
-        )
+def with_flags(values: Values) -> Values:
+    """The same, but in place of `trainer` each of its flags: `trainer.max_epochs`."""
+    found: Values = {}
+    for name, value in values.items():
+        if name == "trainer":
+            found |= {f"trainer.{flag}": one for flag, one in value.items()}
+        else:
+            found[name] = value
     return found
 
 
 def plain_settings(config: Any) -> dict[str, Any]:
-    """`by_dotted_name` of a settings dataclass; choices by their names."""
-    return by_dotted_name(type(config), to_plain(config))
+    """Every setting of a section by its dotted name, in the order of declaration, and each flag of the Trainer; plain
+    values."""
+    return {name: to_plain(value) for name, value in with_flags(values_of(config)).items()}
 
 
 def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -161,7 +161,7 @@ NAMES = {"no": 1, "010": 2, "1e3": 3, "12:30": 4, "null": 5, "~": 6, "a b": 7, "
 @pytest.mark.parametrize("mine", [True, False])
 def test_names_in_presets_and_in_a_file_of_a_run(preset, content, mine, tmp_path, monkeypatch):
     """In one's own folder, which Hydra composes, and among those of the package."""
-    from manyheads.cli import compose as in_compose
+    from manyheads.cli import presets as in_presets
     from manyheads.cli import verbs
 
     folder = tmp_path / "conf"
@@ -169,9 +169,9 @@ def test_names_in_presets_and_in_a_file_of_a_run(preset, content, mine, tmp_path
     (folder / preset / "mine.yaml").write_text(content, encoding="utf-8")
     if not mine:
         monkeypatch.setattr("manyheads.cli.verbs.conf_folder", lambda: folder)
-        in_compose._stock_values.cache_clear()
+        in_presets._package_values.cache_clear()
     run = compose("train", [f"{preset}=mine"], config_dir=str(folder) if mine else None)
-    in_compose._stock_values.cache_clear()
+    in_presets._package_values.cache_clear()
     assert run.optim.class_weights == NAMES
     save_run(run, tmp_path / "config.yaml")
     assert read_run(tmp_path) == run

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from manyheads import plugin
-from manyheads.cli import compose as in_compose
 from manyheads.cli import hydra as in_hydra
+from manyheads.cli import presets as in_presets
 from manyheads.cli import verbs as in_verbs
-from manyheads.cli.compose import compose, merge_presets
-from manyheads.cli.hydra import composed, plain_values
+from manyheads.cli.compose import compose
+from manyheads.cli.presets import composed_by_hydra, merge_presets
 from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset_folders, schema_of, settings_of
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.conversion import choices_of
@@ -57,7 +57,7 @@ TOGETHER_READ += [("train", {group: name}) for group in ("experiment", "debug") 
     [*TOGETHER_READ, *(pytest.param(verb, {group: name}, marks=pytest.mark.slow) for verb, group, name in READ)],
 )
 def test_presets_are_laid_over_one_another_as_hydra_composes_them(verb, groups):
-    assert merge_presets(verb, groups) == plain_values(composed(verb, groups, [], None))
+    assert merge_presets(verb, groups) == composed_by_hydra(verb, groups)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_what_is_no_list_of_values_is_left_to_hydra(content, sentence, tmp_path,
     (tmp_path / "conf" / "model" / "mini.yaml").write_text(content)
     for module in (in_verbs, in_hydra):
         monkeypatch.setattr(module, "conf_folder", lambda: tmp_path / "conf")
-    in_compose._stock_values.cache_clear()
+    in_presets._package_values.cache_clear()
     with pytest.raises(ValueError, match=re.escape(sentence)) if sentence else nullcontext():
         run = compose("train", ["model=mini"])
         assert (run.model.n_heads, run.optim.lr) in ((8, 1e-3), (4, 0.5))
-    in_compose._stock_values.cache_clear()
+    in_presets._package_values.cache_clear()
 
 
 def test_every_file_is_a_root_or_in_a_group_of_a_verb():

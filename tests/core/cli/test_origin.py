@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from manyheads.cli.compose import compose, run_hydra
+from manyheads.cli.compose import compose
+from manyheads.cli.jobs import run_hydra
 from manyheads.runs.config_file import read_run, save_run
 
 

@@ -82,7 +82,7 @@ def test_what_is_taken_as_it_is_typed():
 def test_own_presets_are_choices(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "mine.yaml").write_text("")
-    assert read("train", "model=mine", more=tmp_path).groups == {"model": "mine"}
+    assert read("train", "model=mine", config_dir=tmp_path).groups == {"model": "mine"}
     with pytest.raises(ValueError, match="model=mine is not a choice"):
         read("train", "model=mine")
 

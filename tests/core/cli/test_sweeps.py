@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from manyheads.cli import main as cli
-from manyheads.cli.compose import compose, run_hydra, shown
+from manyheads.cli.compose import compose, shown
+from manyheads.cli.jobs import run_hydra
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import (
     every_choice,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from manyheads.cli.compose import compose, merge_presets
-from manyheads.cli.hydra import composed, plain_values
+from manyheads.cli.compose import compose
+from manyheads.cli.presets import composed_by_hydra, merge_presets
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from manyheads.cli.hydra import composed, plain_values
     ],
 )
 def test_presets_are_laid_over_one_another_as_hydra_composes_them(verb, groups):
-    assert merge_presets(verb, groups) == plain_values(composed(verb, groups, [], None))
+    assert merge_presets(verb, groups) == composed_by_hydra(verb, groups)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from manyheads.cli.compose import compose, run_hydra
+from manyheads.cli.compose import compose
+from manyheads.cli.jobs import run_hydra
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.evaluation.evaluation_data import find_data
 from manyheads.runs.config_file import plain_yaml, save_run

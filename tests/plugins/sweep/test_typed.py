@@ -6,10 +6,10 @@ import sys
 import pytest
 import yaml
 
-from manyheads.cli.compose import compose, merge_presets, shown
-from manyheads.cli.hydra import composed, plain_values
+from manyheads.cli.compose import compose, shown
 from manyheads.cli.main import main
 from manyheads.cli.overrides import read_overrides
+from manyheads.cli.presets import composed_by_hydra, merge_presets
 
 WITH, OR = "does nothing with", "or remove it"
 SEVERAL = [
@@ -57,7 +57,7 @@ def test_what_tune_searches_is_a_part_of_its_info(tmp_path):
 
 def test_presets_of_a_comparison_are_laid_over_one_another_as_hydra_composes_them():
     groups = {"experiment": "ablate_heads"}
-    assert merge_presets("ablate", groups) == plain_values(composed("ablate", groups, [], None))
+    assert merge_presets("ablate", groups) == composed_by_hydra("ablate", groups)
 
 
 def test_tokens_of_a_batch_are_the_same_in_all_rows_of_a_table():

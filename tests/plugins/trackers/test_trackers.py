@@ -21,9 +21,8 @@ import pytest
 from lightning.pytorch.loggers import Logger
 
 from manyheads import compose, train
-from manyheads.cli.compose import merge_presets
-from manyheads.cli.hydra import composed, plain_values
 from manyheads.cli.main import main
+from manyheads.cli.presets import composed_by_hydra, merge_presets
 from manyheads.config import DataConfig, LoggerConfig, ModelConfig, RunConfig
 from manyheads.config.conversion import plain_settings
 from manyheads.distributed.ranks import Ranks
@@ -229,7 +228,7 @@ def test_each_of_several_trackers_must_be_one(name):
 
 def test_presets_of_several_trackers_are_laid_over_one_another_as_hydra_composes_them():
     groups = {"logger": "[wandb,mlflow]"}
-    assert merge_presets("train", groups) == plain_values(composed("train", groups, [], None))
+    assert merge_presets("train", groups) == composed_by_hydra("train", groups)
 
 
 def test_a_project_that_no_tracker_reads_is_one_sentence(capsys):

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
-from manyheads.cli.compose import preset_values
 from manyheads.cli.grammar import write
 from manyheads.cli.implied import BY_DATA, LIMITS, PRESETS
+from manyheads.cli.presets import preset_values
 from manyheads.cli.validation import refuse_unused
 from manyheads.config import RunConfig
-from manyheads.config.conversion import by_dotted_name, plain_settings
+from manyheads.config.conversion import plain_settings, to_plain, with_flags
 from manyheads.config.facts import hooks, replace_settings, settings, settings_where
 from manyheads.config.plugins import plugin_words
 from manyheads.config.sentences import install_extra
@@ -262,7 +262,7 @@ def train_words(run: RunConfig) -> list[str]:
 def _usual_settings(run: RunConfig) -> dict[str, Any]:
     """What such a run has by default, by dotted name, presets included. What weights decide is left out."""
     presets = preset_values("train", {"task": run.task} | (PRESETS if run.init_from else {}))
-    usual = by_dotted_name(RunConfig, presets) | {"task": "classify"}  # another is typed, which chooses the preset
+    usual = to_plain(with_flags(presets)) | {"task": "classify"}  # another is typed, which chooses the preset
     if not run.init_from:
         return usual
     decided = {
