@@ -147,11 +147,11 @@ def exported(folder: Path) -> dict[str, Answer]:
     import manyheads
     from manyheads.plugins.hub import graph
     from manyheads.plugins.hub.config import ExportConfig, Format
-    from manyheads.plugins.hub.write import export
+    from manyheads.plugins.hub.export import export
 
     for name in ("fp32", "int8"):
         export(ExportConfig(run=str(folder), output=str(folder / name), format=Format.onnx))
-    graph.quantise(folder / "int8")  # random weights: how many answers change says nothing
+    graph.quantise(folder / "int8" / "model.onnx")  # random weights: how many answers change says nothing
     sys.path.insert(0, str(folder / "int8"))
     from predict import Classifier  # type: ignore[import-not-found]  # the script that was written there
 

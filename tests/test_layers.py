@@ -39,7 +39,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "linear": {"torch", "tokenizers", "safetensors", "numpy"},
     "inference": {"torch", "tokenizers", "safetensors"},
     "inference/records.py": {"numpy", "pyarrow"},  # imported where a table is answered
-    "hub": {"torch", "tokenizers", "safetensors", "transformers"},
+    "hub": {"torch", "tokenizers", "safetensors", "transformers", "yaml"},
     "evaluation": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
     "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
 }
@@ -55,7 +55,7 @@ FIRST = (  # imported before a mistake in settings or data is told: the standard
     *(
         f"{code.partition(':')[0].removeprefix('manyheads.').replace('.', '/')}.py"
         for code in (
-            *(one.run for one in plugin.verbs().values() if one.name != "export"),  # which imports torch
+            *(one.run for one in plugin.verbs().values()),
             *(one.make for one in plugin.parts("source").values() if one.name != "hub"),  # which reads Arrow
         )
     ),

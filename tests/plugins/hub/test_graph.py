@@ -29,10 +29,11 @@ from manyheads.inference.folder import load, place, save
 from manyheads.linear.blend import Blend, Tuned
 from manyheads.linear.model import LinearModel, counted
 from manyheads.plugin import resolve
-from manyheads.plugins.hub import graph as graphs
-from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
+from manyheads.plugins.hub import export as verb
+from manyheads.plugins.hub import graph_folder
+from manyheads.plugins.hub.config import EXPORTED, ExportConfig, Format, Members, Rounding
+from manyheads.plugins.hub.export import export
 from manyheads.plugins.hub.parity import Compared, changed_by_rounding
-from manyheads.plugins.hub.write import EXPORTED, export
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 
@@ -65,7 +66,7 @@ def exported(model: Path) -> Path:
 def program(model: Path) -> Path:
     """Asked here whether it answers as the run does; in a process of its own by the test of what it needs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graphs, "running_script", lambda part: nullcontext(lambda *asked: answered(part, *asked)))
+        patch.setattr(graph_folder, "running_script", lambda part: nullcontext(lambda *asked: answered(part, *asked)))
         return write(model, model.parent / "program", Format.torch)
 
 
@@ -155,14 +156,14 @@ def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model
 
 
 def test_the_script_answers_in_a_process_of_its_own_and_its_end_is_no_readers(exported, tmp_path):
-    with graphs.running_script(exported) as answer:
+    with graph_folder.running_script(exported) as answer:
         torch.testing.assert_close(
             answer(TEXTS, None), torch.from_numpy(opened(exported).logits(TEXTS)), rtol=0, atol=0
         )
     assert not (exported / "__pycache__").exists()
     (tmp_path / "predict.py").write_text("raise SystemExit(3)")
     with (
-        graphs.running_script(tmp_path) as answer,
+        graph_folder.running_script(tmp_path) as answer,
         pytest.raises(AssertionError, match=r"predict\.py has ended"),
     ):
         answer(["a text " * 2**16], None)
@@ -230,7 +231,7 @@ def test_no_path_of_this_machine_is_written(kind, tmp_path, request):
             held.extractall(tmp_path / "held")
         files += [one for one in (tmp_path / "held").rglob("*") if one.is_file()]
     assert len(files) > 5
-    for path in (str(Path(graphs.__file__).parents[2]), str(folder.parent), "site-packages"):
+    for path in (str(Path(graph_folder.__file__).parents[2]), str(folder.parent), "site-packages"):
         assert [one.name for one in files if path.encode() in one.read_bytes()] == []
 
 
@@ -348,7 +349,7 @@ def test_a_graph_that_answers_otherwise_is_refused_with_the_text_and_leaves_noth
             predictor.network.head.bias += wrong
         return ["ids", "real"]
 
-    monkeypatch.setattr(graphs, "write_graph", other)
+    monkeypatch.setattr(graph_folder, "write_graph", other)
     said = r"^run=.* answers otherwise by format=onnx: the logits of .* differ by .*, more than 1e-04"
     with pytest.raises(ValueError, match=said):
         write(model, tmp_path / "out")
@@ -435,11 +436,11 @@ def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model
     for kind in (Format.onnx, Format.transformers):
         with pytest.raises(ValueError, match=r"^run=.* has a linear model.* use members=network"):
             export(ExportConfig(run=str(pairs), output=str(tmp_path / "out"), format=kind, members=Members.all))
-    monkeypatch.setattr(graphs, "write_graph", lambda *_, **__: pytest.fail("what is left out was not said"))
+    monkeypatch.setattr(graph_folder, "write_graph", lambda *_, **__: pytest.fail("what is left out was not said"))
     with pytest.raises(BaseException, match="was not said"):
         export(ExportConfig(run=str(pairs), output=str(tmp_path / "out"), format=Format.onnx))
     assert "the linear model has a weight of 40%" in capsys.readouterr().out
-    monkeypatch.setattr(graphs, "PACKAGES", {Format.onnx: ("onnx", "no_such_package")})
+    monkeypatch.setattr(verb, "PACKAGES", {Format.onnx: (("onnx", "no_such_package"), "onnx")})
     with pytest.raises(ValueError, match=r"without the package no_such_package: pip install -e '\.\[onnx\]'"):
         write(ship_model(tmp_path / "plain"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -448,8 +449,8 @@ def test_what_a_graph_cannot_carry_is_said_before_anything_is_written(ship_model
 def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_path):
     rows, run = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7)), load(model, TextClassifier)
     folder = shutil.copytree(exported, tmp_path / "int8")
-    graphs.quantise(folder)
-    weights = [onnx.numpy_helper.to_array(one) for one in onnx.load(folder / graphs.GRAPH).graph.initializer]
+    graph_folder.quantise(folder / graph_folder.GRAPH)
+    weights = [onnx.numpy_helper.to_array(one) for one in onnx.load(folder / graph_folder.GRAPH).graph.initializer]
     largest = [int(abs(one.astype(int)).max()) for one in weights if one.dtype == np.int8 and one.ndim == 2]
     assert len(largest) > 4
     assert 2 * 255 * max(largest) < 2**15  # the sum of two products, which some processors hold in 16 bits
@@ -472,7 +473,7 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_p
 def test_the_readme_of_8_bits_says_what_8_bits_differ_by(model, tmp_path, monkeypatch):
     """Not what the graph before rounding did, nor its bound."""
     rows = Rows(TEXTS, None, [1, 0, 0, 2, 1], "rows.csv", range(2, 7))
-    monkeypatch.setattr(graphs, "rows_to_compare", lambda *_: Compared(TEXTS, None, "5 texts", rows))
+    monkeypatch.setattr(graph_folder, "rows_to_compare", lambda *_: Compared(TEXTS, None, "5 texts", rows))
     asked: dict[str, Any] = {"format": Format.onnx, "members": Members.network, "precision": Rounding.int8}
     folder = export(ExportConfig(run=str(model), output=str(tmp_path / "int8"), **asked, max_changed=1.0))
     said = " ".join((folder / "README.md").read_text().split())
@@ -525,7 +526,7 @@ def test_the_script_needs_three_packages_alone(ship_model, tmp_path):
     made = subprocess.run([sys.executable, "-m", "venv", tmp_path / "alone"], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     python = tmp_path / "alone" / "bin" / "python"
-    pins = Path(graphs.__file__).parents[3] / "constraints.txt"
+    pins = Path(graph_folder.__file__).parents[3] / "constraints.txt"
     packages = ["onnxruntime", "tokenizers", "numpy"]
     got = subprocess.run([python, "-m", "pip", "install", "-q", "-c", pins, *packages], capture_output=True, text=True)
     if got.returncode:

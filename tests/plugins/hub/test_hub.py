@@ -27,7 +27,7 @@ from manyheads.inference.download import is_hub_name
 from manyheads.inference.folder import load as load_model
 from manyheads.inference.format import open_folder
 from manyheads.inference.origin import find_origin
-from manyheads.plugins.hub.push import card_of
+from manyheads.plugins.hub.card import card_of
 
 TOKEN = "hf_" + "a1B2" * 8
 FIGURES = {"accuracy": {"value": 0.91, "low": 0.88, "high": 0.93}, "loss": {"value": 0.3, "low": 0.25, "high": 0.36}}

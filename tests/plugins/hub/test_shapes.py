@@ -9,7 +9,7 @@ import pytest
 
 from manyheads.config import ModelConfig
 from manyheads.config.facts import settings_where
-from manyheads.plugins.hub.families import FAMILIES, Given, read_config
+from manyheads.plugins.hub.families import FAMILIES, ConfigFile, read_config
 from manyheads.plugins.hub.shapes import PINNED, read_shape, weight_files
 
 MODERN = {
@@ -41,7 +41,7 @@ def test_a_folder_is_read_whole(by_hand):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_setting_of_a_model_is_said_or_free(kind):
     """So that no default of ours, now or later, makes another model of what a folder holds."""
-    said = read_config(kind, Given(SIZES)).model.keys() | PINNED.keys()
+    said = read_config(kind, ConfigFile(SIZES)).model.keys() | PINNED.keys()
     optional = {"rotary_base", "rotary_base_window"}  # of rotary positions alone
     optional |= {"bidirectional", "pooling_options"}  # of recurrent encoders, and of a pooling that may be typed
     free = {*settings_where(ModelConfig, weights="free"), *settings_where(ModelConfig, weights="default")}

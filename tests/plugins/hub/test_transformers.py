@@ -33,7 +33,7 @@ from manyheads.data.tokens import encode
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.plugins.hub.write import family_of, write_family
+from manyheads.plugins.hub.transformers_folder import family_of, write_family
 
 transformers = pytest.importorskip("transformers")
 import manyheads.transformers as ours  # noqa: E402 - it needs transformers

@@ -17,11 +17,13 @@ from manyheads.inference.folder import load, save
 from manyheads.linear.blend import Blend
 from manyheads.nn import assemble
 from manyheads.plugins.hub.config import ExportConfig
+from manyheads.plugins.hub.export import export
 from manyheads.plugins.hub.families import MarkIds
-from manyheads.plugins.hub.graph import plain_tokenizer
+from manyheads.plugins.hub.graph_folder import plain_tokenizer
+from manyheads.plugins.hub.sentence_folder import modules_of, write_sentence_folder
 from manyheads.plugins.hub.shapes import describe_as_family, read_shape
+from manyheads.plugins.hub.transformers_folder import described_as, family_tensors, write_family
 from manyheads.plugins.hub.weights import read_family
-from manyheads.plugins.hub.write import described_as, export, family_tensors, modules_of, write_family
 from tests.core.data.test_tokens import TOKENIZERS, TYPED
 
 transformers = pytest.importorskip("transformers")
@@ -269,7 +271,7 @@ def test_what_answers_otherwise_is_refused_with_the_text_and_leaves_nothing(draw
         tensors["classifier.bias"][0] += 1e-3
         return tensors
 
-    monkeypatch.setattr("manyheads.plugins.hub.write.family_tensors", other)
+    monkeypatch.setattr("manyheads.plugins.hub.transformers_folder.family_tensors", other)
     said = r"^run=.* answers otherwise by format=transformers: the logits of .* differ by 1\.0e-03, more than 5e-05"
     with pytest.raises(ValueError, match=said):
         export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "new" / "out")))
@@ -297,7 +299,7 @@ def test_any_pooling_goes_into_modules_of_its_own(name, drawn, tmp_path):
     model = drawn(POOLED[name])
     logits = model.logits(TEXTS)
     folder = tmp_path / "theirs"
-    write_family(folder, model, described_as(model, pooled=False), modules_of(model))
+    write_sentence_folder(folder, model, described_as(model, pooled=False), modules_of(model))
     encoder = transformers.AutoModel.from_pretrained(folder).eval()
     given = transformers.AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
     keep_BL1 = given["attention_mask"][..., None]
@@ -326,7 +328,7 @@ def test_an_encoder_of_ours_has_every_weight_that_transformers_looks_for(kind, d
     """None is drawn at random, which transformers would warn of as "newly initialized"."""
     model = drawn(replace(SHAPES[kind][0], pooling="mean", pooler=Pooler.none))
     described = described_as(model, pooled=False)
-    write_family(tmp_path / "theirs", model, described, modules_of(model))
+    write_sentence_folder(tmp_path / "theirs", model, described, modules_of(model))
     _, said = transformers.AutoModel.from_pretrained(tmp_path / "theirs", output_loading_info=True)
     assert not any(said.values()), said
 

@@ -180,16 +180,16 @@ def test_a_silent_head_is_one_without_columns_in_the_output(classifier: Classifi
 
 
 def test_silent_tokens_are_those_of_an_edited_embedding(model_folder: Path) -> None:
-    deliverable = load(model_folder)
-    batch = only_batch(deliverable, "a good film so good", None)
-    whole = answer_batch(deliverable, batch)
-    good = deliverable.tokenizer.token_to_id("good")
-    with torch.no_grad(), with_silence(deliverable.network, batch, batch.ids_N == good):
-        ours = answer_batch(deliverable, batch)
-    torch.testing.assert_close(answer_batch(deliverable, batch), whole, rtol=0, atol=0)
+    predictor = load(model_folder)
+    batch = only_batch(predictor, "a good film so good", None)
+    whole = answer_batch(predictor, batch)
+    good = predictor.tokenizer.token_to_id("good")
+    with torch.no_grad(), with_silence(predictor.network, batch, batch.ids_N == good):
+        ours = answer_batch(predictor, batch)
+    torch.testing.assert_close(answer_batch(predictor, batch), whole, rtol=0, atol=0)
     with torch.no_grad():
-        deliverable.network.embeddings.words.weight[good] = 0.0
-    torch.testing.assert_close(ours, answer_batch(deliverable, batch))
+        predictor.network.embeddings.words.weight[good] = 0.0
+    torch.testing.assert_close(ours, answer_batch(predictor, batch))
     assert (ours - whole).abs().max() > 1e-3
 
 
@@ -199,9 +199,9 @@ def test_a_silent_token_keeps_its_match_in_the_other_text(
 ) -> None:
     """As position and segment: by hand, its vector alone is zero, while `occurs_in_other` sees all ids."""
     shape = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, matches=True, pair=pair)
-    deliverable = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
-    torch.nn.init.normal_(deliverable.network.embeddings.matches.weight)
-    batch = only_batch(deliverable, "a good film", "so good")
+    predictor = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
+    torch.nn.init.normal_(predictor.network.embeddings.matches.weight)
+    batch = only_batch(predictor, "a good film", "so good")
     silence_N = torch.arange(len(batch.ids_N)) == 2  # "good" of the first text
     calls = []
 
@@ -211,10 +211,10 @@ def test_a_silent_token_keeps_its_match_in_the_other_text(
         keep_N1[2] = 0.0  # in either way of reading the first text comes first
         return output * keep_N1
 
-    with torch.no_grad(), with_silence(deliverable.network, batch, silence_N):
-        ours = answer_batch(deliverable, batch)
-    with torch.no_grad(), deliverable.network.embeddings.words.register_forward_hook(once):
-        torch.testing.assert_close(ours, answer_batch(deliverable, batch))
+    with torch.no_grad(), with_silence(predictor.network, batch, silence_N):
+        ours = answer_batch(predictor, batch)
+    with torch.no_grad(), predictor.network.embeddings.words.register_forward_hook(once):
+        torch.testing.assert_close(ours, answer_batch(predictor, batch))
     assert torch.equal(calls[0][:4], batch.ids_N[:4])
 
 

@@ -170,9 +170,9 @@ def cells(page, block, head):
 
 
 def test_a_page_holds_the_maps_of_its_text(model_folder, tmp_path):
-    deliverable = load(model_folder)
-    looked = look_at(deliverable, "a Good film", None, ALL, folder=tmp_path / "look", source="run")
-    (expected,) = deliverable.predict(["a Good film"])
+    predictor = load(model_folder)
+    looked = look_at(predictor, "a Good film", None, ALL, folder=tmp_path / "look", source="run")
+    (expected,) = predictor.predict(["a Good film"])
     assert looked.label == expected.label
     assert looked.probability == pytest.approx(expected.probabilities[expected.label], abs=1e-6)
     assert list(looked.errors) == ["Layer 1", "Layer 2"]
@@ -181,8 +181,8 @@ def test_a_page_holds_the_maps_of_its_text(model_folder, tmp_path):
     assert page == tmp_path / "look" / "1.html"
     said = told(page)
     assert [one["text"] for one in said["tokens"]] == ["[CLS]", "a", "Good", "film", "[SEP]"]
-    with torch.no_grad(), record_attention(deliverable.network) as calls:
-        answer_batch(deliverable, only_batch(deliverable, "a Good film", None))
+    with torch.no_grad(), record_attention(predictor.network) as calls:
+        answer_batch(predictor, only_batch(predictor, "a Good film", None))
     for block, call in enumerate(calls):
         assert said["blocks"][block]["queries"] == said["blocks"][block]["keys"] == [0, 5]
         for head, weights_LM in enumerate(layer_maps(call).weights_HLM):
@@ -191,12 +191,12 @@ def test_a_page_holds_the_maps_of_its_text(model_folder, tmp_path):
 
 
 def test_numbers_go_on_and_nothing_is_overwritten(model_folder, tmp_path):
-    deliverable = load(model_folder)
+    predictor = load(model_folder)
     (tmp_path / "7.html").write_text("precious")
     (tmp_path / "9-layer-1-head-1.png").write_text("precious")
     (tmp_path / "notes.html").write_text("precious")
     for expected in ("10.html", "11.html"):
-        page = look_at(deliverable, "good", None, ALL, folder=tmp_path, source="run").page
+        page = look_at(predictor, "good", None, ALL, folder=tmp_path, source="run").page
         assert page.name == expected
     assert (tmp_path / "7.html").read_text() == "precious"
     assert len(list(tmp_path.iterdir())) == 5
@@ -232,9 +232,9 @@ def test_a_joined_pair_is_told_apart(pair_folder, tmp_path):
 
 def test_a_pair_read_apart_has_maps_of_each_text_and_across(ship_model, tmp_path):
     shape = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=PairKind.cross)
-    deliverable = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
+    predictor = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
     chosen = Chosen(list(range(1 + shape.n_cross_layers)), [0, 1])
-    looked = look_at(deliverable, "good film", "bad", chosen, folder=tmp_path / "look", source="run")
+    looked = look_at(predictor, "good film", "bad", chosen, folder=tmp_path / "look", source="run")
     said = told(looked.page)
     assert [one["text"] for one in said["tokens"]] == ["[CLS]", "good", "film", "[SEP]", "[CLS]", "bad", "[SEP]"]
     first, second = [0, 4], [4, 7]
@@ -243,7 +243,7 @@ def test_a_pair_read_apart_has_maps_of_each_text_and_across(ship_model, tmp_path
     ]  # fmt: skip
     assert cells(looked.page, 2, 0).size == 4 * 3
     assert max(looked.errors.values()) < 1e-5
-    (expected,) = deliverable.predict(["good film"], ["bad"])
+    (expected,) = predictor.predict(["good film"], ["bad"])
     assert looked.label == expected.label
 
 

@@ -23,9 +23,9 @@ def weights(model_folder):
     """The weights of the text by layer: `(H, L, M)`."""
     import torch
 
-    deliverable = load(model_folder)
-    with torch.no_grad(), record_attention(deliverable.network) as calls:
-        answer_batch(deliverable, only_batch(deliverable, TEXT, None))
+    predictor = load(model_folder)
+    with torch.no_grad(), record_attention(predictor.network) as calls:
+        answer_batch(predictor, only_batch(predictor, TEXT, None))
     return [layer_maps(call).weights_HLM for call in calls]
 
 
@@ -154,9 +154,9 @@ def test_colours_can_be_read_and_their_lightness_has_one_direction(chromium, pag
 def long_page(ship_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("long")
     shape = ModelConfig(n_layers=2, n_heads=4, d_model=16, d_k=4, d_v=4, d_ff=16)
-    deliverable = load(ship_model(folder / "model", data=DataConfig(max_length=512), shape=shape))
+    predictor = load(ship_model(folder / "model", data=DataConfig(max_length=512), shape=shape))
     text = " ".join(["good", "bad", "so", "film", "not", "very", "a"][at % 7] for at in range(600))
-    return look_at(deliverable, text, None, Chosen([0, 1], [0, 1, 2, 3]), folder=folder, source="run").page
+    return look_at(predictor, text, None, Chosen([0, 1], [0, 1, 2, 3]), folder=folder, source="run").page
 
 
 SCROLL = """
@@ -198,9 +198,9 @@ def test_512_tokens_open_and_scroll(chromium, long_page):
 
 def test_texts_read_apart_are_queries_and_keys(chromium, ship_model, tmp_path):
     shape = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=PairKind.cross)
-    deliverable = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
+    predictor = load(ship_model(tmp_path / "model", pairs=True, shape=shape))
     chosen = Chosen(list(range(1 + shape.n_cross_layers)), [0, 1])
-    looked = look_at(deliverable, "good film", "bad", chosen, folder=tmp_path / "look", source="run")
+    looked = look_at(predictor, "good film", "bad", chosen, folder=tmp_path / "look", source="run")
     chromium.open(looked.page, "#block=2&head=1")
     assert chromium.value("document.getElementById('chosen').textContent") == "Layer 2, text A to text B, head 2"
     parts = chromium.value("[...document.querySelectorAll('#text .part > b')].map(one => one.textContent)")

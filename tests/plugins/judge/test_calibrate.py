@@ -280,7 +280,7 @@ def test_card_report_and_what_is_pushed_say_what_the_model_is_now(
         assert "are left out: calibrate has changed the model since they were measured" in plain["warnings"][-1]
         if "push" in VERBS:
             assert cli.main(["push", "run=run", "repo=me/it", "dry=true"]) == 0
-            card_of = plugin.resolve("manyheads.plugins.hub.push:card_of")
+            card_of = plugin.resolve("manyheads.plugins.hub.card:card_of")
             pushed = card_of(open_folder("run"), "me/it", "main")
             assert old[0] not in pushed
             assert f"{summary['test']['loss']['low']:.4f}" not in pushed

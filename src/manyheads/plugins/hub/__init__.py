@@ -1,6 +1,7 @@
 """Models of others: weights of BERT's family for `init_from=`, the verbs `export` and `push`, classes for transformers.
 
-`manyheads.transformers` is the module of these classes.
+Two verbs; a part of kind `weights`, which says by its fact `find` whether a folder holds such weights, and reads them;
+and a part of kind `module`: `manyheads.transformers` is the module of these classes.
 """
 
 from pathlib import Path
@@ -10,7 +11,7 @@ from manyheads.plugin import Part, Plugin, Verb
 EXPORT = Verb(
     "export",
     "manyheads.plugins.hub.config:ExportConfig",
-    "manyheads.plugins.hub.write:export",
+    "manyheads.plugins.hub.export:export",
     "write a trained model for transformers, sentence-transformers, onnxruntime or torch",
     {},
     (

@@ -1,4 +1,4 @@
-"""Settings of the verbs `export` and `push`."""
+"""Settings of the verbs `export` and `push`, and the files that export writes."""
 
 from enum import Enum
 
@@ -6,6 +6,18 @@ from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import require, section, setting
 from manyheads.config.inference import finished_run
 from manyheads.config.sentences import format_value
+from manyheads.runs.verb_output import VerbOutput
+
+EXPORTED = VerbOutput(
+    "export",
+    "README.md",
+    ("Compared with the run on",),
+    (
+        *("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "thresholds.json"),
+        *("head.safetensors", "modules.json", "sentence_bert_config.json", "?_*/config.json", "?_*/model.safetensors"),
+        *("labels.json", "predict.py", "model.onnx", "model.pt2"),
+    ),
+)
 
 
 class Format(Enum):
@@ -74,11 +86,8 @@ class PushConfig:
             found is not None and "/" in found["id"] and found["revision"] is None,
             f"repo={format_value(self.repo)} is no name of a model on the Hugging Face hub: write repo=name/model",
         )
-        for name in ("revision", "tag"):
-            value = getattr(self, name)
+        for name, value, kind in (("revision", self.revision, "branch"), ("tag", self.tag, "tag")):
             require(
                 not value or HUB_MODEL.fullmatch(f"x@{value}") is not None,
-                f"{name}={format_value(value)} is no name of a {'branch' if name == 'revision' else 'tag'}: use "
-                "letters, "
-                "digits, dots and dashes",
+                f"{name}={format_value(value)} is no name of a {kind}: use letters, digits, dots and dashes",
             )

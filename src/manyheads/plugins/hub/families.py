@@ -1,8 +1,7 @@
-"""The families of models that are read and written: what the config.json of each says, both ways.
+"""The families of models that are read and written: one table each, from the keys of its config.json to our settings.
 
-A row of a family's table is a key of its config.json and the setting of ours that it is: read from left to right,
-written from right to left. Values of a stranger's config.json are checked before they are used. Standard library and
-config alone.
+`read_config` goes through the table from left to right, `write_config` from right to left. Values of a stranger's
+config.json are checked before they are used. Imports only the standard library and our settings.
 """
 
 from dataclasses import dataclass
@@ -21,14 +20,14 @@ ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """The keys of one JSON file; a key that is absent or null has its default."""
+class ConfigFile:
+    """The keys of one JSON file, checked as they are read; a key that is absent or null has its default."""
 
     content: dict[str, Any]
     path: Path = Path("config.json")
 
     @classmethod
-    def read(cls, path: Path) -> "Given":
+    def read(cls, path: Path) -> "ConfigFile":
         """Raises UserError: too large, not JSON, or not an object."""
         if path.stat().st_size > MOST_BYTES:
             raise UserError(f"{path} is larger than {MOST_BYTES // 2**20} MiB: it is no description of a model")
@@ -60,10 +59,10 @@ class Given:
         return value
 
     def choice(self, name: str, choices: dict[str, str], default: str) -> str:
-        """What `choices` has for the value.
+        """Our name for the value, by `choices`.
 
         Raises:
-            UserError: it is none of them: another model than ours can be.
+            UserError: the value is none of them: our blocks have no such option.
         """
         value = self.get(name, default)
         if not isinstance(value, str) or value not in choices:
@@ -71,7 +70,7 @@ class Given:
         return choices[value]
 
     def must_be(self, name: str, *allowed: Any) -> None:
-        """Refuse another value of an option that would make another model."""
+        """Refuse other values of an option that our blocks do not have."""
         value = self.get(name)
         if value is not None and value not in allowed:
             raise self.wrong(name, value, "manyheads has no such option, so this model cannot be read")
@@ -84,8 +83,11 @@ class Given:
 class Shape:
     """What a folder's config.json says.
 
-    `model` holds settings of ModelConfig as plain values. `max_length` is the most tokens a text can have,
-    `first_position` the row of its position table where texts begin, `n_segments` the rows of its table of segments.
+    Attributes:
+        model: settings of ModelConfig, as plain values.
+        max_length: most tokens of a text.
+        first_position: the row of the position table where texts begin.
+        n_segments: rows of the table of segments.
     """
 
     family: str
@@ -101,15 +103,20 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class MarkIds:
-    """Ids of the marks of a tokenizer, for those that it has: `pad`, `cls`, `sep`, `mask`, `unk`."""
+    """Ids of those marks that a tokenizer has: `pad`, `cls`, `sep`, `mask`, `unk`."""
 
     ids: dict[str, int]
     is_unigram: bool = False
 
 
 class ConfigKey(NamedTuple):
-    """A key of a config.json, the setting of ours (empty: read and written by itself), and what it is if it is absent:
-    a value, the setting it is then the same as, or None if it must be there."""
+    """A row of a family's table.
+
+    Attributes:
+        theirs: the key of config.json.
+        ours: the setting; empty: the key is read and written apart from the table.
+        default: the value where the key is absent, or the setting whose value it then has; None: it must be there.
+    """
 
     theirs: str
     ours: str = ""
@@ -117,18 +124,25 @@ class ConfigKey(NamedTuple):
 
 
 class Family(NamedTuple):
-    """`rows` in the order in which they are written, and what all its models have. `name` is that of its tensors, and
-    `classes` the beginning of the names of its classes in transformers, where a model of ours may be written as one.
+    """A family of models.
+
+    Attributes:
+        name: of its tensors' names, see `weights.KEYS`.
+        rows: its table, in the order in which they are written.
+        fixed: our settings that all its models have.
+        classes: how the names of its classes in transformers begin; empty: no model of ours is written as one.
+        pads_first: the first rows of its table of positions are for pads.
     """
 
     name: str
     rows: tuple[ConfigKey, ...]
     fixed: dict[str, Any]
     classes: str = ""
-    pads_first: bool = False  # the first positions of its table are of pads
+    pads_first: bool = False
 
 
-def _post_norm(vocab_size: int, *more: ConfigKey) -> tuple[ConfigKey, ...]:
+def post_norm_rows(vocab_size: int, *more: ConfigKey) -> tuple[ConfigKey, ...]:
+    """The table of BERT and the families that have its keys."""
     return (
         ConfigKey("vocab_size", "vocab_size", vocab_size),
         ConfigKey("hidden_size", "d_model"),
@@ -189,17 +203,17 @@ MODERN = {  # Warner et al. (2024), "ModernBERT", section 2.1
     **{"placement": "pre", "pooler": "gelu_norm"},
 }
 FAMILIES: dict[str, Family] = {  # MiniLM (Wang et al., 2020) and most models for sentences are BERT, too
-    "bert": Family("bert", _post_norm(30522), POST_NORM, "Bert"),
-    # Sanh et al. (2019): BERT without segments, named otherwise
+    "bert": Family("bert", post_norm_rows(30522), POST_NORM, "Bert"),
+    # Sanh et al. (2019): BERT without segments, under other names
     "distilbert": Family("distilbert", OF_DISTILBERT, POST_NORM | {"norm_eps": 1e-12, "pooler": "relu"}, "DistilBert"),
     # Liu et al. (2019), Conneau et al. (2020)
-    "roberta": Family("roberta", _post_norm(50265), POST_NORM, "Roberta", pads_first=True),
-    "xlm-roberta": Family("roberta", _post_norm(50265), POST_NORM, "XLMRoberta", pads_first=True),
-    "camembert": Family("roberta", _post_norm(50265), POST_NORM, pads_first=True),
+    "roberta": Family("roberta", post_norm_rows(50265), POST_NORM, "Roberta", pads_first=True),
+    "xlm-roberta": Family("roberta", post_norm_rows(50265), POST_NORM, "XLMRoberta", pads_first=True),
+    "camembert": Family("roberta", post_norm_rows(50265), POST_NORM, pads_first=True),
     # Clark et al. (2020): embeddings may be narrower than the layers
     "electra": Family(
         "electra",
-        _post_norm(30522, ConfigKey("embedding_size", "d_embedding", 128)),
+        post_norm_rows(30522, ConfigKey("embedding_size", "d_embedding", 128)),
         POST_NORM | {"pooler": "gelu"},
         "Electra",
     ),
@@ -207,14 +221,18 @@ FAMILIES: dict[str, Family] = {  # MiniLM (Wang et al., 2020) and most models fo
 }
 
 
-def read_config(kind: str, given: Given) -> Shape:
+def read_config(kind: str, given: ConfigFile) -> Shape:
     """What a config.json of the family `kind` says.
 
     Raises:
-        UserError: a value that is missing or cannot be, or that makes another model than ours can be.
+        UserError: a value is missing or impossible, or our blocks do not have it.
     """
-    family, keys = FAMILIES[kind], {row.ours: row.theirs for row in FAMILIES[kind].rows}
-    first_position = given.whole("pad_token_id", 1, at_least=0) + 1 if family.pads_first else 0
+    family = FAMILIES[kind]
+    keys = {row.ours: row.theirs for row in family.rows}
+    first_position = 0
+    if family.pads_first:
+        first_position = given.whole("pad_token_id", 1, at_least=0) + 1
+    bounds = {"n_layers": {"at_most": MOST_LAYERS}, "max_length": {"at_least": first_position + 1}}
     found: dict[str, Any] = {}
     for name, ours, default in family.rows:
         if ours in ("bias", "norm_bias"):
@@ -224,7 +242,6 @@ def read_config(kind: str, given: Given) -> Shape:
         elif ours == "norm_eps" or ours.startswith("dropout"):
             found[ours] = given.number(name, found.get(default, default))
         elif ours:
-            bounds = {"n_layers": {"at_most": MOST_LAYERS}, "max_length": {"at_least": first_position + 1}}
             found[ours] = given.whole(name, default, **bounds.get(ours, {}))
     d_model, n_heads, n_segments = found["d_model"], found["n_heads"], found.pop("n_segments", 0)
     if d_model % n_heads:
@@ -237,50 +254,57 @@ def read_config(kind: str, given: Given) -> Shape:
     model = {**family.fixed, **found, "d_k": d_model // n_heads, "d_v": d_model // n_heads}
     model["segments"] = "always" if n_segments == 2 else "never"
     if kind == "modernbert":
-        model |= _read_modern(given, model["n_layers"], model["bias"])
+        model |= read_modern(given, model["n_layers"], model["bias"])
     return Shape(family.name, model, max_length, vocab_size, first_position, n_segments)
 
 
-def _read_modern(given: Given, n_layers: int, bias: bool) -> dict[str, Any]:
+def read_modern(given: ConfigFile, n_layers: int, bias: bool) -> dict[str, Any]:
+    """Settings that only ModernBERT has."""
     for name in ("hidden_activation", "classifier_activation"):
         given.choice(name, {"gelu": "gelu"}, "gelu")
     for name in ("mlp_bias", "classifier_bias"):
         if given.flag(name, False) != bias:
             raise given.wrong(name, not bias, "attention_bias is not: manyheads has biases in all blocks or in none")
-    windows = _windows(given, n_layers)
-    base, base_of_windows = _rotary_bases(given)
-    return {
-        "rotary_base": base,
-        "rotary_base_window": base_of_windows if any(windows) else None,
-        "windows": windows if any(windows) else [],
-        "pooling": given.choice("classifier_pooling", {"cls": "first", "mean": "mean"}, "cls"),
-    }
+    windows = windows_of_layers(given, n_layers)
+    base, base_of_windows = rotary_bases(given)
+    found: dict[str, Any] = {"rotary_base": base, "rotary_base_window": None, "windows": []}
+    if any(windows):
+        found |= {"rotary_base_window": base_of_windows, "windows": windows}
+    found["pooling"] = given.choice("classifier_pooling", {"cls": "first", "mean": "mean"}, "cls")
+    return found
 
 
-def _windows(given: Given, n_layers: int) -> list[int]:
-    """The window of each layer, until they repeat; local_attention counts both sides."""
+def windows_of_layers(given: ConfigFile, n_layers: int) -> list[int]:
+    """The window of each layer, until they repeat; 0: none.
+
+    `local_attention` counts the tokens on both sides, our windows those on one.
+    """
     every = given.whole("global_attn_every_n_layers", 3)
-    kinds = given.get("layer_types") or [
-        "sliding_attention" if i % every else "full_attention" for i in range(n_layers)
-    ]
+    usual = ["sliding_attention" if layer % every else "full_attention" for layer in range(n_layers)]
+    kinds = given.get("layer_types") or usual
     reach = {"sliding_attention": given.whole("local_attention", 128, at_least=2) // 2, "full_attention": 0}
     if not isinstance(kinds, list) or len(kinds) != n_layers or not all(kind in [*reach] for kind in kinds):
         raise given.wrong("layer_types", kinds, f"it must name {' or '.join(reach)} for each of {n_layers} layers")
     windows = [reach[kind] for kind in kinds]
-    period = next(n for n in range(1, n_layers + 1) if all(windows[i] == windows[i % n] for i in range(n_layers)))
+    period = 1
+    while windows[period:] != windows[: n_layers - period]:  # until shifted by it, they are the same
+        period += 1
     return windows[:period]
 
 
-def _rotary_bases(given: Given) -> tuple[float, float]:
-    """Of layers that see the whole text, and of those with a window."""
+def rotary_bases(given: ConfigFile) -> tuple[float, float]:
+    """The rotary base of layers that see the whole text, and that of layers with a window."""
     given.must_be("rope_scaling", {})
     bases = {"full_attention": given.number("global_rope_theta", 160_000.0)}
     bases["sliding_attention"] = given.number("local_rope_theta", 10_000.0)
     parameters = given.get("rope_parameters", {})
+    not_plain = given.wrong("rope_parameters", parameters, "manyheads has plain rotary positions alone")
+    if not isinstance(parameters, dict):
+        raise not_plain
     for kind in bases:
-        own = parameters.get(kind) or {} if isinstance(parameters, dict) else None
+        own = parameters.get(kind) or {}
         if not isinstance(own, dict) or own.get("rope_type", "default") != "default":
-            raise given.wrong("rope_parameters", parameters, "manyheads has plain rotary positions alone")
+            raise not_plain
         base = own.get("rope_theta", bases[kind])
         if isinstance(base, bool) or not isinstance(base, int | float) or not 0 < base < 1e30:
             raise given.wrong("rope_parameters", parameters, "rope_theta must be a number above 0")
@@ -291,15 +315,19 @@ def _rotary_bases(given: Given) -> tuple[float, float]:
 def write_config(
     kind: str, model: ModelConfig, *, marks: MarkIds, has_segments: bool, vocab_size: int, max_length: int
 ) -> dict[str, Any]:
-    """What the config.json of the family `kind` says of a model of ours, as far as the family has it."""
+    """The config.json of the family `kind` for a model of ours, as far as the family has such a model."""
     family = FAMILIES[kind]
     windows = [model.window_of(layer) for layer in range(model.n_layers)]
-    base, of_windows = model.rotary_base, model.rotary_base_window or model.rotary_base
-    ids = {"bos": "cls", "eos": "sep", "cls": "cls", "sep": "sep", "pad": "pad"}
-    said = {
-        **{f"{theirs}_token_id": marks.ids.get(ours) for theirs, ours in ids.items()},
+    base, base_of_windows = model.rotary_base, model.rotary_base_window or model.rotary_base
+    n_pad_positions = marks.ids["pad"] + 1 if family.pads_first else 0
+    values = {  # by the setting, or by the key itself where that is read apart from the table
+        "bos_token_id": marks.ids.get("cls"),
+        "eos_token_id": marks.ids.get("sep"),
+        "cls_token_id": marks.ids.get("cls"),
+        "sep_token_id": marks.ids.get("sep"),
+        "pad_token_id": marks.ids.get("pad"),
         "vocab_size": vocab_size,
-        "max_length": max_length + (marks.ids["pad"] + 1 if family.pads_first else 0),
+        "max_length": max_length + n_pad_positions,
         "n_segments": 1 if family.pads_first and not has_segments else 2,
         "d_embedding": model.width_of_words,
         "activation": "relu" if model.activation == "relu" else "gelu",
@@ -308,17 +336,22 @@ def write_config(
         "dropout_embedding": model.dropout_at("embedding"),
         "dropout_classifier": model.dropout_at("classifier"),
         "sinusoidal_pos_embds": False,
-        **dict.fromkeys(("mlp_bias", "classifier_bias"), model.bias),
-        **dict.fromkeys(("hidden_activation", "classifier_activation"), "gelu"),
+        "mlp_bias": model.bias,
+        "classifier_bias": model.bias,
+        "hidden_activation": "gelu",
+        "classifier_activation": "gelu",
         "layer_types": ["sliding_attention" if window else "full_attention" for window in windows],
         "local_attention": 2 * max([1, *windows]),
         "global_rope_theta": base,
-        "local_rope_theta": of_windows,
+        "local_rope_theta": base_of_windows,
         "rope_parameters": {
             "full_attention": {"rope_type": "default", "rope_theta": base},
-            "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
+            "sliding_attention": {"rope_type": "default", "rope_theta": base_of_windows},
         },
         "classifier_pooling": "mean" if model.pooling == "mean" else "cls",
     }
-    names = {theirs: ours or theirs for theirs, ours, _ in family.rows}
-    return {theirs: said[name] if name in said else getattr(model, name) for theirs, name in names.items()}
+    config = {}
+    for theirs, ours, _ in family.rows:
+        name = ours or theirs
+        config[theirs] = values[name] if name in values else getattr(model, name)
+    return config

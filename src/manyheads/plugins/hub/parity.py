@@ -22,6 +22,7 @@ from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import enclosing_run
 from manyheads.plugins.hub.config import Format
+from manyheads.runs.config_file import read_run
 
 COMPARED, JUDGED = 200, 2000  # rows of the validation split
 TYPED = 20  # most marks such as [SEP] that are typed in an odd text each
@@ -34,11 +35,16 @@ BOUNDS = {  # of a logit, fp32 on both sides: sums are rounded in another order,
     Format.onnx: 1e-4,
 }
 BOUND_OF_BOTH = 1e-5  # of a probability where a linear model answers, too: its logits are logarithms without a floor
-Ask = Callable[[list[str], list[str] | None], Any]
+Ask = Callable[[list[str], list[str] | None], Any]  # texts, and their pairs or None, to logits (n, C)
 
 
 class Compared(NamedTuple):
-    """Rows that both sides answer, and in words which they are; and the validation rows, if there are any."""
+    """Rows that both sides answer.
+
+    Attributes:
+        said: which they are, in words.
+        rows: the whole validation split, if there is one.
+    """
 
     texts: list[str]
     pairs: list[str] | None
@@ -47,7 +53,8 @@ class Compared(NamedTuple):
 
 
 def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
-    """Of the run whose model/ folder is `model`; where its data cannot be read, texts of the vocabulary."""
+    """Validation rows of the run whose model/ folder is `model`, and some odd rows. Where its data cannot be read, rows
+    are made of the vocabulary."""
     rows = validation_rows(model)
     words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
     longest = " ".join(islice(cycle(words), 2 * predictor.max_length))
@@ -70,12 +77,12 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
 
 
 def validation_rows(model: Path) -> Rows | None:
-    """Those of the run that a model/ folder lies in; None where there is no run, or its data cannot be read."""
-    from manyheads.runs.config_file import read_run  # the one that needs yaml
-
+    """Those of the run that a model/ folder is in; None where there is no run, or its data cannot be read."""
     home = enclosing_run(model)
+    if home is None:
+        return None
     try:
-        return None if home is None else read_rows(read_run(home), with_test=False).validation
+        return read_rows(read_run(home), with_test=False).validation
     except (ValueError, OSError):
         return None
 
@@ -91,8 +98,11 @@ class Apart(NamedTuple):
 def hold_to_run(
     predictor: TextClassifier, exported: Ask, compared: Compared, kind: Format, *, both: bool = False
 ) -> str:
-    """By how much what is exported differs, and the bound; `exported` gives logits `(n, C)`, of the network alone or of
-    `both` members, whose probabilities are compared.
+    """Refuse an export that does not answer as the run does; returns by how much it differs, and the bound.
+
+    Args:
+        exported: gives logits of the network, which are compared; with `both` those of both members together, whose
+            probabilities are compared.
 
     Raises:
         UserError: the rest of a sentence about the run: a row is answered otherwise.
@@ -100,17 +110,18 @@ def hold_to_run(
     what, worst, at = apart(predictor, exported, compared, both=both)
     bound = BOUND_OF_BOTH if both else BOUNDS[kind]
     if not worst <= bound:
-        texts, pairs = compared.texts, compared.pairs
-        pair = f" and {format_value(pairs[at][:60])}" if pairs else ""
+        row = format_value(compared.texts[at][:60])
+        if compared.pairs:
+            row += f" and {format_value(compared.pairs[at][:60])}"
         raise UserError(
-            f"answers otherwise by format={kind.name}: the {what} of {format_value(texts[at][:60])}{pair} differ by "
-            f"{worst:.1e}, more than {bound:.0e}: nothing is written; use another format, and report the shape"
+            f"answers otherwise by format={kind.name}: the {what} of {row} differ by {worst:.1e}, more than "
+            f"{bound:.0e}: nothing is written; use another format, and report the shape"
         )
     return f"{what} differ by at most {worst:.1e}, and more than {bound:.0e} would have been refused"
 
 
 def apart(predictor: TextClassifier, exported: Ask, compared: Compared, *, both: bool) -> Apart:
-    """How far from the run `exported` is."""
+    """The largest difference of `exported` to the run, see `hold_to_run`."""
     texts, pairs = compared.texts, compared.pairs
     # texts are cut at their end, as the export cuts them, whatever the run does with long ones
     encoded = encode(predictor.tokenizer, texts, pairs, None, predictor.max_length)
@@ -141,30 +152,31 @@ def changed_by_rounding(
     most: float,
     thresholds: Sequence[float],
 ) -> str:
-    """How other answers to the validation rows are `after` rounding, and their accuracy.
+    """What rounding changes: the share of validation rows that are answered otherwise, and the accuracy on them.
 
     Args:
+        before, after: the graph before rounding, and after it.
         thresholds: of each label, where a row has any number of them; else empty.
 
     Raises:
-        UserError: there are no such rows, or more than `most` of them are answered otherwise.
+        UserError: there are no such rows, or more than the share `most` of them are answered otherwise.
     """
-    from scipy.stats import binomtest
-
     if rows is None:
         raise UserError(
             "has no validation rows to judge precision=int8 on, as its data cannot be read: give the data back its "
             "place, or use precision=fp32"
         )
     texts, pairs = [str(text) for text in rows.texts[:JUDGED]], rows.pairs and rows.pairs[:JUDGED]
-    least = torch.tensor(thresholds, dtype=torch.float64)
-
-    def answers(ask: Ask) -> list[Any]:
+    answers: list[list[Any]] = []  # before and after: a class a row, or for each label whether the row has it
+    for ask in (before, after):
         logits_nC = in_batches(ask, texts, pairs)
-        return (logits_nC.double().sigmoid() >= least if thresholds else logits_nC.argmax(1)).tolist()
-
-    first, last = answers(before), answers(after)
-    changed = sum(one != other for one, other in zip(first, last, strict=True)) / len(texts)
+        if thresholds:
+            least_C = torch.tensor(thresholds, dtype=torch.float64)
+            answers.append((logits_nC.double().sigmoid() >= least_C).tolist())
+        else:
+            answers.append(logits_nC.argmax(1).tolist())
+    in_fp32, in_int8 = answers
+    changed = (len(texts) - n_equal(in_fp32, in_int8)) / len(texts)
     if changed > most:
         raise UserError(
             f"by precision=int8 gives other answers to {changed:.1%} of {len(texts):,} validation rows, more than "
@@ -172,14 +184,23 @@ def changed_by_rounding(
         )
     true: list[Any] = list(rows.labels[: len(texts)])
     if rows.sets is not None:
-        true = [[label in one for label in range(len(predictor.labels))] for one in rows.sets[: len(texts)]]
-
-    def accuracy(given: list[Any]) -> str:
-        right = sum(one == other for one, other in zip(given, true, strict=True))
-        low, high = binomtest(right, len(true)).proportion_ci(method="wilson")
-        return f"{right / len(true):.4f} ({low:.3f}-{high:.3f})"
-
+        true = []
+        for labels in rows.sets[: len(texts)]:
+            true.append([label in labels for label in range(len(predictor.labels))])
     return (
         f"int8 changes the answers to {changed:.1%} of {len(texts):,} validation rows, on which accuracy is "
-        f"{accuracy(last)} for {accuracy(first)} in fp32"
+        f"{accuracy_in_words(in_int8, true)} for {accuracy_in_words(in_fp32, true)} in fp32"
     )
+
+
+def n_equal(some: list[Any], others: list[Any]) -> int:
+    return sum(one == other for one, other in zip(some, others, strict=True))
+
+
+def accuracy_in_words(answers: list[Any], true: list[Any]) -> str:
+    """The accuracy with its 95 % interval: Wilson (1927)."""
+    from scipy.stats import binomtest
+
+    n_right, n_rows = n_equal(answers, true), len(true)
+    low, high = binomtest(n_right, n_rows).proportion_ci(method="wilson")
+    return f"{n_right / n_rows:.4f} ({low:.3f}-{high:.3f})"

@@ -35,15 +35,16 @@ from manyheads.config.model import MOST_TABLE
 from manyheads.layout import Layout, Packed
 from manyheads.nn import Alibi, Encoder, MultiHeadAttention, Rotary, SinusoidalPositions, assemble
 
-THIS = sys.modules[__name__]  # which `manyheads.transformers` is
+THIS = sys.modules[__name__]  # which `manyheads.transformers` becomes
 KIND = "manyheads"
-INITIALISED = "_is_hf_initialized"  # by this mark transformers leaves a tensor as it is
+INITIALISED = "_is_hf_initialized"  # an attribute of a tensor: transformers leaves it as it is
 
 
 class ManyheadsConfig(PretrainedConfig):
-    """config.json of a classifier: `model` holds settings of `ModelConfig` as plain values, checked as a stranger's.
+    """The config.json of a classifier.
 
     Args:
+        model: settings of `ModelConfig` as plain values, which are checked, as they may come from a stranger.
         max_position_embeddings: most tokens of a text.
         pairs: a row is a pair of texts, and `token_type_ids` say which of them a token is of.
     """
@@ -60,16 +61,20 @@ class ManyheadsConfig(PretrainedConfig):
     ) -> None:
         self.model, self.vocab_size, self.pairs = model or {}, vocab_size, pairs
         self.max_position_embeddings = max_position_embeddings
-        found = self.architecture()
-        sizes: dict[str, Any] = {
-            "hidden_size": found.d_model,
-            "num_hidden_layers": found.n_layers,
-            "num_attention_heads": found.n_heads,
+        settings = self.architecture()
+        sizes: dict[str, Any] = {  # under the names that other programs look for
+            "hidden_size": settings.d_model,
+            "num_hidden_layers": settings.n_layers,
+            "num_attention_heads": settings.n_heads,
         }
-        super().__init__(**more | sizes)  # as other programs look for them
+        super().__init__(**more | sizes)
 
     def architecture(self) -> ModelConfig:
-        """Raises UserError: a value is not of its type or out of range, or tables of positions would be too large."""
+        """The settings of the network.
+
+        Raises:
+            UserError: a value is not of its type or out of range, or tables of positions would be too large.
+        """
         model = from_plain(ModelConfig, self.model, "model.")
         for name in ("vocab_size", "max_position_embeddings"):
             value = getattr(self, name)
@@ -84,7 +89,7 @@ class ManyheadsConfig(PretrainedConfig):
 
 
 class ManyheadsPreTrainedModel(PreTrainedModel):
-    """What its models share: how tensors begin that no file holds."""
+    """The base class of both models: how tensors begin that no file holds."""
 
     config_class = ManyheadsConfig
     base_model_prefix = "model"
@@ -130,11 +135,12 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
         output_hidden_states: bool | None = None,
         **_: Any,
     ) -> Any:
-        """Of padded texts `(B, L)`; all that is returned is zero on padding.
+        """Padded texts `(B, L)` to token vectors, and one vector a text; all outputs are zero on padding.
 
-        `attentions` `(B, H, L, L)` are the exact weights of `MultiHeadAttention.maps`; none of a recurrent encoder,
-        whose `hidden_states` are those before and after it. Of pairs that are read apart (`model.pair=cross`) both are
-        of the single texts, all first ones and then all second ones, without padding between: `(2B, ..., M, ...)`.
+        `attentions` `(B, H, L, L)` are the exact weights of `MultiHeadAttention.maps`. A recurrent encoder has none,
+        and its `hidden_states` are those before and after it. Where the texts of a pair are read apart
+        (`model.pair=cross`) both outputs are of single texts, all first ones and then all second ones, without padding
+        between them: `(2B, ..., M, ...)`.
 
         Args:
             inputs_embeds: word vectors `(B, L, W)` in place of those of the ids.
@@ -158,6 +164,7 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
             require(token_type_ids is not None, "token_type_ids are missing, by which this model tells two texts apart")
             assert token_type_ids is not None
             segments_N = token_type_ids[keep_BL]
+        # the network gets the tokens of all texts end to end, so that padding, on whichever side, is never computed
         layout = packed(keep_BL)
         most = self.config.max_position_embeddings
         require(
@@ -201,26 +208,32 @@ class ManyheadsForSequenceClassification(ManyheadsPreTrainedModel):
         **asked: Any,
     ) -> Any:
         """As `ManyheadsModel`; `labels` are class ids `(B,)`, or of several classes a text their marks `(B, C)`."""
-        read = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **asked, return_dict=True)
-        logits = self.classifier(self.model.network.dropout(read.pooler_output))
-        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        return SequenceClassifierOutput(loss, logits, read.hidden_states, read.attentions)
+        outputs = self.model(input_ids, attention_mask, token_type_ids, inputs_embeds, **asked, return_dict=True)
+        logits = self.classifier(self.model.network.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 @contextmanager
 def record_outputs(network: Any, *, with_maps: bool) -> Iterator[tuple[list[tuple[Tensor, Layout]], list[Tensor]]]:
-    """The outputs of embeddings and layers while the network runs in the block, in order, the last of them after its
-    norm; and `with_maps` the weights `(B, H, M, M)` of each attention."""
+    """Record what the network computes while it runs in the block.
+
+    Returns:
+        The outputs of embeddings and layers in order, each with its layout, the last of them after its norm; and
+        `with_maps` the weights `(B, H, M, M)` of each attention.
+    """
     states: list[tuple[Tensor, Layout]] = []
     maps: list[Tensor] = []
 
-    def after(_: nn.Module, args: tuple[Any, ...], x: Tensor) -> None:
+    def after_layer(_: nn.Module, args: tuple[Any, ...], x: Tensor) -> None:
         states.append(getattr(args[1], "layout", args[1]).unfilled(x))
 
-    def at_the_end(_: nn.Module, args: tuple[Any, ...], x: Tensor) -> None:
+    def after_encoder(_: nn.Module, args: tuple[Any, ...], x: Tensor) -> None:
         states[-1] = (x, states[-1][1])
 
-    def attended(attention: Any, args: tuple[Any, ...], _: Tensor) -> None:
+    def after_attention(attention: Any, args: tuple[Any, ...], _: Tensor) -> None:
         x, layout, *memory = args
         maps.append(attention.maps(*layout.unfilled(x), *memory)[0])
 
@@ -229,20 +242,21 @@ def record_outputs(network: Any, *, with_maps: bool) -> Iterator[tuple[list[tupl
     if cross:
         layers += cross.layers
     with ExitStack() as hooks:
-        for one in (network.embeddings, *layers):
-            hooks.enter_context(one.register_forward_hook(after))
-        hooks.enter_context((cross or encoder).register_forward_hook(at_the_end))
+        for layer in (network.embeddings, *layers):
+            hooks.enter_context(layer.register_forward_hook(after_layer))
+        hooks.enter_context((cross or encoder).register_forward_hook(after_encoder))
         if with_maps:
-            for one in network.modules():
-                if isinstance(one, MultiHeadAttention):
-                    hooks.enter_context(one.register_forward_hook(attended))
+            for module in network.modules():
+                if isinstance(module, MultiHeadAttention):
+                    hooks.enter_context(module.register_forward_hook(after_attention))
         yield states, maps
 
 
 def packed(keep_BL: Tensor) -> Packed:
     """The layout of the tokens that a mask keeps of each row, wherever they are in it."""
     lengths_B = keep_BL.sum(1)
-    return Packed(F.pad(lengths_B.cumsum(0), (1, 0)), int(lengths_B.max()) if lengths_B.numel() else 0)
+    longest = int(lengths_B.max()) if lengths_B.numel() else 0
+    return Packed(F.pad(lengths_B.cumsum(0), (1, 0)), longest)
 
 
 def spread(x_ND: Tensor, keep_BL: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Trained weights under our names, put into a network; its head, and what else they lack, begin anew.
+"""The weights of a folder of Hugging Face by our names. Parts that may start anew, such as the head, can be missing.
 
-Of a folder of Hugging Face a table for each family says how it names what our blocks hold: read from right to left to
-load, back to save. Nothing in the files can run code, and nothing is left out in silence.
+A table for each family says how it names the modules that our blocks have; export reads it the other way. Nothing in
+the files can run code, and a tensor that nothing reads is an error.
 
 P positions . D width of the tables
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,8 +28,21 @@ from manyheads.training.weights import MATCHES, POSITIONS, WORDS, Sizes
 
 NEW = ("head.", "pooling.", "cross.", "embeddings.matches.")  # beginnings of our names that may start anew
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
-There = dict[str, tuple[str, list[int]]]  # by a name as the table has it: the file's own name, and the size
-Weights = tuple[Sizes, Callable[[str], Tensor]]
+
+
+class HeldTensor(NamedTuple):
+    """A tensor that a folder holds: its name in the file, and its size."""
+
+    name: str
+    size: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFiles:
+    """The files of weights of a folder: the sizes of all tensors by name, and `read`, which gives one by its name."""
+
+    sizes: Sizes
+    read: Callable[[str], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +53,10 @@ class Keys:
         inside: the prefix of the names of the encoder, unless a file holds the encoder alone.
         inner: our module to theirs in the encoder.
         layer: the prefix of the number of a layer.
-        of_layer: our module of a layer to theirs; ` + ` joins those that lie side by side in ours.
+        of_layer: our module of a layer to theirs; ` + ` joins those that are concatenated in ours.
         new: our modules that may start anew to theirs, in full.
-        others: beginnings of names that are heads of this or another task: what is not asked for is left alone.
-        computed: ends of names of what follows from config.json.
+        others: beginnings of names of heads, of this or another task, which may be left over.
+        computed: ends of names of tensors that follow from config.json, which may be left over.
     """
 
     inside: str
@@ -55,17 +69,22 @@ class Keys:
 
     @property
     def segments(self) -> str:
-        """Their table of segments, which is added to the positions where it has but one row."""
+        """Their table of segments; one of a single row is added to the positions."""
         return f"{self.inside}embeddings.token_type_embeddings.weight"
 
     def modules(self, ours: str) -> list[str]:
-        """Names of the modules that make up our module, in full; empty: the family has none."""
-        if layer := re.fullmatch(r"encoder\.layers\.(\d+)\.(.+)", ours):
-            found = self.of_layer.get(layer[2])
-            return [f"{self.inside}{self.layer}.{layer[1]}.{one}" for one in found.split(" + ")] if found else []
+        """Full names of their modules that make up our module; empty: the family has none."""
+        of_layer = re.fullmatch(r"encoder\.layers\.(\d+)\.(.+)", ours)
+        if of_layer:
+            number, module = of_layer.groups()
+            if module not in self.of_layer:
+                return []
+            return [f"{self.inside}{self.layer}.{number}.{name}" for name in self.of_layer[module].split(" + ")]
         if ours in self.inner:
             return [self.inside + self.inner[ours]]
-        return [self.new[ours]] if ours in self.new else []
+        if ours in self.new:
+            return [self.new[ours]]
+        return []
 
 
 OF_BERT = {
@@ -143,128 +162,153 @@ def read_family(folder: str | Path, shape: Shape, wanted: Mapping[str, Iterable[
     Args:
         shape: what `read_shape` says of the folder.
         wanted: names and sizes of our network's state dict. Where it has fewer positions than the file, the first
-            ones are read. A head or a pooler that is not in the file is not in the answer: it starts anew; one that
-            is not wanted is left alone.
+            ones are read. A head or a pooler that is not in the file is left out: it starts anew; one that is not
+            wanted is not read.
 
     Raises:
-        UserError: the weights are broken, lack what is wanted, hold what nobody wants, or are of other sizes.
+        UserError: the weights are broken, lack a tensor, hold one that nothing reads, or are of other sizes.
     """
     sizes = {name: list(size) for name, size in wanted.items()}
-    with _opened(Path(folder).expanduser()) as (held, tensor):
-        there = _in_full(held, KEYS[shape.family])
-        plan: dict[str, list[str]] = {}
+    with open_weights(Path(folder).expanduser()) as files:
+        held = by_full_name(files.sizes, KEYS[shape.family])
+        plan: dict[str, list[str]] = {}  # by our name, the names of their tensors
         for name in wanted:
             parts = theirs(name, shape)
-            if name.startswith(NEW):
-                modules = tuple(part.rpartition(".")[0] + "." for part in parts)
-                if not any(one.startswith(modules) for one in there):
-                    continue  # a head or pooler that the file has nothing of
+            if name.startswith(NEW) and not holds_module(held, parts):
+                continue
             plan[name] = parts
-        _compare(Path(folder), plan, there, sizes, shape)
+        check_tensors(Path(folder), plan, held, sizes, shape)
         read: dict[str, Tensor] = {}
         for name, parts in plan.items():
-            tensors = [tensor(there[part][0]) for part in parts]
-            for part, one in zip(parts, tensors, strict=True):
-                if not one.is_floating_point() or one.dtype.itemsize < 2:  # whose scales lie elsewhere
-                    kind = str(one.dtype).removeprefix("torch.")
+            tensors = []
+            for part in parts:
+                tensor = files.read(held[part].name)
+                if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:  # whose scales are in other tensors
+                    dtype = str(tensor.dtype).removeprefix("torch.")
                     raise UserError(
-                        f"init_from={folder}: {there[part][0]} is of type {kind}, as in quantised models, but weights "
-                        "of at least 16 bits are needed: name the model it was made from"
+                        f"init_from={folder}: {held[part].name} is of type {dtype}, as in quantised models, but "
+                        "weights of at least 16 bits are needed: name the model it was made from"
                     )
-            read[name] = _joined(name, tensors, sizes[name], shape)
+                tensors.append(tensor)
+            read[name] = join(name, tensors, sizes[name], shape)
     broken = [name for name, tensor in read.items() if not tensor.isfinite().all()]
     if broken:
         raise UserError(f"init_from={folder}: {list_names(broken)} hold values that are not finite numbers")
     return read
 
 
-def _in_full(sizes: Sizes, keys: Keys) -> There:
-    """Names as the table has them, to the file's own names and sizes."""
-    is_bare = not any(name.startswith(keys.inside) for name in sizes)
-    full = {}
+def by_full_name(sizes: Sizes, keys: Keys) -> dict[str, HeldTensor]:
+    """The tensors of a file, by the names that the table has."""
+    is_encoder_alone = not any(name.startswith(keys.inside) for name in sizes)
+    held = {}
     for name, size in sizes.items():
-        stem, dot, end = name.rpartition(".")
-        ours = stem + OLD_ENDS.get(dot + end, dot + end)
-        full[keys.inside + ours if is_bare else ours] = (name, size)
-    return full
+        module, dot, kind = name.rpartition(".")
+        full = module + OLD_ENDS.get(dot + kind, dot + kind)
+        if is_encoder_alone:
+            full = keys.inside + full
+        held[full] = HeldTensor(name, size)
+    return held
+
+
+def holds_module(held: Iterable[str], parts: list[str]) -> bool:
+    """Whether a file has any tensor of the modules that the tensors `parts` belong to."""
+    modules = tuple(f"{part.rpartition('.')[0]}." for part in parts)
+    return any(name.startswith(modules) for name in held)
 
 
 def theirs(name: str, shape: Shape) -> list[str]:
-    """Names of the tensors that make up our tensor `name`; of a part that may start anew there may be none.
+    """Full names of their tensors that make up our tensor `name`; of a part that may start anew there may be none.
 
     Raises:
-        UserError: the family has no such thing.
+        UserError: the family has no such part.
     """
     keys, (module, _, kind) = KEYS[shape.family], name.rpartition(".")
-    found = [f"{one}.{kind}" for one in keys.modules(module)]
+    found = [f"{their_module}.{kind}" for their_module in keys.modules(module)]
     if not found and not name.startswith(NEW):
         raise UserError(f"{name} is part of the model, but a model of {shape.family} has none: remove that setting")
-    return found + [keys.segments] * (name == POSITIONS and shape.n_segments == 1)
+    if name == POSITIONS and shape.n_segments == 1:
+        found.append(keys.segments)
+    return found
 
 
-def _compare(folder: Path, plan: dict[str, list[str]], there: There, wanted: Sizes, shape: Shape) -> None:
-    """Refuse what is missing, left over, or of another size."""
+def check_tensors(
+    folder: Path, plan: dict[str, list[str]], held: dict[str, HeldTensor], wanted: Sizes, shape: Shape
+) -> None:
+    """Refuse tensors that are missing, left over, or of another size."""
     keys = KEYS[shape.family]
     used: set[str] = set()
     for parts in plan.values():
         used.update(parts)
-    missing = sorted(used - there.keys())
+    missing = sorted(used - held.keys())
     if missing:
         raise UserError(
             f"init_from={folder} lacks {list_names(missing)}, which its config.json asks for: fetch the model anew, or "
             "name another"
         )
-    left = [
-        name
-        for name in sorted(there.keys() - used)
-        if not name.startswith(keys.others) and not name.endswith(keys.computed)
-    ]
-    if left:
+    left_over = []
+    for name in sorted(held.keys() - used):
+        if not name.startswith(keys.others) and not name.endswith(keys.computed):
+            left_over.append(name)
+    if left_over:
         raise UserError(
-            f"init_from={folder} holds {list_names(left)}, which its config.json does not ask for: fetch the model "
-            "anew, "
-            "or name another"
+            f"init_from={folder} holds {list_names(left_over)}, which its config.json does not ask for: fetch the "
+            "model anew, or name another"
         )
     for name, parts in plan.items():
-        sizes = [there[part][1] for part in parts]
-        if not _fits(name, sizes, wanted[name], shape):
+        sizes = [held[part].size for part in parts]
+        if not fits(name, sizes, wanted[name], shape):
             shown = " + ".join(map(str, sizes))
             raise UserError(f"init_from={folder}: {list_names(parts)} is {shown}, but {name} is {wanted[name]}")
 
 
-def _fits(name: str, sizes: list[list[int]], size: list[int], shape: Shape) -> bool:
-    if not all(sizes):  # a number alone
+def fits(name: str, sizes: list[list[int]], size: list[int], shape: Shape) -> bool:
+    """Whether tensors of these sizes make up our tensor `name` of `size`."""
+    if not all(sizes):  # a tensor without axes, a single number
         return False
     (n_rows, *width), *others = sizes
-    if name == POSITIONS:
+    if name == POSITIONS:  # more rows than ours may be there; of segments there is one
         has_rows = n_rows >= shape.first_position + size[0]
-        return has_rows and width == size[1:] and all(one == [1, *width] for one in others)
-    return sum(one[0] for one in sizes) == size[0] and all(one[1:] == size[1:] for one in sizes)
+        return has_rows and width == size[1:] and all(other == [1, *width] for other in others)
+    return sum(part[0] for part in sizes) == size[0] and all(part[1:] == size[1:] for part in sizes)
 
 
-def _joined(name: str, parts: list[Tensor], size: list[int], shape: Shape) -> Tensor:
-    """Their tensors as ours: our words are multiplied by √D when read, and our positions begin at the first row."""
+def join(name: str, parts: list[Tensor], size: list[int], shape: Shape) -> Tensor:
+    """Our tensor `name` from theirs: our words are multiplied by √D when read, and our positions begin at the first
+    row."""
     if name == WORDS:
         return parts[0].float() / math.sqrt(size[1])
     if name == POSITIONS:
         rows_PD = parts[0][shape.first_position : shape.first_position + size[0]].float()
-        return rows_PD + parts[1].float() if len(parts) > 1 else rows_PD.clone()
+        if len(parts) == 1:
+            return rows_PD.clone()
+        return rows_PD + parts[1].float()
     return torch.cat([part.float() for part in parts])
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[Weights]:
-    """The sizes of all tensors, and what reads one by its name. Of PyTorch's own files nothing but tensors is taken."""
+def open_weights(folder: Path) -> Iterator[WeightFiles]:
+    """Open the weights of a folder: from PyTorch's own files nothing but tensors is taken.
+
+    Raises:
+        UserError: a file is broken, cannot be read, or holds more than tensors.
+    """
     files = weight_files(folder)
+    sizes: Sizes = {}
     try:
         if files[0].suffix == ".safetensors":
-            opened = [safe_open(file, framework="pt") for file in files]
-            held = {name: file for file in opened for name in file.keys()}  # noqa: SIM118 (it is no dict)
-            sizes = {name: list(file.get_slice(name).get_shape()) for name, file in held.items()}
-            yield sizes, lambda name: held[name].get_tensor(name)
+            owner = {}
+            for file in files:
+                content = safe_open(file, framework="pt")
+                for name in content.keys():  # noqa: SIM118 (it is no dict)
+                    owner[name], sizes[name] = content, list(content.get_slice(name).get_shape())
+            yield WeightFiles(sizes, lambda name: owner[name].get_tensor(name))
         else:
-            tensors = {name: tensor for file in files for name, tensor in _unpickled(file).items()}
-            yield {name: list(tensor.shape) for name, tensor in tensors.items()}, tensors.__getitem__
+            tensors: dict[str, Tensor] = {}
+            for file in files:
+                tensors |= unpickle_tensors(file)
+            for name, tensor in tensors.items():
+                sizes[name] = list(tensor.shape)
+            yield WeightFiles(sizes, tensors.__getitem__)
     except SafetensorError as error:
         raise UserError(
             f"init_from={folder} holds no whole safetensors file ({format_value(error)}): fetch the model anew, or "
@@ -274,26 +318,35 @@ def _opened(folder: Path) -> Iterator[Weights]:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror or error}") from error
 
 
-def _unpickled(file: Path) -> dict[str, Tensor]:
-    """Raises UserError: compressed or of an old format, which may ask for any memory, or more than plain tensors."""
+def unpickle_tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file of `torch.save`.
+
+    Raises:
+        UserError: it is of an old format or compressed, which may take any amount of memory, or holds more than plain
+            tensors.
+    """
     if not zipfile.is_zipfile(file):
         raise UserError(f"{file} is of PyTorch's old format: save the model as safetensors by a current transformers")
+    is_compressed, content = False, None
     try:
         with zipfile.ZipFile(file) as archive:
-            is_packed = any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist())
-        content = None if is_packed else torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+            is_compressed = any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist())
+        if not is_compressed:
+            content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # its errors are many: of pickle, of the archive, of torch
         raise UserError(f"{file} holds more than tensors, or is damaged: save the model as safetensors") from error
-    if is_packed:
+    if is_compressed:
         raise UserError(f"{file} is compressed, which PyTorch never does: save the model as safetensors")
-    if not isinstance(content, dict) or not all(
-        isinstance(name, str) and type(tensor) is Tensor and tensor.layout is torch.strided
-        for name, tensor in content.items()
-    ):
-        raise UserError(f"{file} is not a list of named tensors: save the model as safetensors")
+    not_tensors = UserError(f"{file} is not a list of named tensors: save the model as safetensors")
+    if not isinstance(content, dict):
+        raise not_tensors
+    for name, tensor in content.items():
+        if not isinstance(name, str) or type(tensor) is not Tensor or tensor.layout is not torch.strided:
+            raise not_tensors
     return content
 
 
 def read_weights(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
-    """What `wanted` names of the weights of `origin`; a family has nothing that tells words of both texts."""
+    """The tensors that `wanted` names, of the weights of `origin`. No family has a table of words that occur in both
+    texts (`model.matches`): that starts anew."""
     return read_family(origin.folder, origin.shape, {name: wanted[name] for name in wanted if name != MATCHES})

@@ -40,11 +40,16 @@ MOST_SHOWN = 12  # on the terminal
 
 @dataclass(slots=True)
 class Attribution:
-    """Of each token: its letters, what it adds to the logit of `label`, and the attention it gets (the mean over
-    queries, heads and layers).
+    """What each token of a text adds to the logit of a class.
 
-    `logit` is of the text, `baseline` of the same text without words; `error` the sum of `added` less their difference,
-    and `steps` the points on the line between them.
+    Attributes:
+        tokens: their letters.
+        added: what each adds.
+        attention: what each gets, the mean over queries, heads and layers.
+        logit: of the text.
+        baseline: the logit of the same text without words.
+        error: the sum of `added`, less the difference of these two.
+        steps: points on the line between them.
     """
 
     label: str
@@ -78,14 +83,14 @@ class Attribution:
     def rows(self) -> list[tuple[str, float, float, float]]:
         """Of the tokens drawn, in their order: letters, what each adds, that as a share of the largest, attention."""
         most = max(map(abs, self.added)) or 1.0
-        return [
-            (self.tokens[at], self.added[at], abs(self.added[at]) / most, self.attention[at])
-            for at in sorted(self.largest(MOST_DRAWN))
-        ]
+        rows = []
+        for at in sorted(self.largest(MOST_DRAWN)):
+            rows.append((self.tokens[at], self.added[at], abs(self.added[at]) / most, self.attention[at]))
+        return rows
 
 
 def attribute(
-    deliverable: TextClassifier, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
+    predictor: TextClassifier, text: str, pair: str | None = None, *, label: str = "", tokens: int = 4096
 ) -> Attribution:
     """Attribute the network's logit of `label`, else of the class that is answered, to the tokens of a text or pair; in
     fp32.
@@ -96,30 +101,31 @@ def attribute(
     Raises:
         UserError: Captum is not installed, no such class, or not the kind of text the model takes.
     """
-    label = label and ClassLookup(deliverable.labels, any_case=True).find(label)
-    if label and label not in deliverable.labels:
-        raise UserError(f"{label} is not a class of the model: choose one of {', '.join(deliverable.labels)}")
-    in_fp32 = replace(deliverable, autocast=None)
+    if label:
+        label = ClassLookup(predictor.labels, any_case=True).find(label)
+        if label not in predictor.labels:
+            raise UserError(f"{label} is not a class of the model: choose one of {', '.join(predictor.labels)}")
+    in_fp32 = replace(predictor, autocast=None)
     batch = only_batch(in_fp32, text, pair)
     maps = look_at_batch(in_fp32, batch)
     if not label:
-        (of_all,) = deliverable.predict([text], None if pair is None else [pair], network_nC=maps.logits_BC)
-        label = likeliest_of(of_all)
-    answer = deliverable.labels.index(label)
-    logits = from_word_vectors(deliverable.network, batch)
+        (prediction,) = predictor.predict([text], None if pair is None else [pair], network_nC=maps.logits_BC)
+        label = likeliest_of(prediction)
+    answer = predictor.labels.index(label)
+    logits = from_word_vectors(predictor.network, batch)
     with torch.no_grad():
-        words_LD = deliverable.network.embeddings.words(batch.ids_N)
-        embeddings = deliverable.network.embeddings
-        marked = embeddings.segments is not None and batch.segments_N is not None and deliverable.network.cross is None
+        words_LD = predictor.network.embeddings.words(batch.ids_N)
+        embeddings = predictor.network.embeddings
+        marked = embeddings.segments is not None and batch.segments_N is not None and predictor.network.cross is None
         mean_D = embeddings.words.weight.mean(0)
         nothing_D = torch.zeros_like(mean_D) if marked or embeddings.positions is not None else mean_D
         nothing_LD = nothing_D.expand_as(words_LD)
         logit, baseline = logits(torch.stack([words_LD, nothing_LD]))[:, answer].tolist()
     most = max(tokens // len(batch.ids_N), 1)
     added_L, steps = integrated_gradients(logits, words_LD, nothing_LD, answer, logit - baseline, most=most)
-    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
+    reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
     return Attribution(
-        label=deliverable.labels[answer],
+        label=predictor.labels[answer],
         tokens=[word.text for word in reading.words],
         added=added_L.tolist(),
         attention=received(maps, len(batch.ids_N)).tolist(),
@@ -132,14 +138,16 @@ def attribute(
 
 def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor], Tensor]:
     """The classifier as a function of the word vectors of one document: `(B, L, D)` to logits `(B, C)`."""
-
-    lengths, counts_R = batch.layout.lengths_B.tolist(), batch.layout.counts_R
-    counts = None if counts_R is None else counts_R.tolist()
+    lengths = batch.layout.lengths_B.tolist()
 
     def logits(words_BLD: Tensor) -> Tensor:
         n = len(words_BLD)
-        layout = Packed.of_lengths(lengths * n, None if counts is None else counts * n).to(words_BLD.device)
-        segments_N = None if batch.segments_N is None else batch.segments_N.repeat(n)
+        counts, segments_N = None, None
+        if batch.layout.counts_R is not None:  # a document is read in several windows
+            counts = batch.layout.counts_R.tolist() * n
+        if batch.segments_N is not None:
+            segments_N = batch.segments_N.repeat(n)
+        layout = Packed.of_lengths(lengths * n, counts).to(words_BLD.device)
         words_PD = words_BLD.flatten(0, 1)[places(classifier, layout, segments_N)]
         with classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD):
             return classifier(batch.ids_N.repeat(n), layout, segments_N)
@@ -156,7 +164,17 @@ def integrated_gradients(
     *,
     most: int,
 ) -> tuple[Tensor, int]:
-    """What each token adds, `(L,)`, and at how many points; more are taken until the sum is near `difference`."""
+    """What each token adds, `(L,)`, and the number of points; more are taken until the sum is near `difference`.
+
+    Args:
+        nothing_LD: where the line begins.
+        answer: the class whose logit is attributed.
+        difference: the logit of the text, less that at the beginning.
+        most: points that go through the model together.
+
+    Raises:
+        UserError: Captum is not installed.
+    """
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:

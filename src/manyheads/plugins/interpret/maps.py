@@ -41,8 +41,12 @@ CELLS = 2**24
 class Word:
     """One token.
 
-    `text` is what was typed, `read` the entry of the vocabulary; `kind` is mark ([CLS] and its like), unknown, or
-    empty; `part` 0 or 1 says which text it is of; `glued`, that it follows the token before without a space.
+    Attributes:
+        text: what was typed.
+        read: the entry of the vocabulary.
+        kind: MARK ([CLS] and the like), UNKNOWN, or empty.
+        part: 0 or 1, of a pair which text it is of.
+        glued: whether it follows the token before without a space.
     """
 
     text: str
@@ -54,9 +58,12 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text, or pair, as the model reads it; `n_cut` of its tokens are not read.
+    """A text, or pair, as the model reads it.
 
-    `lengths` are the tokens of its windows, end to end; of a text that is read at once there is one.
+    Attributes:
+        words: its tokens, those of its windows end to end.
+        n_cut: tokens that are not read.
+        lengths: how many tokens each window has; of a text that is read at once there is one.
     """
 
     words: list[Word]
@@ -68,34 +75,38 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
     """Tokens as `encode` of manyheads.data.tokens makes them, each with its letters in the text."""
     encoding = tokenizer.encode(text, pair)
     unknown = getattr(tokenizer.model, "unk_token", None)  # Unigram has none: its tokens are then not in the vocabulary
-    typed = [text] if pair is None else [text, pair]
-    segments = [0] * len(encoding) if pair is None else segments_of(encoding, texts_of_marks(tokenizer))
-    parts = [list(range(len(encoding)))]
+    if pair is None:
+        typed, segments = [text], [0] * len(encoding)
+    else:
+        typed, segments = [text, pair], segments_of(encoding, texts_of_marks(tokenizer))
+    windows = [list(range(len(encoding)))]  # the places of their tokens in the encoding
     if len(encoding) > max_length:
-        parts = kept_tokens(encoding.sequence_ids, max_length, cutting).parts
+        windows = kept_tokens(encoding.sequence_ids, max_length, cutting).parts
     words: list[Word] = []
-    for places in parts:
-        ends: dict[int, int] = {}
+    kept: set[int] = set()
+    for places in windows:
+        kept.update(places)
+        ends: dict[int, int] = {}  # of each text, where its last token ended
         for at in places:
             read, part, (start, end) = encoding.tokens[at], segments[at] & 1, encoding.offsets[at]
-            mark = bool(encoding.special_tokens_mask[at]) and start == end
-            letters = "" if mark else typed[part][start:end]
+            if encoding.special_tokens_mask[at] and start == end:
+                words.append(Word(read, read, MARK, part, glued=False))
+                continue
+            letters = typed[part][start:end]
             bare = letters.strip()
-            glued = bool(bare) and ends.get(part) == start and letters[:1].strip() != "" and not mark
-            if not mark:
-                ends[part] = end
+            glued = bool(bare) and ends.get(part) == start and not letters[0].isspace()
+            ends[part] = end
             is_unknown = read == unknown or tokenizer.token_to_id(read) is None
-            kind = UNKNOWN if is_unknown else ""
-            if mark:
-                kind = MARK
-            words.append(Word(bare or (SPACE if letters else read), read, kind, part, glued))
-    return Reading(words, len(encoding) - len({at for part in parts for at in part}), list(map(len, parts)))
+            shown = bare or (SPACE if letters else read)
+            words.append(Word(shown, read, UNKNOWN if is_unknown else "", part, glued))
+    return Reading(words, len(encoding) - len(kept), [len(places) for places in windows])
 
 
 @dataclass(slots=True)
 class Call:
-    """The inputs of an attention module, and the contexts `(..., H·V)` that its fast kernel computed from them, without
-    the tail that fills up the tokens (see layout.py): all of it belongs to a document.
+    """The inputs of an attention module, and the contexts `(..., H·V)` that its fast kernel computed from them.
+
+    None of them has the tail that fills up the tokens (see layout.py): all tokens belong to a document.
     """
 
     layer: int
@@ -111,7 +122,8 @@ class Call:
 class LayerMaps:
     """The weights of some heads of a layer, fp32 on the CPU; padding has no row and no column.
 
-    `error` is the largest difference between map · V and the context of the fast kernel, over all heads.
+    Attributes:
+        error: the largest difference between map · V and the context of the fast kernel, over all heads.
     """
 
     layer: int
@@ -127,10 +139,10 @@ def record_attention(model: nn.Module) -> Iterator[list[Call]]:
     contexts: list[Tensor] = []
 
     def before_output(output: nn.Module, args: tuple[Tensor]) -> None:
-        contexts.append(args[0])
+        contexts.append(args[0])  # what the fast kernel computed, before W^O
 
     def after(layer: int, attention: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-        calls.append(_call(layer, attention, contexts.pop(), *args, **kwargs))
+        calls.append(call_of(layer, attention, contexts.pop(), *args, **kwargs))
 
     with ExitStack() as hooks:
         for layer, one in enumerate(attentions(model)):
@@ -139,7 +151,7 @@ def record_attention(model: nn.Module) -> Iterator[list[Call]]:
         yield calls
 
 
-def _call(
+def call_of(
     layer: int,
     attention: MultiHeadAttention,
     context: Tensor,
@@ -148,6 +160,7 @@ def _call(
     memory: Tensor | None = None,
     memory_layout: Layout | None = None,
 ) -> Call:
+    """The record of a call of `MultiHeadAttention` with these arguments."""
     context, _ = layout.unfilled(context)
     x, layout = layout.unfilled(x)
     if memory is not None and memory_layout is not None:
@@ -180,15 +193,16 @@ class Head(NamedTuple):
 
 
 def attentions(classifier: nn.Module) -> list[MultiHeadAttention]:
-    """The attention of each layer, first layer first, across the texts of a pair last; none in recurrent models."""
+    """The attention of each layer in order, those between the texts of a pair last; none in recurrent models."""
     return [one for one in classifier.modules() if isinstance(one, MultiHeadAttention)]
 
 
 def every_head(classifier: Classifier) -> list[Head]:
     """Every head, layer by layer."""
     found = []
-    for layer, one in enumerate(attentions(classifier), start=1):
-        found += [Head(layer, head) for head in range(1, one.n_heads + 1)]
+    for layer, attention in enumerate(attentions(classifier), start=1):
+        for head in range(1, attention.n_heads + 1):
+            found.append(Head(layer, head))
     return found
 
 
@@ -219,11 +233,14 @@ def with_silence(classifier: Classifier, batch: Batch, silence_N: Tensor) -> Rem
 
 @dataclass(slots=True)
 class Maps:
-    """Where all heads look in a batch, and what the classifier answers, `logits_BC`.
+    """Where all heads look in a batch, and what the classifier answers.
 
-    `shares_PTLM` are weights divided by their sum over keys, which is 1 but for the sigmoid; rows of padding, and of
-    queries that attend to nothing, are zero. `place_N` says which token of the batch each token of `layout` is. A head
-    that is `across` looks at the text that is half of T away.
+    Attributes:
+        shares_PTLM: weights divided by their sum over keys, which is 1 except with the sigmoid; rows of padding, and of
+            queries that attend to nothing, are zero.
+        across: of each head, whether it looks at the other text of a pair, which is half of T away.
+        layout: of the texts as the encoder reads them.
+        place_N: which token of the batch each token of `layout` is.
     """
 
     logits_BC: Tensor
@@ -233,7 +250,7 @@ class Maps:
     place_N: Tensor
 
     def of_keys(self, own_TM: Tensor) -> Tensor:
-        """A value of each text's tokens `(T, M)` as each head finds it among its keys: `(P, T, M)`."""
+        """A value of each text's tokens `(T, M)`, of the keys of each head: `(P, T, M)`."""
         other_TM = own_TM.roll(len(own_TM) // 2, 0)
         return torch.stack([other_TM if across else own_TM for across in self.across])
 
@@ -246,56 +263,59 @@ class TextMarks(NamedTuple):
     separators: Tensor
 
 
-def find_marks(deliverable: TextClassifier) -> TextMarks:
+def find_marks(predictor: TextClassifier) -> TextMarks:
     """What the tokenizer adds to a text, on the model's device."""
-    probe = deliverable.tokenizer.encode(PROBE, PROBE if deliverable.pairs else None)
+    probe = predictor.tokenizer.encode(PROBE, PROBE if predictor.pairs else None)
     ids, added = torch.tensor(probe.ids), torch.tensor(probe.special_tokens_mask).bool()
-    device = deliverable.network.head.weight.device
+    device = predictor.network.head.weight.device
     return TextMarks(ids[added].unique().to(device), ids[1:][added[1:]].unique().to(device))
 
 
-def tokens_of(deliverable: TextClassifier, rows: Rows) -> Tokens:
+def tokens_of(predictor: TextClassifier, rows: Rows) -> Tokens:
     """The rows as the model reads them: cut to its length, and with their labels.
 
     Raises:
         UserError: pairs for a model of single texts, or the other way round.
     """
-    deliverable.check(rows.texts, rows.pairs)
-    return encode(
-        deliverable.tokenizer, rows.texts, rows.pairs, rows.labels, deliverable.max_length, deliverable.cutting
-    )
+    predictor.check(rows.texts, rows.pairs)
+    return encode(predictor.tokenizer, rows.texts, rows.pairs, rows.labels, predictor.max_length, predictor.cutting)
 
 
-def batches(deliverable: TextClassifier, tokens: Tokens, *, budget: int, maps: bool = False) -> Iterator[Batch]:
+def batches(predictor: TextClassifier, tokens: Tokens, *, budget: int, maps: bool = False) -> Iterator[Batch]:
     """Every row once, on the model's device; at most `budget` tokens a batch, fewer where `maps` are to be held."""
     if maps:
-        longest = max(int(tokens.documents.max()), 1) if len(tokens) else 1
-        budget = min(budget, max(CELLS // (len(every_head(deliverable.network)) * longest), 1))
-    device = deliverable.network.head.weight.device
+        longest = 1
+        if len(tokens):
+            longest = max(int(tokens.documents.max()), 1)
+        budget = min(budget, max(CELLS // (len(every_head(predictor.network)) * longest), 1))
+    device = predictor.network.head.weight.device
     for batch in Batches(tokens, plan_evaluation(tokens.lengths, tokens=budget, rows=ANSWER_ROWS)):
         yield batch.to(device)._replace(rows_B=batch.rows_B)
 
 
-def only_batch(deliverable: TextClassifier, text: str, pair: str | None) -> Batch:
+def only_batch(predictor: TextClassifier, text: str, pair: str | None) -> Batch:
     """One text, or pair, on the model's device."""
     rows = Rows([text], None if pair is None else [pair], [0], "text", [1])
-    (batch,) = batches(deliverable, tokens_of(deliverable, rows), budget=1)  # a text is never divided
+    (batch,) = batches(predictor, tokens_of(predictor, rows), budget=1)  # a text is never divided
     return batch
 
 
-def look_at_batch(deliverable: TextClassifier, batch: Batch) -> Maps:
+def look_at_batch(predictor: TextClassifier, batch: Batch) -> Maps:
     """Answer, and compute the exact weights of every head from what it was given, in fp32."""
     with torch.no_grad():
-        with record_attention(deliverable.network) as calls:
-            logits_BC = answer_batch(deliverable, batch)
-        layout = cast(Packed, calls[0].layout)
-        weights = [call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)[0] for call in calls]
+        with record_attention(predictor.network) as calls:
+            logits_BC = answer_batch(predictor, batch)
+        weights, across = [], []
+        for call in calls:
+            weights_THLM, _ = call.attention.maps(call.x, call.layout, call.memory, call.memory_layout)
+            weights.append(weights_THLM)
+            across += [call.memory is not None] * call.attention.n_heads
         return Maps(
             logits_BC=logits_BC,
             shares_PTLM=distributions(torch.cat(weights, 1)),
-            across=[call.memory is not None for call in calls for _ in range(call.attention.n_heads)],
-            layout=layout,
-            place_N=places(deliverable.network, batch.layout, batch.segments_N),
+            across=across,
+            layout=cast(Packed, calls[0].layout),
+            place_N=places(predictor.network, batch.layout, batch.segments_N),
         )
 
 
@@ -306,14 +326,15 @@ def distributions(weights_TPLM: Tensor) -> Tensor:
 
 
 def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) -> Tensor:
-    """Which token of a batch each one is that the encoder reads: of pairs read apart, it reads the first one twice."""
+    """Which token of the batch each token is that the encoder reads. Of pairs that are read apart, the encoder reads
+    both texts as documents of their own, each with the first token of the pair."""
     every_N = torch.arange(int(layout.offsets[-1]), device=layout.offsets.device)
     if classifier.cross is None or segments_N is None:
         return every_N
     return split_pairs(every_N, layout, segments_N)[0]
 
 
-def answer_batch(deliverable: TextClassifier, batch: Batch) -> Tensor:
+def answer_batch(predictor: TextClassifier, batch: Batch) -> Tensor:
     """Logits `(B, C)` in fp32 on the CPU."""
-    with multiplying_in(deliverable.autocast, batch.ids_N.device):
-        return deliverable.network(batch.ids_N, batch.layout, batch.segments_N).float().cpu()
+    with multiplying_in(predictor.autocast, batch.ids_N.device):
+        return predictor.network(batch.ids_N, batch.layout, batch.segments_N).float().cpu()

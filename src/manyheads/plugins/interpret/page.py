@@ -1,7 +1,7 @@
-"""The page of one text: through the model once, then a single file with its style, script and maps inside.
+"""The page of one text: a single file with its style, script and maps inside, after one run through the model.
 
-Maps are computed and written layer by layer. Nothing is fetched and nothing in a text can become markup: jinja2 escapes
-what the page holds, what the script reads is JSON without `<`, and only the one script with our own digest may run.
+Maps are computed and written layer by layer. Nothing is fetched, and nothing in a text can become markup: jinja2
+escapes what the page holds, what the script reads is JSON without `<`, and only the script with our own digest may run.
 
 C classes . H heads . L query positions . M key positions
 """
@@ -42,7 +42,7 @@ from manyheads.runs.files import refuse_unwritable, replace_file
 if TYPE_CHECKING:
     from manyheads.plugins.interpret.attribution import Attribution
 
-STEPS = 65535  # a weight is kept as a whole number of such parts: the error is below 1.6e-5
+STEPS = 65535  # a weight is stored as a whole number of 65535ths: the error is below 1.6e-5
 SMALL = 48  # pixels of the small maps
 LISTED = 5  # classes named next to the text
 HEADLINE = 60  # letters of the title at most
@@ -52,8 +52,13 @@ JSON_ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0
 
 @dataclass(slots=True)
 class Looked:
-    """A page that was written, and what it says: class or labels, and the probability of the likeliest; `errors` by
-    name of the layer."""
+    """A page that was written.
+
+    Attributes:
+        label: the class or labels that it names.
+        probability: of the likeliest.
+        errors: by the name of a layer, the largest difference of its maps to the fast kernel.
+    """
 
     page: Path
     label: str
@@ -63,7 +68,7 @@ class Looked:
 
 @dataclass(slots=True)
 class MapBlock:
-    """Where the maps of a layer belong: its name, and the tokens that ask and that are asked, as [first, end)."""
+    """Where the maps of a layer belong: its name, and its tokens as queries and as keys, each as [first, end)."""
 
     name: str
     short: str
@@ -73,20 +78,27 @@ class MapBlock:
 
 @dataclass(kw_only=True, slots=True)
 class Shown:
-    """What a page says besides its maps; `probabilities` are by class, `texts` the text, or both of a pair."""
+    """What a page says besides its maps.
+
+    Attributes:
+        source: the name of the run.
+        texts: the text, or both of a pair.
+        probabilities: by class.
+        multi: whether they are of labels, each by itself.
+    """
 
     source: str
     texts: list[str]
     words: list[Word]
     label: str
     probabilities: dict[str, float]
-    multi: bool = False  # the probabilities are of labels, each by itself
+    multi: bool = False
     note: str = ""
     attribution: "Attribution | None" = None
 
 
 def look_at(
-    deliverable: TextClassifier,
+    predictor: TextClassifier,
     text: str,
     pair: str | None,
     chosen: Chosen,
@@ -96,57 +108,60 @@ def look_at(
     answer: Prediction | LabelsPrediction | None = None,
     attribution: "Attribution | None" = None,
 ) -> Looked:
-    """Write the page of a text, or pair, into `folder`.
+    """Write the page of a text, or pair, into `folder`. The maps of one layer are held at a time.
 
-    One layer's maps are held at a time. `answer` is what the page says of the text, where it was answered already;
-    `attribution` is a section below the maps.
+    Args:
+        source: the name of the run.
+        answer: the model's answer to the text; None: it is answered here.
+        attribution: shown in a section below the maps.
     """
-    reading = read_words(deliverable.tokenizer, text, pair, deliverable.max_length, deliverable.cutting)
-    batch = only_batch(deliverable, text, pair)
-    with torch.inference_mode(), record_attention(deliverable.network) as calls:
-        logits_1C = answer_batch(deliverable, batch)
+    reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
+    batch = only_batch(predictor, text, pair)
+    with torch.inference_mode(), record_attention(predictor.network) as calls:
+        logits_1C = answer_batch(predictor, batch)
     if answer is None:
-        (answer,) = deliverable.predict([text], None if pair is None else [pair], network_nC=logits_1C)
+        (answer,) = predictor.predict([text], None if pair is None else [pair], network_nC=logits_1C)
     probabilities, likeliest = answer.probabilities, likeliest_of(answer)
     given = [answer.label] if isinstance(answer, Prediction) else answer.labels
     label = ", ".join(given) or f"no label, {likeliest} the likeliest"
-    words, documents = _documents(reading, calls)
+    words, documents = documents_of(reading, calls)
     content = Shown(
         source=source,
         texts=[text] if pair is None else [text, pair],
         words=words,
         label=label,
         probabilities=probabilities,
-        multi=deliverable.multi,
-        note=_note(reading, deliverable.cutting.long, deliverable.share),
+        multi=predictor.multi,
+        note=note_on(reading, predictor.cutting.long, predictor.share),
         attribution=attribution,
     )
-    with _next_page(folder) as (part, page):
-        layers = _layers(calls, chosen, documents, windows=pair is None)
+    with next_page(folder) as (part, page):
+        layers = map_layers(calls, chosen, documents, windows=pair is None)
         with part.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
             errors = write_text_page(file, content, layers)
     return Looked(page, label, probabilities[likeliest], errors)
 
 
-def _note(reading: Reading, long: Long, linear: float) -> str:
-    """What is said of a text that is longer than the network reads at once, and of a linear model that answers, too."""
+def note_on(reading: Reading, long: Long, linear: float) -> str:
+    """What the page says of a text that is longer than the network reads at once, and of a linear model that answers,
+    too."""
     where = {
         Long.cut: "at the end were cut off",
         Long.both: "in the middle were cut out",
         Long.windows: "between windows were left out",
     }
-    said, n_windows = [], len(reading.lengths)
+    sentences, n_windows = [], len(reading.lengths)
     if reading.n_cut:
-        said.append(f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.words)}.")
+        sentences.append(f"{reading.n_cut} tokens {where[long]}: the model reads {len(reading.words)}.")
     elif n_windows > 1:
-        said.append(f"The model reads {n_windows} windows, and answers by the mean of their logits.")
+        sentences.append(f"The model reads {n_windows} windows, and answers by the mean of their logits.")
     if linear:
-        said.append(f"A linear model has {linear:.0%} of the answer; what is shown is of the network.")
-    return " ".join(said)
+        sentences.append(f"A linear model has {linear:.0%} of the answer; what is shown is of the network.")
+    return " ".join(sentences)
 
 
-def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], list[tuple[int, int]]]:
-    """The tokens of a page, and where each document the attention was given begins and ends among them.
+def documents_of(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], list[tuple[int, int]]]:
+    """The tokens of a page, and where each document that the attention was given begins and ends among them.
 
     A model that reads the texts of a pair apart (see manyheads.nn.classifier) begins both with [CLS].
     """
@@ -157,32 +172,39 @@ def _documents(reading: Reading, calls: Sequence[Call]) -> tuple[list[Word], lis
     return [*reading.words[:n_first], *second], [(0, n_first), (n_first, n_first + len(second))]
 
 
-def _layers(
+def map_layers(
     calls: Sequence[Call], chosen: Chosen, documents: list[tuple[int, int]], *, windows: bool
 ) -> Iterator[tuple[MapBlock, LayerMaps]]:
+    """The maps of each layer that is shown, for each document: a text, one of a pair, or with `windows` a window."""
     for call in calls:
         if call.layer not in chosen.layers:
             continue
         for at, queries in enumerate(documents):
-            keys, name, short = queries, f"Layer {call.layer + 1}", str(call.layer + 1)
+            keys, number = queries, call.layer + 1
+            name, short = f"Layer {number}", f"{number}"
             if windows and len(documents) > 1:
-                name, short = f"{name}, window {at + 1}", f"{short} w{at + 1}"
-            elif len(documents) > 1 and call.memory is None:
-                name, short = f"{name}, text {'AB'[at]}", f"{short} {'AB'[at]}"
-            elif call.memory is not None:
+                name, short = f"Layer {number}, window {at + 1}", f"{number} w{at + 1}"
+            elif call.memory is not None:  # of pairs: one text attends to the other
+                own, other = ("A", "B") if at == 0 else ("B", "A")
                 keys = documents[1 - at]
-                name, short = f"{name}, text {'AB'[at]} to text {'BA'[at]}", f"{short} {'AB'[at]}→{'BA'[at]}"
+                name, short = f"Layer {number}, text {own} to text {other}", f"{number} {own}→{other}"
+            elif len(documents) > 1:
+                own = "A" if at == 0 else "B"
+                name, short = f"Layer {number}, text {own}", f"{number} {own}"
             yield MapBlock(name, short, queries, keys), layer_maps(call, chosen.heads, at)
 
 
 @contextmanager
-def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """A path to write to, and the name it takes in the end: the number after the highest there, which is taken at
-    once, so that two that look at the same time do not write over each other."""
+def next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """A path to write to, and the name it takes in the end: the number after the highest in the folder. An empty file
+    takes the name at once, so that two processes do not overwrite each other's page."""
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        taken = [int(match[1]) for file in folder.iterdir() if (match := re.match(r"(\d+)[.-]", file.name))]
-        number, page = max(taken, default=0), None
+        number, page = 0, None
+        for file in folder.iterdir():
+            match = re.match(r"(\d+)[.-]", file.name)
+            if match:
+                number = max(number, int(match[1]))
         while page is None:
             number += 1
             with suppress(FileExistsError):
@@ -197,20 +219,22 @@ def _next_page(folder: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def write_text_page(file: TextIO, content: Shown, layers: Iterable[tuple[MapBlock, LayerMaps]]) -> dict[str, float]:
-    """Write the page; a layer's maps are asked for once those before it are in the file.
+    """Write the page; the maps of a layer are computed once those before it are in the file.
 
     Returns:
         The largest difference from the fast kernel, by name of the layer.
     """
     style, script = viewer()
-    names = ["A, the first text", "B, the second text"][: len(content.texts)] if len(content.texts) > 1 else [""]
+    names = ["A, the first text", "B, the second text"]
+    if len(content.texts) == 1:
+        names = [""]
     blocks: list[dict[str, Any]] = []  # of the layers that are written
 
     def described() -> Markup:
-        """What the script reads, once all maps are written: JSON in plain characters that ends no script element and
-        breaks no line where a reader would."""
-        told = {"parts": names, "tokens": [asdict(word) for word in content.words], "blocks": blocks}
-        return Markup(json.dumps(told, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES))  # noqa: S704
+        """What the script reads. The template calls it once all maps are written. Characters that could end the script
+        element, or are line breaks to JavaScript, are escaped."""
+        data = {"parts": names, "tokens": [asdict(word) for word in content.words], "blocks": blocks}
+        return Markup(json.dumps(data, ensure_ascii=False, allow_nan=False).translate(JSON_ESCAPES))  # noqa: S704
 
     file.writelines(
         templates("manyheads.plugins.interpret")
@@ -220,11 +244,11 @@ def write_text_page(file: TextIO, content: Shown, layers: Iterable[tuple[MapBloc
             digests=digests(),
             style=Markup(style),  # noqa: S704
             script=Markup(script),  # noqa: S704
-            headline=_headline(content.texts[0]),
+            headline=headline_of(content.texts[0]),
             long=LONG,
             ranked=sorted(content.probabilities.items(), key=lambda one: -one[1]),
             listed=LISTED,
-            maps=_packed(layers, blocks),
+            maps=packed_maps(layers, blocks),
             blocks=blocks,
             described=described,
         )
@@ -232,9 +256,11 @@ def write_text_page(file: TextIO, content: Shown, layers: Iterable[tuple[MapBloc
     return {block["name"]: block["error"] for block in blocks}
 
 
-def _packed(layers: Iterable[tuple[MapBlock, LayerMaps]], blocks: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The id and the weights of each map, for an element of its own that the script opens when it is asked for; what
-    else there is to say of a layer is appended to `blocks`."""
+def packed_maps(
+    layers: Iterable[tuple[MapBlock, LayerMaps]], blocks: list[dict[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """The id and the weights of each map, for an element of its own that the script decodes when the map is shown. The
+    rest of what the script reads of a layer is appended to `blocks`."""
     for number, (block, maps) in enumerate(layers):
         heads = []
         for at, (head, weights_LM) in enumerate(zip(maps.heads, maps.weights_HLM, strict=True)):
@@ -253,20 +279,20 @@ def _packed(layers: Iterable[tuple[MapBlock, LayerMaps]], blocks: list[dict[str,
 
 
 def pack(weights_LM: Tensor) -> bytes:
-    """Weights as 16 bits each, all high bytes before all low ones, deflated (RFC 1950). Only a zero becomes zero."""
+    """Weights as 16 bits each, all high bytes before all low ones, deflated (RFC 1950). Only zero becomes zero."""
     steps_LM = (weights_LM.double() * STEPS).round().int()
     steps = steps_LM.masked_fill((steps_LM == 0) & (weights_LM > 0), 1).flatten().numpy()
     return zlib.compress((steps >> 8).astype("uint8").tobytes() + (steps & 255).astype("uint8").tobytes(), 6)
 
 
 def shrink(weights_LM: Tensor) -> Tensor:
-    """At most SMALL x SMALL bytes, 255 for the largest weight; of the cells that share one, the largest counts."""
+    """A small map, at most SMALL x SMALL bytes, 255 for the largest weight; each is the largest of its cells."""
     rows, columns = (min(size, SMALL) for size in weights_LM.shape)
     small = adaptive_max_pool2d(weights_LM[None, None], (rows, columns))[0, 0]
     return (255 * small / small.max().clamp(min=1e-12)).round().to(torch.uint8)
 
 
-def _headline(text: str) -> str:
+def headline_of(text: str) -> str:
     """The first words of a text, for the tab of a browser."""
     words = " ".join(text.split())
     if len(words) <= HEADLINE:

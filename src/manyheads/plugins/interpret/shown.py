@@ -36,15 +36,16 @@ def choose_heads(model: ModelConfig, layers: str, heads: str) -> Chosen:
             f"look shows heads of self-attention, and the run has model.encoder={model.encoder}, which has none: "
             "train one with model.encoder=transformer, such as model=tiny, and look at that"
         )
-    return Chosen(
-        _numbers("layers", layers, model.n_layers + model.n_cross_layers), _numbers("heads", heads, model.n_heads)
-    )
+    n_layers = model.n_layers + model.n_cross_layers
+    return Chosen(parse_numbers("layers", layers, n_layers), parse_numbers("heads", heads, model.n_heads))
 
 
-def _numbers(setting: str, typed: str, most: int) -> list[int]:
-    """`1,3-5` as [0, 2, 3, 4]."""
+def parse_numbers(setting: str, typed: str, most: int) -> list[int]:
+    """`1,3-5` as [0, 2, 3, 4]; nothing as all numbers below `most`."""
+    if not typed.strip():
+        return list(range(most))
     numbers: set[int] = set()
-    for part in typed.strip().removeprefix("[").removesuffix("]").split(",") if typed.strip() else ():
+    for part in typed.strip().removeprefix("[").removesuffix("]").split(","):
         match = re.fullmatch(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?", part, re.ASCII)
         if match is None:
             raise UserError(
@@ -55,7 +56,7 @@ def _numbers(setting: str, typed: str, most: int) -> list[int]:
             there = f"{setting[:-1]} 1 alone" if most == 1 else f"{setting} 1 to {most}"
             raise UserError(f"{setting}={typed} is out of range: the model has {there}")
         numbers |= set(range(first - 1, last))
-    return sorted(numbers) or list(range(most))
+    return sorted(numbers)
 
 
 def viewer() -> tuple[str, str]:

@@ -1,13 +1,13 @@
-"""The heads of a classifier over a corpus: where they look, what becomes of it without each of them, and whether
-attention points at the tokens an answer hangs on.
+"""The heads of a classifier over a corpus: where they look, what changes without each of them, and whether attention
+points at the tokens that an answer depends on.
 
-A figure of a text is the mean over its queries, all real tokens; one that attends to nothing counts nowhere. A figure
-of a head is the mean over texts, each of equal weight, however long: over rows, or over both texts of each pair where a
-model reads them apart. Nothing but sums over texts is kept. A head is silenced as by Michel et al. (2019), "Are Sixteen
-Heads Really Better than One?", section 3.2.
+A figure of a text is the mean over its queries, all real tokens; queries that attend to nothing are not counted. A
+figure of a head is the mean over texts, each of equal weight, however long: over rows, or over both texts of each pair
+where a model reads them apart. Only sums over texts are kept. A head is silenced as by Michel et al. (2019), "Are
+Sixteen Heads Really Better than One?", section 3.2.
 
-Faithfulness: the k tokens that receive most attention are silenced, compared with k drawn at random: if attention is
-faithful, the logit of the predicted class falls further for the first. Serrano and Smith (2019), "Is Attention
+Faithfulness: the k tokens that receive most attention are silenced, and compared with k drawn at random. If attention
+is faithful, the logit of the predicted class falls further for the first. Serrano and Smith (2019), "Is Attention
 Interpretable?", section 4; Jain and Wallace (2019), "Attention is not Explanation". Marks such as [CLS] and [SEP] are
 never silenced, neither by attention nor at random.
 
@@ -62,18 +62,18 @@ class HeadStatistics:
     figures: dict[str, list[float]]
 
 
-def head_statistics(deliverable: TextClassifier, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
+def head_statistics(predictor: TextClassifier, tokens: Tokens, *, budget: int = 4096) -> HeadStatistics:
     """Read every row once; memory is bounded by `maps.CELLS`, whatever the number of rows."""
-    separators, n_texts = find_marks(deliverable).separators, 0
+    separators, n_texts = find_marks(predictor).separators, 0
     sums_FP = torch.zeros((), dtype=torch.float64)
-    for batch in batches(deliverable, tokens, budget=budget, maps=True):
-        maps = look_at_batch(deliverable, batch)
+    for batch in batches(predictor, tokens, budget=budget, maps=True):
+        maps = look_at_batch(predictor, batch)
         separator_N = torch.isin(batch.ids_N[maps.place_N], separators)
         n_texts += maps.layout.n_documents
         sums_FP = sums_FP + torch.stack(list(text_figures(maps, separator_N).values())).sum(-1).cpu()
     means = (sums_FP / n_texts).tolist()
     return HeadStatistics(
-        heads=every_head(deliverable.network),
+        heads=every_head(predictor.network),
         n_texts=n_texts,
         n_tokens=int(tokens.lengths.sum()),
         figures=dict(zip(FIGURES, means, strict=True)),
@@ -117,39 +117,38 @@ class Silenced:
 
 @dataclass(slots=True)
 class Ablation:
-    """The figures of the whole model, and what each head is to them."""
+    """The figures of the whole model, and how they change without each head."""
 
     whole: dict[str, Interval]
     silenced: list[Silenced]
 
 
 def ablate_heads(
-    deliverable: TextClassifier,
+    predictor: TextClassifier,
     tokens: Tokens,
     *,
     budget: int = 4096,
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> Ablation:
-    """Answer every row with all heads, then once without each; `progress` is called with how many more are done."""
-    classifier, every = deliverable.network, every_head(deliverable.network)
+    """Answer every row with all heads, then once without each; `progress` is called with a number of rows that are
+    done."""
+    classifier, every = predictor.network, every_head(predictor.network)
     answers_nP = torch.empty(len(tokens), len(every) + 1, dtype=torch.int64)
     with torch.inference_mode():
-        for batch in batches(deliverable, tokens, budget=budget):
-            answers_nP[batch.rows_B, 0] = answer_batch(deliverable, batch).argmax(-1)
+        for batch in batches(predictor, tokens, budget=budget):
+            answers_nP[batch.rows_B, 0] = answer_batch(predictor, batch).argmax(-1)
             for at, head in enumerate(every, 1):
                 with without_head(classifier, head):
-                    answers_nP[batch.rows_B, at] = answer_batch(deliverable, batch).argmax(-1)
+                    answers_nP[batch.rows_B, at] = answer_batch(predictor, batch).argmax(-1)
             progress(len(batch.rows_B))
-    labels, n_classes = tokens.labels.numpy(), len(deliverable.labels)
+    labels, n_classes = tokens.labels.numpy(), len(predictor.labels)
     whole, *without = answers_nP.T.contiguous().numpy()
     changes = change_of_answers(labels, whole, without, n_classes)
-    return Ablation(
-        whole=score_answers(labels, whole, n_classes),
-        silenced=[
-            Silenced(head, change["macro_f1"], change["accuracy"], float((answers != whole).mean()))
-            for head, answers, change in zip(every, without, changes, strict=True)
-        ],
-    )
+    silenced = []
+    for head, answers, change in zip(every, without, changes, strict=True):
+        answers_changed = float((answers != whole).mean())
+        silenced.append(Silenced(head, change["macro_f1"], change["accuracy"], answers_changed))
+    return Ablation(score_answers(labels, whole, n_classes), silenced)
 
 
 @dataclass(slots=True)
@@ -157,9 +156,12 @@ class Faithfulness:
     """The k tokens that get most attention silenced, compared with k random ones, over the rows that have more than k
     to choose from.
 
-    `ranked` and `random` are mean falls of the predicted class's logit, `difference` the mean of the first less the
-    second, paired row by row (a row's random fall is the mean over draws); `*_flips` shares of rows whose answer
-    changes. `amount` below 1 is a share of the row's tokens, rounded up.
+    Attributes:
+        amount: k; below 1 it is a share of the row's tokens, rounded up.
+        ranked: the mean fall of the predicted class's logit, without the tokens that get most attention.
+        random: the same without random ones; a row's fall is the mean over draws.
+        difference: the mean of the first less the second, paired row by row.
+        ranked_flips, random_flips: shares of rows whose answer changes.
     """
 
     amount: int | float
@@ -172,7 +174,7 @@ class Faithfulness:
 
 
 def faithfulness(
-    deliverable: TextClassifier,
+    predictor: TextClassifier,
     tokens: Tokens,
     *,
     amounts: Sequence[int | float] = AMOUNTS,
@@ -182,14 +184,14 @@ def faithfulness(
     progress: Callable[[int], None] = lambda n_rows: None,
 ) -> list[Faithfulness]:
     """Silence tokens of every row, by attention and at random, each of `amounts`; amounts that no row has tokens for
-    are left out. A row's random tokens depend on `seed` and its number alone, and those of a larger amount hold those
-    of a smaller one.
+    are left out. A row's random tokens depend only on `seed` and its number, and those of a larger amount include
+    those of a smaller one.
     """
-    marks, network = find_marks(deliverable).every, deliverable.network
+    marks, network = find_marks(predictor).every, predictor.network
     falls = np.full((len(amounts), 1 + n_draws, len(tokens)), np.nan)
     flips = np.zeros((len(amounts), 1 + n_draws, len(tokens)))
-    for batch in batches(deliverable, tokens, budget=budget, maps=True):
-        maps = look_at_batch(deliverable, batch)
+    for batch in batches(predictor, tokens, budget=budget, maps=True):
+        maps = look_at_batch(predictor, batch)
         received_N, logits_BC = received(maps, len(batch.ids_N)), maps.logits_BC
         del maps
         lengths_B, answer_B1 = batch.layout.rows.lengths_B, logits_BC.argmax(-1, keepdim=True)
@@ -199,28 +201,31 @@ def faithfulness(
                 k_B = how_many(amount, n_choices_B)
                 silence_N = rank_N < k_B.repeat_interleave(lengths_B)
                 with torch.no_grad(), with_silence(network, batch, silence_N):
-                    silenced_BC = answer_batch(deliverable, batch)
+                    silenced_BC = answer_batch(predictor, batch)
                 fall_B = (logits_BC - silenced_BC).gather(-1, answer_B1).squeeze(-1).double()
                 falls[at, ranking, batch.rows_B] = fall_B.where((k_B < n_choices_B).cpu(), torch.nan)
                 flips[at, ranking, batch.rows_B] = silenced_BC.argmax(-1) != answer_B1.squeeze(-1)
         progress(len(batch.rows_B))
 
-    def compare(at: int) -> Faithfulness:
-        enough_n = ~np.isnan(falls[at, 0])
+    found = []
+    for at, amount in enumerate(amounts):
+        enough_n = ~np.isnan(falls[at, 0])  # rows with more than `amount` tokens
+        if not enough_n.any():
+            continue
         fall_Rn, flip_Rn = falls[at][:, enough_n], flips[at][:, enough_n]
         ranked_n, random_n = fall_Rn[0], fall_Rn[1:].mean(0)
-        ranked, random, difference = (mean_interval(values) for values in (ranked_n, random_n, ranked_n - random_n))
-        return Faithfulness(
-            amount=amounts[at],
-            n_rows=int(enough_n.sum()),
-            ranked=ranked,
-            random=random,
-            difference=difference,
-            ranked_flips=float(flip_Rn[0].mean()),
-            random_flips=float(flip_Rn[1:].mean()),
+        found.append(
+            Faithfulness(
+                amount=amount,
+                n_rows=int(enough_n.sum()),
+                ranked=mean_interval(ranked_n),
+                random=mean_interval(random_n),
+                difference=mean_interval(ranked_n - random_n),
+                ranked_flips=float(flip_Rn[0].mean()),
+                random_flips=float(flip_Rn[1:].mean()),
+            )
         )
-
-    return [compare(at) for at in range(len(amounts)) if not np.isnan(falls[at]).all()]
+    return found
 
 
 def received(maps: Maps, n_tokens: int) -> Tensor:
@@ -234,19 +239,16 @@ def received(maps: Maps, n_tokens: int) -> Tensor:
 
 def noise(batch: Batch, n_draws: int, seed: int) -> list[Tensor]:
     """A random order of every document's tokens for each draw, `(N,)`: the same in any batch."""
-    lengths = batch.layout.rows.lengths_B.tolist()
-    drawn = [
-        np.random.default_rng((seed, row)).random((n_draws, length))
-        for row, length in zip(batch.rows_B.tolist(), lengths, strict=True)
-    ]
-    return [
-        torch.from_numpy(np.concatenate([one[draw] for one in drawn])).to(batch.ids_N.device) for draw in range(n_draws)
-    ]
+    drawn = []
+    for row, length in zip(batch.rows_B.tolist(), batch.layout.rows.lengths_B.tolist(), strict=True):
+        drawn.append(np.random.default_rng((seed, row)).random((n_draws, length)))
+    draws_N = torch.from_numpy(np.concatenate(drawn, axis=1)).to(batch.ids_N.device)
+    return list(draws_N)
 
 
 def ranks(score_N: Tensor, choice_N: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The place of each token among its document's choices, from 0 for the highest score, `(N,)`, and how many choices
-    there are, `(B,)`. What is no choice comes after all that are; of equal scores the earlier token comes first.
+    """The rank of each token among the choices of its document, from 0 for the highest score, `(N,)`, and the number of
+    choices, `(B,)`. Other tokens come after all choices; of equal scores the earlier token comes first.
     """
     layout = batch.layout.rows
     choice_BL = layout.grid(choice_N) & layout.keep_BL

@@ -16,6 +16,9 @@ from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.report import Page, ReportSection, ReportTable, write_page
 from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.folder import load, place
+from manyheads.inference.format import ModelFolder
+from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.maps import tokens_of
 from manyheads.plugins.interpret.shown import choose_heads
 from manyheads.plugins.interpret.statistics import (
@@ -30,20 +33,20 @@ from manyheads.plugins.interpret.statistics import (
 )
 from manyheads.runs.files import refuse_unwritable, replace_folder
 from manyheads.runs.summary import Interval
-from manyheads.terminal import Sheet, print_sheet
+from manyheads.terminal import Sheet, print_sheet, progress_bar, show_files
 
-MOST_SHOWN = 32  # heads on a terminal; beyond, those that are missed most
+MOST_SHOWN = 32  # heads on a terminal
 HEADS = ["head", "nats", "share", "far", "first", "marks", "F1 points without", "flips"]
 TOKENS = ["tokens", "rows", "falls", "random", "further by", "flips", "random"]
 
 
 @dataclass(slots=True)
 class Study:
-    """Everything found about the heads on some rows.
+    """What was found about the heads on some rows. All figures are of the network alone.
 
     Attributes:
-        ablation: its `silenced[p]` is what happens without `statistics.heads[p]`. All figures are of the network alone.
-        share: that of the linear model in each answer.
+        ablation: its `silenced[p]` is what happens without the head `statistics.heads[p]`.
+        share: of the linear model in each answer.
     """
 
     n_rows: int
@@ -60,7 +63,7 @@ class Study:
             silenced = asdict(self.ablation.silenced[p])
             del silenced["head"]
             heads.append({**head._asdict(), **figures, **silenced})
-        found = {
+        content = {
             "n_rows": self.n_rows,
             "n_texts": self.statistics.n_texts,
             "n_tokens": self.statistics.n_tokens,
@@ -70,11 +73,24 @@ class Study:
             "heads": heads,
             "faithfulness": [asdict(one) for one in self.faithfulness],
         }
-        return json.loads(json.dumps(found), parse_constant=lambda nan: None)
+        return json.loads(json.dumps(content), parse_constant=lambda nan: None)
+
+
+def study_split(config: LookConfig, opened: ModelFolder, data: EvaluationData, folder: Path) -> dict[str, Any]:
+    """Study the heads over the rows of a split, write what was found into `folder` and print it; returns the content of
+    study.json."""
+    predictor = place(load(opened, TextClassifier), config.hardware)
+    rows = data.rows.sample(config.rows, config.seed)
+    with progress_bar(2 * len(rows)) as progress:
+        found = study_rows(predictor, rows, budget=config.batch.tokens, seed=config.seed, progress=progress)
+    written = write_study(folder, found, data)
+    show_study(found, f"{data.name}, {data.split}: the heads over {len(rows):,} rows")
+    show_files(folder, ["study.json", "study.html"])
+    return written
 
 
 def study_rows(
-    deliverable: TextClassifier,
+    predictor: TextClassifier,
     rows: Rows,
     *,
     budget: int = 4096,
@@ -85,22 +101,21 @@ def study_rows(
 
     Args:
         budget: most tokens of a batch.
-        progress: is called with the number of further rows that are through one of the two long parts: each row counts
-            twice in all.
+        progress: called with a number of rows that are done; each row is counted twice, once for each long part.
 
     Raises:
         UserError: there are no rows, the model has no heads, or it does not take such texts.
     """
-    choose_heads(deliverable.model, "", "")
+    choose_heads(predictor.model, "", "")
     if not len(rows):
         raise UserError("there are no rows to look at: give a split that holds at least one")
-    tokens = tokens_of(deliverable, rows)
+    tokens = tokens_of(predictor, rows)
     return Study(
         n_rows=len(rows),
-        statistics=head_statistics(deliverable, tokens, budget=budget),
-        ablation=ablate_heads(deliverable, tokens, budget=budget, progress=progress),
-        faithfulness=faithfulness(deliverable, tokens, budget=budget, seed=seed, progress=progress),
-        share=deliverable.share,
+        statistics=head_statistics(predictor, tokens, budget=budget),
+        ablation=ablate_heads(predictor, tokens, budget=budget, progress=progress),
+        faithfulness=faithfulness(predictor, tokens, budget=budget, seed=seed, progress=progress),
+        share=predictor.share,
     )
 
 
@@ -108,7 +123,7 @@ def head_rows(study: Study) -> list[list[str]]:
     """A line a head under HEADS."""
     rows = []
     for p, silenced in enumerate(study.ablation.silenced):
-        figures = [_places(name, study.statistics.figures[name][p]) for name in FIGURES]
+        figures = [formatted(name, study.statistics.figures[name][p]) for name in FIGURES]
         change = signed(silenced.macro_f1_change, 1, 100)
         rows.append([str(silenced.head), *figures, change, f"{silenced.answers_changed:.1%}"])
     return rows
@@ -126,22 +141,22 @@ def token_rows(study: Study) -> list[list[str]]:
 
 def signed(interval: Interval, places: int, times: int = 1) -> str:
     """A change with its interval."""
-    value, low, high = (f"{times * number:+.{places}f}" for number in (interval.value, interval.low, interval.high))
-    return f"{value} ({low}, {high})"
+    value, low, high = times * interval.value, times * interval.low, times * interval.high
+    return f"{value:+.{places}f} ({low:+.{places}f}, {high:+.{places}f})"
 
 
 def notes(study: Study) -> list[str]:
     """How to read the figures."""
-    changes = [one.macro_f1_change for one in study.ablation.silenced]
-    n_heads, n_sure = len(changes), sum(map(missed, changes))
-    said = []
+    n_heads = len(study.ablation.silenced)
+    n_sure = sum(excludes_zero(head.macro_f1_change) for head in study.ablation.silenced)
+    about_share = []
     if study.share:
-        said.append(
+        about_share.append(
             "All figures are of the network alone, without the linear model, which has a weight of "
             f"{study.share:.0%} in each answer but no heads; evaluate judges both together."
         )
     return [
-        *said,
+        *about_share,
         f"Of {n_heads} intervals of macro F1, {n_sure} do not hold zero; by chance alone some {0.05 * n_heads:.1f} "
         "would not.",
         "Nats: entropy; share: of its largest, log n; far: mean distance in tokens; first, marks: share on the "
@@ -151,12 +166,12 @@ def notes(study: Study) -> list[str]:
     ]
 
 
-def missed(change: Interval) -> bool:
+def excludes_zero(change: Interval) -> bool:
     return change.high < 0 or change.low > 0
 
 
 def show_study(study: Study, title: str) -> None:
-    """Print the tables. Of many heads those are shown that are missed most."""
+    """Print the tables. Of many heads, those are shown without which macro F1 falls most."""
     rows, silenced = head_rows(study), study.ablation.silenced
     if len(silenced) > MOST_SHOWN:
         by_change = sorted(range(len(silenced)), key=lambda p: silenced[p].macro_f1_change.value)
@@ -165,16 +180,16 @@ def show_study(study: Study, title: str) -> None:
     print_sheet(Sheet("Tokens silenced", TOKENS, token_rows(study), notes(study)))
 
 
-def write_study(folder: Path, found: Study, task: EvaluationData) -> dict[str, Any]:
+def write_study(folder: Path, found: Study, data: EvaluationData) -> dict[str, Any]:
     """Write study.json and study.html, both or none; returns what is in study.json.
 
     Raises:
         UserError: the folder cannot be written to.
     """
-    written = {**task.about, **found.as_json()}
+    written = {**data.about, **found.as_json()}
     n_rows, n_heads = found.n_rows, len(found.ablation.silenced)
-    title = f"{task.name}, {task.split} split: the heads"
-    subtitle = f"{task.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
+    title = f"{data.name}, {data.split} split: the heads"
+    subtitle = f"{data.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
     with refuse_unwritable(folder), replace_folder(folder) as part:
         write_page(part / "study.html", study_page(found, title, subtitle))
         (part / "study.json").write_text(
@@ -198,7 +213,8 @@ def study_page(study: Study, title: str, subtitle: str) -> Page:
     return Page(title=title, subtitle=subtitle, verdict=verdict, sections=sections)
 
 
-def _places(name: str, value: float) -> str:
+def formatted(name: str, value: float) -> str:
+    """A figure of FIGURES for a table; empty for NaN."""
     if math.isnan(value):
         return ""
     return f"{value:.1f}" if name == "distance" else f"{value:.2f}"

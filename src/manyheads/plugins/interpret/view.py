@@ -52,7 +52,9 @@ def heads_page(
             f"{n_maps} maps of {len(reading.words)} tokens are too many for a page: choose fewer layers or heads, such "
             f"as layers={predictor.model.n_layers} and heads=1"
         )
-    added = attribute(predictor, text, pair, label=likeliest_of(answer)) if attribution else None
+    added = None
+    if attribution:
+        added = attribute(predictor, text, pair, label=likeliest_of(answer))
     with TemporaryDirectory() as scratch:
         looked = look_at(
             predictor, text, pair, chosen, folder=Path(scratch), source=source, answer=answer, attribution=added

@@ -1,0 +1,242 @@
+"""`manyheads export format=onnx` and `format=torch`: a graph (graph.py) in a folder with predict.py, which answers
+texts by it without manyheads: onnxruntime runs it without torch, or torch.export loads it.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from manyheads.config import Long, Terms
+from manyheads.data.tokens import PROBE, copied, names_of_marks
+from manyheads.errors import UserError
+from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.format import GRAPH, PROGRAM, TYPED, write_settings
+from manyheads.plugin import VERSION
+from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
+from manyheads.plugins.hub.graph import quantise, write_graph
+from manyheads.plugins.hub.parity import Ask, apart, changed_by_rounding, hold_to_run, rows_to_compare
+
+SCRIPT = Path(__file__).with_name("predict_script.py")
+ASK = """import json, sys
+from predict import Classifier
+made = Classifier(".")
+for line in sys.stdin:
+    print(json.dumps(made.logits(*json.loads(line)).tolist()), flush=True)
+"""
+MARKER = re.compile(r" *# (?:if (\w+)|end)")
+BETWEEN_IMPORTS = re.compile(r"(?m)(^(?:import|from) .*)\n\n+(?=import |from )")
+FILES = {Format.onnx: GRAPH, Format.torch: PROGRAM}
+READERS = {Format.onnx: "onnxruntime", Format.torch: "torch"}
+OPENED = {
+    Format.onnx: " Where manyheads\nis there, `manyheads predict` and `evaluate` take this folder as `run=`, too.",
+    Format.torch: "",
+}
+INPUTS = {
+    "ids": "`ids` (int64)",
+    "real": "`real` (bool: true on tokens, which come first, false on padding)",
+    "segments": "`segments` (int64: 0 on tokens of the first text, 1 on those of the second, 2 more where the type id "
+    "of the tokenizer is the other one)",
+    "terms": "`terms` (int64, three columns: the number of the text, the number of a term, how often it has it)",
+}
+OUTPUTS_OF_BOTH = ", and `network_logits` and `linear_logits`, those of either member alone"
+TO_SET = "\nThe tokenizer reads it so once its `encode_special_tokens` is set, as predict.py does."
+README = """# A text classifier for {reader}
+
+`python predict.py {example}` prints its label, and `python predict.py --file rows.csv labels.csv` adds labels and
+probabilities to the rows of a .csv or .tsv, or to the lines of any other file. In a program there are
+`Classifier(folder).predict({asked})`, `.top_k`, `.probabilities` and `.logits`, which all answer in batches.
+It needs {reader}, tokenizers and numpy.
+`{file}` takes {inputs}; those of tokens have the shape (texts, tokens).
+It gives `logits` (texts, {n_classes}){outputs}.{opened}
+
+{labelled}
+Texts are cut at their end after {max_length} tokens. {typed}
+
+Exported by manyheads {version}.
+
+Compared with the run on {compared}.
+"""
+
+
+def carries_linear(predictor: TextClassifier, members: Members) -> bool:
+    """Whether the graph holds the linear model, too: where that has a share in the answers, and counts terms of single
+    texts.
+
+    Raises:
+        UserError: `members=all`, but it cannot be carried; the rest of a sentence about the run.
+    """
+    if members is Members.all and predictor.share and predictor.pairs:
+        raise UserError(
+            "has a linear model that counts which terms both texts of a pair have, and which one has alone: a graph "
+            "counts the terms of single texts; use members=network"
+        )
+    return members is not Members.network and predictor.share > 0 and not predictor.pairs
+
+
+def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, config: ExportConfig) -> str:
+    """Fill the folder; returns what it was compared on, and by how much it differs.
+
+    Args:
+        model: the folder that `predictor` was opened from.
+
+    Raises:
+        UserError: the graph does not answer as the run does; the rest of a sentence about the run.
+    """
+    kind, both = config.format, carries_linear(predictor, config.members)
+    compared = rows_to_compare(predictor, model)
+    inputs = write_graph(part / FILES[kind], predictor, kind, both=both)
+    is_plain = write_tokenizer(part / "tokenizer.json", predictor)
+    settings = replace(predictor.settings, long=Long.cut)
+    if not both:
+        settings = replace(settings, linear=0.0, terms=None, temperature=1.0)
+    (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
+    labels = json.dumps(predictor.labels, indent=0, ensure_ascii=False)
+    (part / "labels.json").write_text(f"{labels}\n", encoding="utf-8")
+    thresholds = {"both": predictor.thresholds, **predictor.member_thresholds}
+    if not both:  # the network answers alone, by its own thresholds if it has any
+        thresholds = {"both": predictor.member_thresholds.get("network", predictor.thresholds)}
+    if predictor.multi:
+        (part / "thresholds.json").write_text(f"{json.dumps(thresholds, indent=0)}\n", encoding="utf-8")
+    script = script_for(predictor, kind, settings.terms, is_plain=is_plain)
+    (part / "predict.py").write_text(script, encoding="utf-8")
+    with running_script(part) as exact:
+        said = f"{compared.said}: {hold_to_run(predictor, exact, compared, kind, both=both)}"
+        if config.precision is Rounding.int8:
+            quantise(part / GRAPH)  # the script that runs has opened the graph before: it still answers in fp32
+            with running_script(part) as rounded:
+                what, worst, _ = apart(predictor, rounded, compared, both=both)
+                least, most = thresholds["both"] or [], config.max_changed
+                changed = changed_by_rounding(predictor, exact, rounded, compared.rows, most, least)
+            said = (
+                f"{compared.said}: {what} in 8 bits differ by up to {worst:.1e}, which has no bound; {changed}; "
+                f"more than max_changed={most} of them would have been refused"
+            )
+    example, asked = '"a text"', "texts"
+    if predictor.pairs:
+        example, asked = '"a text" "its pair"', "texts, their pairs"
+    labelled = "A text has one label, that of the largest logit."
+    if predictor.multi:
+        labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."
+    typed = TYPED[predictor.tokenizer.encode_special_tokens]
+    if not is_plain:
+        typed += TO_SET
+    readme = README.format(
+        reader=READERS[kind],
+        file=FILES[kind],
+        example=example,
+        asked=asked,
+        inputs=", ".join(INPUTS[name] for name in inputs),
+        n_classes=len(predictor.labels),
+        outputs=OUTPUTS_OF_BOTH if both else "",
+        opened=OPENED[kind],
+        labelled=labelled,
+        max_length=predictor.max_length,
+        typed=typed,
+        version=VERSION,
+        compared=said,
+    )
+    (part / "README.md").write_text(readme, encoding="utf-8")
+    return said
+
+
+def write_tokenizer(file: Path, predictor: TextClassifier) -> bool:
+    """Write the tokenizer, which pads texts and cuts them; returns whether marks that are typed in a text are taken
+    as in the run, whoever opens the file (see `plain_tokenizer`)."""
+    tokenizer, is_plain = plain_tokenizer(predictor.tokenizer)
+    tokenizer.enable_padding()
+    tokenizer.enable_truncation(predictor.max_length, strategy="longest_first")
+    file.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+    return is_plain
+
+
+def plain_tokenizer(tokenizer: Tokenizer) -> tuple[Tokenizer, bool]:
+    """A copy that takes [SEP] and other marks that are typed in a text as `tokenizer` does, and whether it does so
+    without a setting of the program that opens it, which no file can hold.
+
+    Where marks are text, that is a file in which no token is special: then there is nothing to find in texts. The
+    template still puts the marks around them. It is impossible where the ids of other entries would move up.
+    """
+    whole = copied(tokenizer)
+    if not tokenizer.encode_special_tokens:
+        return whole, True
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"] = [token for token in content["added_tokens"] if not token["special"]]
+    plain = Tokenizer.from_str(json.dumps(content))
+    for token in content["added_tokens"]:
+        if plain.token_to_id(token["content"]) != token["id"]:
+            return whole, False
+    typed = [PROBE, *names_of_marks(tokenizer)]
+    for ours, theirs in zip(plain.encode_batch(typed), whole.encode_batch(typed), strict=True):
+        if ours.ids != theirs.ids:
+            return whole, False
+    return plain, True
+
+
+def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None, *, is_plain: bool = True) -> str:
+    """predict.py of a folder: the lines of predict_script.py that it needs.
+
+    A line `# if WORD` begins lines that only some folders need, up to the next such line or `# end`.
+    """
+    words = {kind.name, "any" if predictor.multi else "one", "pairs" if predictor.pairs else "single"}
+    if not is_plain:
+        words.add("special")
+    if predictor.pairs and type_ids_are_ambiguous(predictor.tokenizer):
+        words.add("sequences")
+    if terms is not None:
+        words.add("terms")
+        if terms is not Terms.characters:
+            words.add("words")
+        if terms is not Terms.words:
+            words.add("runs")
+    lines: list[str] = []
+    is_kept = True
+    _, *source = SCRIPT.read_text(encoding="utf-8").splitlines()  # the first is for our linter
+    for line in source:
+        marker = MARKER.fullmatch(line)
+        if marker:
+            is_kept = marker[1] is None or marker[1] in words
+        elif is_kept:
+            lines.append(line)
+    text = "\n".join(lines) + "\n"
+    return BETWEEN_IMPORTS.sub(r"\1\n", text)
+
+
+def type_ids_are_ambiguous(tokenizer: Tokenizer) -> bool:
+    """Whether the type ids of a pair do not say which text a token is of, as with RoBERTa's tokenizers."""
+    probe = tokenizer.encode(PROBE, PROBE)
+    return any(text not in (None, type_id) for text, type_id in zip(probe.sequence_ids, probe.type_ids, strict=True))
+
+
+@contextmanager
+def running_script(folder: Path) -> Iterator[Ask]:
+    """The logits that predict.py of the folder gives, in a process of its own, as users run it."""
+    command = [sys.executable, "-B", "-c", ASK]
+    process = subprocess.Popen(  # noqa: S603 - our own words
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    requests, answers = process.stdin, process.stdout
+    assert requests is not None
+    assert answers is not None
+
+    def logits(texts: list[str], pairs: list[str] | None) -> Tensor:
+        line = ""
+        with suppress(BrokenPipeError):
+            print(json.dumps([texts, pairs]), file=requests, flush=True)
+            line = answers.readline()
+        assert line, "predict.py has ended: see its messages above"
+        return torch.tensor(json.loads(line), dtype=torch.float64)
+
+    try:
+        yield logits
+    finally:
+        process.kill()
+        process.communicate()

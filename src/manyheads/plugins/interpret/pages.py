@@ -1,0 +1,76 @@
+"""`look` at single texts: a page each, what each token adds, and the pages of further views."""
+
+import re
+from pathlib import Path
+
+import manyheads.plugin as plugin
+from manyheads.errors import UserError
+from manyheads.inference.classifier import TextClassifier, likeliest_of
+from manyheads.inference.folder import load, place
+from manyheads.inference.format import ModelFolder
+from manyheads.inference.reading import open_texts
+from manyheads.plugins.interpret.attribution import attribute, show_attribution, write_attribution
+from manyheads.plugins.interpret.config import LookConfig
+from manyheads.plugins.interpret.page import look_at
+from manyheads.plugins.interpret.shown import Chosen
+from manyheads.terminal import say
+
+
+def look_at_texts(config: LookConfig, opened: ModelFolder, chosen: Chosen, folder: Path) -> list[Path]:
+    """Write the pages of the texts that `config` names into `folder`; returns all files that were written.
+
+    Raises:
+        UserError: there are no texts, or one of them cannot be read.
+    """
+    loaded = load(opened, TextClassifier)
+    in_fp32 = place(loaded, config.hardware, fast=False)  # whose attention is shown
+    answering = place(loaded, config.hardware, fast=True)  # as predict answers
+    texts, faults = read_texts(config, in_fp32)
+    if faults:
+        many = "1 row has no page" if len(faults) == 1 else f"{len(faults):,} rows have no page"
+        say(f"{many} (first: {faults[0]})")
+    if not texts:
+        raise UserError(f"input={config.input} holds no texts: give one a line")
+    model = opened.path
+    source = (model.parent if model.name == "model" else model).name
+    written: list[Path] = []
+    for text, pair in texts:
+        (answer,) = answering.predict([text], None if pair is None else [pair])
+        found = None
+        if config.attribution:
+            found = attribute(in_fp32, text, pair, label=likeliest_of(answer))
+        page = look_at(in_fp32, text, pair, chosen, folder=folder, source=source, answer=answer, attribution=found)
+        written.append(page.page)
+        say(f"{page.page}: {page.label} {page.probability:.1%}")
+        checks = []
+        for layer, error in page.errors.items():
+            checks.append(f"{re.sub('^Layer', 'layer', layer)} {error:.1e}")
+        say(f"  largest |map · V - fast path|: {', '.join(checks)}")
+        if found is not None:
+            show_attribution(found)
+            written.append(write_attribution(page.page, found))
+        for name, part in plugin.parts("view").items():  # of other plugins
+            if name != "heads":
+                file = page.page.with_name(f"{page.page.stem}-{name}.html")
+                html = plugin.resolve(part.make)(in_fp32, text, pair, answer=answer, source=source)
+                file.write_text(html, encoding="utf-8")
+                written.append(file)
+    return written
+
+
+def read_texts(config: LookConfig, model: TextClassifier) -> tuple[list[tuple[str, str | None]], list[str]]:
+    """The texts or pairs to show, and what is wrong with rows among them that cannot be answered. All are read before
+    the first page is written, so that a mistake writes none."""
+    texts: list[tuple[str, str | None]] = []
+    faults: list[str] = []
+    with open_texts(config.text, config.input or "-", model) as chunks:
+        for chunk in chunks:
+            faults += chunk.faults.values()
+            pairs = chunk.pairs or [None] * len(chunk.texts)
+            for at, row in enumerate(zip(chunk.texts, pairs, strict=False)):
+                if at in chunk.faults:
+                    continue
+                texts.append(row)
+                if len(texts) == config.rows:  # 0: all
+                    return texts, faults
+    return texts, faults
