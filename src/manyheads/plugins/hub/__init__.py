@@ -10,22 +10,20 @@ from manyheads.plugin import Part, Plugin, Verb
 
 EXPORT = Verb(
     "export",
-    "manyheads.plugins.hub.config:ExportConfig",
-    "manyheads.plugins.hub.export:export",
-    "write a trained model for transformers, sentence-transformers, onnxruntime or torch",
-    {},
-    (
+    config="manyheads.plugins.hub.config:ExportConfig",
+    run="manyheads.plugins.hub.export:export",
+    help="write a trained model for transformers, sentence-transformers, onnxruntime or torch",
+    examples=(
         "manyheads export run=outputs/reviews",
         "manyheads export run=outputs/reviews format=onnx",
     ),
 )
 PUSH = Verb(
     "push",
-    "manyheads.plugins.hub.config:PushConfig",
-    "manyheads.plugins.hub.push:push",
-    "upload a trained model to the Hugging Face hub",
-    {},
-    (
+    config="manyheads.plugins.hub.config:PushConfig",
+    run="manyheads.plugins.hub.push:push",
+    help="upload a trained model to the Hugging Face hub",
+    examples=(
         "manyheads push run=outputs/reviews repo=me/reviews dry=true",
         "manyheads push run=outputs/reviews repo=me/reviews tag=v1",
     ),

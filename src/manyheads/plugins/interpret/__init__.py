@@ -9,23 +9,23 @@ from manyheads.plugin import ONE_DEVICE, Part, Plugin, Verb
 
 LOOK = Verb(
     "look",
-    "manyheads.plugins.interpret.config:LookConfig",
-    "manyheads.plugins.interpret.look:look",
-    "see what a trained model attends to",
-    {"hardware": "auto"},
-    (
+    config="manyheads.plugins.interpret.config:LookConfig",
+    run="manyheads.plugins.interpret.look:look",
+    help="see what a trained model attends to",
+    groups={"hardware": "auto"},
+    examples=(
         'manyheads look run=outputs/eight-heads text="the best film of the year"',
         "manyheads look run=outputs/eight-heads split=validation rows=500",
     ),
-    dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one"),
-    ONE_DEVICE,
+    barred=dict.fromkeys(("ddp", "fsdp"), "several devices, but look uses one"),
+    unread=ONE_DEVICE,
 )
 HEADS = Part(
     "view",
     "heads",
     "manyheads.plugins.interpret.view:heads_page",
-    {"layers": "", "heads": "", "attribution": False},
-    {
+    options={"layers": "", "heads": "", "attribution": False},
+    facts={
         "help": {
             "layers": "counted from 1, such as 2 or 1,3-4; empty: all",
             "heads": "counted from 1, such as 2 or 1,3-4; empty: all",

@@ -1,21 +1,18 @@
 """Answers that are tokens: task=seq2seq, one text to another, and task=pretrain, the words that are hidden in texts,
-with the verb `pretrain`; and recurrent encoders: model.encoder=gru or lstm, with an attention over their states."""
+with the verb `pretrain`; and recurrent encoders: model.encoder=gru or lstm, with an attention over their states.
+
+Two tasks, whose predictors, objectives and evaluations core calls as it calls those of `classify`; a verb; two
+encoders; a data source; and three sections of settings.
+"""
 
 from pathlib import Path
 
 from manyheads.plugin import FINISHED, LONG, TRAINING, Part, Plugin, Section, Task, Verb
 
-ROWS_BY_CLASS = (  # settings that only rows with classes have a use for
+ROWS_BY_CLASS = (  # settings that only a classifier reads
     *("linear", "refit", "predictions", "data.streaming", "data.folds", "data.fold", "batch.balance"),
-    *("model.pair", "model.pooling", "model.pooler"),
-    *(
-        "optim.few",
-        "optim.few_epochs",
-        "optim.steps_per_class",
-        "optim.focal_gamma",
-        "optim.class_weights",
-        "optim.objective",
-    ),
+    *("model.pair", "model.pooling", "model.pooler", "optim.few", "optim.few_epochs", "optim.steps_per_class"),
+    *("optim.focal_gamma", "optim.class_weights", "optim.objective"),
 )
 SEQ2SEQ = Task(
     answers="texts",
@@ -63,17 +60,17 @@ PRETRAIN = Task(
 )
 VERB = Verb(
     "pretrain",
-    "manyheads.config.run:RunConfig",
-    "manyheads.training_run:train",
-    "learn from texts without labels, for training to start from",
-    TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
-    (
+    config="manyheads.config.run:RunConfig",
+    run="manyheads.training_run:train",
+    help="learn from texts without labels, for training to start from",
+    groups=TRAINING | {"task": "pretrain", "model": "tiny", "debug": None},
+    examples=(
         "manyheads pretrain data.path=reviews.csv budget=10min output=outputs/read",
         "manyheads pretrain data.path=reviews.csv pretrain.also=[more.txt] pretrain.mask_share=0.3",
         "manyheads pretrain data.path=texts.txt budget=20Mtok model=mini",
     ),
-    FINISHED | dict.fromkeys(("classify", "seq2seq"), "what train does"),
-    dict.fromkeys(LONG, "all of a long text is read, in pieces"),
+    barred=FINISHED | dict.fromkeys(("classify", "seq2seq"), "what train does"),
+    unread=dict.fromkeys(LONG, "all of a long text is read, in pieces"),
     from_weights={"optim": "further"},
     task="pretrain",
     why_task="only hidden words are predicted",
@@ -85,40 +82,35 @@ RECURRENT = {
     "flops_of_answer": "manyheads.plugins.language.recurrent:flops_of_answer",
     "decoder": "manyheads.plugins.language.recurrent:recurrent_decoder",
 }
-ENCODERS = tuple(
-    Part("encoder", name, "manyheads.plugins.language.recurrent:recurrent_encoder", {}, RECURRENT)
-    for name in ("gru", "lstm")
-)
+GRU = Part("encoder", "gru", "manyheads.plugins.language.recurrent:recurrent_encoder", options={}, facts=RECURRENT)
+LSTM = Part("encoder", "lstm", "manyheads.plugins.language.recurrent:recurrent_encoder", options={}, facts=RECURRENT)
 DATES = Part("source", "dates", "manyheads.plugins.language.dates:dates", facts={"task": "seq2seq"})
-DIRECTION = Section(
-    "",
-    "manyheads.plugins.language.recurrence:RecurrenceConfig",
-    "how a recurrent encoder reads",
+DIRECTION_SETTINGS = Section(
+    "",  # its setting becomes one of the section that it widens: model.bidirectional
+    config="manyheads.plugins.language.recurrence:RecurrenceConfig",
+    help="how a recurrent encoder reads",
     into=("model",),
     check="manyheads.plugins.language.recurrence:check",
 )
-SECTIONS = (
-    DIRECTION,
-    Section(
-        "pretrain",
-        "manyheads.plugins.language.config:PretrainConfig",
-        "learning from texts alone",
-        into=("run", "search"),
-        facts={"resume": "refuse"},
-        unread="manyheads.plugins.language.config:why_pretrain_unread",
-    ),
-    Section(
-        "generate",
-        "manyheads.plugins.language.config:GenerateConfig",
-        "answers that are texts",
-        into=("judge", "answer"),
-        facts={"tasks": ("seq2seq",)},
-    ),
+PRETRAIN_SETTINGS = Section(
+    "pretrain",
+    config="manyheads.plugins.language.config:PretrainConfig",
+    help="learning from texts alone",
+    into=("run", "search"),
+    facts={"resume": "refuse"},
+    unread="manyheads.plugins.language.config:why_pretrain_unread",
+)
+GENERATE_SETTINGS = Section(
+    "generate",
+    config="manyheads.plugins.language.config:GenerateConfig",
+    help="answers that are texts",
+    into=("judge", "answer"),
+    facts={"tasks": ("seq2seq",)},
 )
 PLUGIN = Plugin(
     "language",
     verbs=(VERB,),
-    sections=SECTIONS,
-    parts=(Part("task", "seq2seq", SEQ2SEQ), Part("task", "pretrain", PRETRAIN), *ENCODERS, DATES),
+    sections=(DIRECTION_SETTINGS, PRETRAIN_SETTINGS, GENERATE_SETTINGS),
+    parts=(Part("task", "seq2seq", SEQ2SEQ), Part("task", "pretrain", PRETRAIN), GRU, LSTM, DATES),
     presets=Path(__file__).parent / "conf",
 )

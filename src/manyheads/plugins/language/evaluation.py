@@ -1,8 +1,8 @@
 """Evaluation of models that answer by tokens.
 
-Of a seq2seq model: how often its text is exactly right, and where it errs. Of a masked language model: how often it
-predicts a hidden token, and its perplexity; the tokens are those that training hides for its validation, so the figures
-are those of the best epoch.
+A seq2seq model: how often its text is exactly right, and where it errs. A masked language model: how often it predicts
+a hidden token, and its perplexity. The tokens are those that training hides in validation: the figures are those of the
+best epoch.
 
 P hidden tokens . V vocabulary
 """
@@ -40,7 +40,7 @@ MOST_WRONG, MOST_RIGHT = 20, 5  # rows of a report
 
 @dataclass(slots=True)
 class Generated:
-    """Rows in their own order, each with its answer and how well its target was followed token by token."""
+    """Rows in their own order, each with its answer and how well its target is predicted token by token."""
 
     rows: Rows
     answers: list[str]
@@ -48,12 +48,13 @@ class Generated:
 
     @property
     def right(self) -> list[bool]:
-        """Whether an answer is the target: in Unicode's composed form, but for white space at both ends."""
+        """Whether each answer is the target, compared in Unicode's composed form without white space at both ends."""
         return [same_text(answer, target) for answer, target in zip(self.answers, targets(self.rows), strict=True)]
 
 
 def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluation:
-    """The model, the text as it is, and the target of the most similar training text where those are known.
+    """Judge the model, compared with the text itself, and with the target of the most similar training text if those
+    are known.
 
     Raises:
         UserError: there are no rows.
@@ -99,8 +100,8 @@ def generate(
 
 
 def score_texts(found: Generated) -> Figures:
-    """How many answers are the target; the share of target tokens that are predicted, and the mean over rows of their
-    cross-entropy in nats, each with all tokens before it given.
+    """The share of answers that are the target; the share of target tokens that are predicted, and the mean over rows
+    of their cross-entropy in nats, each with all tokens before it given.
 
     Raises:
         UserError: there are no rows.
@@ -115,7 +116,7 @@ def score_texts(found: Generated) -> Figures:
 
 
 def text_baselines(train: Rows | None, rows: Rows) -> dict[str, Figures]:
-    """Exact match of what needs no training of ours."""
+    """The exact match of answers that need no model."""
     answers = {COPY: rows.texts}
     if train is not None:
         answers[NEAREST] = nearest_targets(train, rows)
@@ -136,9 +137,10 @@ def nearest_targets(train: Rows, rows: Rows) -> list[str]:
     letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4))
     known = letters.fit_transform(train.texts[:MOST_TEXTS]).T.tocsc()
     asked = letters.transform(rows.texts).tocsr()  # pyright: ignore[reportAttributeAccessIssue]
-    step, found = max(1, MOST_CELLS // known.shape[1]), list[str]()
-    for at in range(0, len(rows), step):
-        nearest_n = (asked[at : at + step] @ known).toarray().argmax(1)
+    step = max(1, MOST_CELLS // known.shape[1])
+    found: list[str] = []
+    for start in range(0, len(rows), step):
+        nearest_n = (asked[start : start + step] @ known).toarray().argmax(1)
         found += [targets(train)[row] for row in nearest_n.tolist()]
     return found
 
@@ -166,7 +168,7 @@ def verdict_of_texts(match: Interval, n_rows: int, baselines: dict[str, Figures]
 
 def examples(found: Generated, *, right: bool) -> list[ReportSection]:
     """Some rows with text and answer, and the target where the answer is wrong."""
-    which = [at for at, one in enumerate(found.right) if one == right]
+    which = [at for at, is_right in enumerate(found.right) if is_right == right]
     if not which:
         return []
     rows, most = found.rows, MOST_RIGHT if right else MOST_WRONG
@@ -184,12 +186,15 @@ def examples(found: Generated, *, right: bool) -> list[ReportSection]:
 
 def write_generated(path: Path, found: Generated) -> None:
     """The columns of `write_answers`, then target, prediction, and whether that is right."""
-    answers = map(list, zip(targets(found.rows), found.answers, map(int, found.right), strict=True))
+    answers = []
+    for target, answer, is_right in zip(targets(found.rows), found.answers, found.right, strict=True):
+        answers.append([target, answer, int(is_right)])
     write_answers(path, found.rows, ["target", "prediction", "right"], answers)
 
 
 def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evaluation:
-    """The model, and how often tokens occur in the training rows, or in these rows where those are unknown.
+    """Judge the model, compared with predictions by how often tokens occur in the training rows, or in these rows where
+    those are unknown.
 
     Raises:
         UserError: no token is hidden.
@@ -214,32 +219,34 @@ def evaluate_masked(model: MaskedLMPredictor, rows: Rows, setup: Setup) -> Evalu
 
 
 def score_masked(found: list[Guessed]) -> Figures:
-    """The share of hidden tokens that are predicted, the mean cross-entropy of one in nats, and e to its power: among
-    how many equally likely ones the model is left to choose.
+    """The share of hidden tokens that are predicted, their mean cross-entropy in nats, and the perplexity: e to the
+    power of that, the number of equally likely tokens that are as hard to choose from.
 
     Raises:
         UserError: no token is hidden.
     """
-    hidden = [one for one in found if one.n_hidden]
+    hidden = [piece for piece in found if piece.n_hidden]
     if not hidden:
         raise UserError("the texts are too few and short to hide a word in them and judge by it: give more of them")
-    n_hidden = [one.n_hidden for one in hidden]
-    loss = ratio_interval([one.loss for one in hidden], n_hidden)
+    n_hidden = [piece.n_hidden for piece in hidden]
+    loss = ratio_interval([piece.loss for piece in hidden], n_hidden)
+    perplexity = [math.exp(min(bound, 700.0)) for bound in (loss.value, loss.low, loss.high)]  # e^700 is near inf
     return {
-        "masked_accuracy": ratio_interval([one.n_right for one in hidden], n_hidden, share=True),
-        "perplexity": Interval(*(math.exp(min(one, 700.0)) for one in (loss.value, loss.low, loss.high))),
+        "masked_accuracy": ratio_interval([piece.n_right for piece in hidden], n_hidden, share=True),
+        "perplexity": Interval(*perplexity),
         "loss": loss,
     }
 
 
 def by_frequency(model: MaskedLMPredictor, train: Rows, rows: Rows) -> list[Guessed]:
-    """The same tokens predicted by how often each occurs in train, whatever their context."""
+    """The same tokens predicted by how often each occurs in train, without their context."""
     some = train.pick(list(range(min(len(train), MOST_TEXTS))))
     known, asked = model.pieces(some.texts, some.pairs), held_out(model.pieces(rows.texts, rows.pairs))
     special_V = model.vocabulary.special_V
     counts_V = torch.bincount(known.ids_N.long(), minlength=special_V.numel()).double() + 1
     counts_V[special_V] = 0
-    losses_V, likeliest, found = -(counts_V / counts_V.sum()).log(), int(counts_V.argmax()), []
+    losses_V, likeliest = -(counts_V / counts_V.sum()).log(), int(counts_V.argmax())
+    found = []
     for row in range(len(asked)):
         words_P = model.hidden(gather(asked, Planned(torch.tensor([row]), 1.0))).words_P
         found.append(Guessed(words_P.numel(), int((words_P == likeliest).sum()), float(losses_V[words_P].sum())))
@@ -260,11 +267,11 @@ def verdict_of_guesses(figures: Figures, n_hidden: int, common: Figures | None) 
 
 
 def write_pieces(path: Path, found: list[Guessed]) -> None:
-    """One line a piece of text: how many tokens were hidden, how many of them predicted, and their mean loss. The file
-    appears whole or not at all."""
+    """One line a piece of text: how many tokens were hidden, how many of them were predicted, and their mean loss. The
+    file appears whole or not at all."""
     lines: list[dict[str, Any]] = []
-    for number, one in enumerate(found, start=1):
-        loss = round(one.loss / one.n_hidden, 6) if one.n_hidden else None
-        lines.append({"piece": number, "hidden": one.n_hidden, "right": one.n_right, "loss": loss})
+    for number, piece in enumerate(found, start=1):
+        loss = round(piece.loss / piece.n_hidden, 6) if piece.n_hidden else None
+        lines.append({"piece": number, "hidden": piece.n_hidden, "right": piece.n_right, "loss": loss})
     with replaced_answers(path) as file:
         file.write([{}] * len(lines), lines)

@@ -38,7 +38,7 @@ from manyheads.nn.embeddings import Embeddings, occurs_in_other
 from manyheads.nn.parts import make_block
 from manyheads.nn.transformer import Decoder, DecoderLayer
 
-HELD_OUT_SHARE = 0.15  # hidden of texts that are held out, whatever training hides, so that figures can be compared
+HELD_OUT_SHARE = 0.15  # of held-out texts is hidden, whatever training hides, so that figures can be compared
 MOST_PLACES = 2**20  # of a text, the limit of data.max_length
 BITS = 24  # of a draw
 
@@ -54,7 +54,7 @@ class Hidden(NamedTuple):
 def choose_places(draws_N: Tensor, barred_N: Tensor, n: int) -> Tensor:
     """The `n` places with the smallest draws, in order; barred ones only where there are no others.
 
-    Their number is known to the host, so that no GPU is waited for.
+    A fixed number of places, in place of a threshold for the draws, means that the host need not wait for the GPU.
     """
     draws_N = draws_N.masked_fill(barred_N, 2.0)
     return draws_N.topk(min(n, draws_N.numel()), largest=False, sorted=False).indices.sort().values
@@ -111,8 +111,8 @@ class MaskedLM(nn.Module):
         return self.embeddings.words
 
     def forward(self, ids: Tensor, layout: Layout, segments: Tensor | None, places_P: Tensor) -> Tensor:
-        """Logits `(P, V)` of the words at `places_P`, indices into the flattened ids: the head sees these alone. Being
-        hidden, they match no word of the other text, although their mask may."""
+        """Logits `(P, V)` of the words at `places_P`, indices into the flattened ids. Only these reach the head. Hidden
+        words match no word of the other text, although two masks are the same token."""
         matched = None
         if self.embeddings.matches is not None and segments is not None and not self.masks_match:
             matched = occurs_in_other(ids, layout, segments)
@@ -149,6 +149,8 @@ Memory = TypeVar("Memory", bound=StepState)
 
 
 class Stepwise(Protocol[Memory]):
+    """A model that `greedy` can ask."""
+
     def start(self, source_ids: Tensor, source_layout: Layout) -> Memory: ...
 
     def step(self, ids_B: Tensor, state: Memory) -> tuple[Tensor, Memory]: ...
@@ -183,7 +185,8 @@ def greedy(
             answers[documents[row]].append(tokens[row])
         if len(unfinished) < len(documents):
             rows = torch.tensor(unfinished, dtype=torch.int64, device=ids.device)
-            ids, state, documents = ids[rows], state.take(rows), [documents[row] for row in unfinished]
+            ids, state = ids[rows], state.take(rows)
+            documents = [documents[row] for row in unfinished]
     return answers
 
 
@@ -259,19 +262,23 @@ def assemble_seq2seq(
 
 
 def make_decoder(model: ModelConfig, max_length: int) -> nn.Module:
+    """The decoder that goes with the encoder of `model`: of Transformer layers, or the one its fact `decoder` names.
+
+    Raises:
+        UserError: the encoder has none.
+    """
     if not model.has_heads:
         own = model.facts("encoder").get("decoder")
         if own is None:
             raise UserError(f"model.encoder={model.encoder} has no decoder, which task=seq2seq needs: choose another")
         return plugin.resolve(own)(model)
-    return Decoder(
-        [
+    layers = []
+    for layer in range(model.n_layers):
+        layers.append(
             DecoderLayer(
                 attention=residual(model, attention_block(model, layer, max_length=max_length, causal=True)),
                 cross_attention=residual(model, attention_block(model, layer)),
                 feed_forward=residual(model, feed_forward(model)),
             )
-            for layer in range(model.n_layers)
-        ],
-        norm=norm(model, Placement.pre),
-    )
+        )
+    return Decoder(layers, norm=norm(model, Placement.pre))

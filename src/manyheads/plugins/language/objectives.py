@@ -90,7 +90,7 @@ def following(batch: Batch) -> Tensor:
 
 
 def exact_matches(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
-    """Whether the greedy answer has the tokens of the target `(B,)`; none is let to grow longer than all targets."""
+    """Whether the greedy answer has the tokens of the target `(B,)`; answers end where the longest target does."""
     assert batch.targets is not None
     ids, bounds = batch.targets.ids_N.tolist(), batch.targets.layout.offsets.tolist()
     start, end, longest = ids[0], ids[-1], batch.targets.layout.longest
@@ -101,8 +101,8 @@ def exact_matches(seq2seq: Seq2Seq, batch: Batch) -> Tensor:
 
 
 class Pretrain(nn.Module):
-    """Cross-entropy of hidden words. In training they are drawn anew for each batch; of texts that are held out they
-    are always the same: so runs can be compared.
+    """Cross-entropy of hidden words. In training they are drawn anew for each batch. In held-out texts they are always
+    the same, so that runs can be compared.
     """
 
     special_V: Tensor
@@ -115,10 +115,11 @@ class Pretrain(nn.Module):
         self.validation_metrics = mean_metrics("masked_accuracy")
 
     def training_loss(self, network: MaskedLM, batch: Batch) -> Tensor:
-        """The loss of each hidden word `(P,)`; how it is guessed counts in the training figures."""
+        """The loss of each hidden word `(P,)`; the training figures are updated."""
         return guesses(network, batch, self.hidden(batch.ids_N, batch.layout), self.train_metrics["masked_accuracy"])
 
     def validation_loss(self, network: MaskedLM, batch: Batch) -> Tensor:
+        """The loss of each word `(P,)` that is hidden in validation."""
         ids_N, layout = batch.ids_N, batch.layout
         rows_N = batch.rows_B.repeat_interleave(layout.lengths_B, output_size=layout.n_tokens)
         hidden = hold_out(ids_N, rows_N, layout.positions, self.special_V[ids_N], self.mask)

@@ -1,4 +1,7 @@
-"""The tokens of texts in which words are hidden: all of a long text, in pieces."""
+"""The tokens of texts in which words are hidden: all of a long text, in pieces.
+
+N tokens of all pieces . P pieces
+"""
 
 from collections.abc import Callable
 
@@ -20,9 +23,10 @@ MOST_HELD_OUT = 2**17  # tokens in which words are hidden to judge a model: more
 def tokens_in_pieces(
     splits: Splits, tokenizer: Tokenizer, max_length: int, encoded: Callable[[Rows, int], Tokens]
 ) -> dict[str, Tokens]:
-    """All that the texts hold, in pieces in which words can be hidden; pairs are cut. A part of validation suffices."""
+    """All tokens of the texts, in pieces in which words can be hidden; pairs are cut. Of validation a part suffices."""
     pairs = splits.train.pairs is not None
-    known, tokens = vocabulary(tokenizer, pairs=pairs), {}
+    known = vocabulary(tokenizer, pairs=pairs)
+    tokens: dict[str, Tokens] = {}
     for name, rows in splits.by_name().items():
         if pairs:
             tokens[name] = encoded(rows, max_length)
@@ -37,19 +41,26 @@ def tokens_in_pieces(
 def in_pieces(tokens: Tokens, tokenizer: Tokenizer, max_length: int) -> Tokens:
     """Every row longer than `max_length` as several of about the same length, each with the marks around.
 
-    Rows are single texts that were not cut; those of the answer have no labels.
+    Args:
+        tokens: of single texts, none of which was cut.
+
+    Returns:
+        A row a piece, without labels.
     """
     before, after = marks_around(tokenizer)
     n_marks = before.numel() + after.numel()
-    contents = tokens.offsets.diff() - n_marks
-    counts = (contents.clamp(min=1) + max_length - n_marks - 1) // (max_length - n_marks)
-    row_P = torch.arange(len(tokens)).repeat_interleave(counts)
-    place_P = torch.arange(row_P.numel()) - (counts.cumsum(0) - counts)[row_P]
-    start_P = contents[row_P] * place_P // counts[row_P]
-    length_P = contents[row_P] * (place_P + 1) // counts[row_P] - start_P + n_marks
+    # how many pieces each row becomes, and of each piece its row, its number there, and its span among the row's words
+    n_words = tokens.offsets.diff() - n_marks
+    n_pieces = (n_words.clamp(min=1) + max_length - n_marks - 1) // (max_length - n_marks)
+    row_P = torch.arange(len(tokens)).repeat_interleave(n_pieces)
+    number_P = torch.arange(row_P.numel()) - (n_pieces.cumsum(0) - n_pieces)[row_P]
+    start_P = n_words[row_P] * number_P // n_pieces[row_P]
+    end_P = n_words[row_P] * (number_P + 1) // n_pieces[row_P]
+    # spans of ids, each longer than its words by the marks, which are then written at both ends
+    length_P = end_P - start_P + n_marks
     offsets = torch.nn.functional.pad(length_P.cumsum(0), (1, 0))
-    first_P = tokens.offsets[row_P] + start_P - offsets[:-1]
-    ids_N = tokens.ids_N[torch.arange(int(offsets[-1])) + first_P.repeat_interleave(length_P)]
+    shift_P = tokens.offsets[row_P] + start_P - offsets[:-1]
+    ids_N = tokens.ids_N[torch.arange(int(offsets[-1])) + shift_P.repeat_interleave(length_P)]
     for at, mark in enumerate(before):
         ids_N[offsets[:-1] + at] = mark
     for at, mark in enumerate(after):
@@ -67,7 +78,7 @@ def marks_around(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
 
 
 def held_out(tokens: Tokens, most: int = MOST_HELD_OUT) -> Tokens:
-    """Rows of at most this many tokens, drawn the same way every time; at least one."""
+    """Rows with at most `most` tokens together, always the same; at least one row."""
     if tokens.ids_N.numel() <= most:
         return tokens
     order = torch.randperm(len(tokens), generator=torch.Generator().manual_seed(0))
@@ -79,7 +90,11 @@ def held_out(tokens: Tokens, most: int = MOST_HELD_OUT) -> Tokens:
 
 
 def check_held_out(tokens: Tokens) -> None:
-    """Refuse validation `tokens` that are too few to hide one: nothing would be judged."""
+    """Refuse validation `tokens` that are too few to hide one of them: there would be no figure.
+
+    Raises:
+        UserError: they are too few.
+    """
     ids_N, lengths = tokens.ids_N.long(), tokens.offsets.diff()
     rows_N = torch.arange(len(tokens)).repeat_interleave(lengths)
     positions_N = torch.arange(ids_N.numel()) - tokens.offsets[:-1].repeat_interleave(lengths)

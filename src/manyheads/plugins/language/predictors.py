@@ -31,8 +31,13 @@ ROWS = 256  # most rows of a batch
 
 
 class Followed(NamedTuple):
-    """Of one target, read token by token with all before given: tokens, the mark at the end counted, how many of them
-    were the likeliest, and their mean cross-entropy in nats."""
+    """How well the tokens of one target are predicted, each with all tokens before it given.
+
+    Attributes:
+        n_tokens: of the target, with the mark at its end.
+        n_right: how many of them were the likeliest.
+        loss: their mean cross-entropy in nats.
+    """
 
     n_tokens: int
     n_right: int
@@ -63,13 +68,13 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
     def answered(
         self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: object = ()
     ) -> list[dict[str, Any]]:
-        asked: Any = config  # which has the section of this plugin
-        generated = self.generate(texts, **asdict(asked.generate), tokens=config.batch.tokens)
+        section: Any = config  # whose settings `generate` this plugin adds
+        generated = self.generate(texts, **asdict(section.generate), tokens=config.batch.tokens)
         return [{self.added: text} for text in generated]
 
     def generate(self, texts: list[str], *, max_length: int = 0, tokens: int = TOKENS) -> list[str]:
-        """One answer a text, in order, of the likeliest token at every step; a text beyond the model's `max_length` is
-        cut.
+        """One answer a text, in order: the likeliest token at every step. Longer texts than the model's `max_length`
+        are cut.
 
         Args:
             max_length: most tokens of an answer; 0: as many as the model has positions for.
@@ -93,7 +98,7 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
         return decode(self.tokenizer, [ids_T[ids_T != NONE].tolist() for ids_T in found.values])
 
     def follow(self, texts: list[str], targets: list[str], *, tokens: int = TOKENS) -> list[Followed]:
-        """How well the model tells each next token of the targets; one beyond `max_length` is cut."""
+        """How well the model predicts the targets; longer ones than `max_length` are cut."""
         encoded = encode(self.tokenizer, texts, None, None, self.max_length)
         encoded.targets = encode(self.tokenizer, targets, None, None, self.max_length)
         followed_n3 = self.run(encoded, tokens=tokens, rows=ROWS).values
@@ -107,8 +112,11 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
         return found
 
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
-        """How the targets were followed `(B, 3)`; where there are none, the tokens of the answers, `(B, T)`."""
-        return self._generate(batch, **asked) if batch.targets is None else self._follow(batch, batch.targets)
+        """Of each target the numbers of `Followed`, `(B, 3)`; where there are none, the tokens of the answers
+        `(B, T)`."""
+        if batch.targets is None:
+            return self._generate(batch, **asked)
+        return self._follow(batch, batch.targets)
 
     def _generate(self, batch: Batch, max_length: int) -> Tensor:
         start, end = self.marks
@@ -122,10 +130,11 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
         logits_NV = self.network(batch.ids_N, batch.layout, targets.ids_N, targets.layout).float()
         losses_N = F.cross_entropy(logits_NV[:-1], targets.ids_N[1:], reduction="none").tolist()
         right_N = (logits_NV[:-1].argmax(-1) == targets.ids_N[1:]).tolist()
-        followed = [
-            Followed(b - a - 1, sum(right_N[a : b - 1]), sum(losses_N[a : b - 1]) / (b - a - 1))
-            for a, b in pairwise(targets.layout.offsets.tolist())
-        ]
+        followed = []
+        for first, end in pairwise(targets.layout.offsets.tolist()):
+            n_tokens, last = end - first - 1, end - 1  # no token is predicted after the last
+            loss = sum(losses_N[first:last]) / n_tokens
+            followed.append(Followed(n_tokens, sum(right_N[first:last]), loss))
         return torch.tensor(followed, dtype=torch.float64)
 
 
@@ -137,8 +146,12 @@ class Guess(NamedTuple):
 
 
 class Guessed(NamedTuple):
-    """Of one piece of a text: words that were masked, how many of them were right, and the sum of their losses in
-    nats."""
+    """How well the hidden words of one piece of a text are predicted.
+
+    Attributes:
+        n_right: how many of them were the likeliest.
+        loss: the sum of their losses in nats.
+    """
 
     n_hidden: int
     n_right: int
@@ -156,17 +169,20 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
 
     @classmethod
     def opened(cls, folder: ModelFolder, network: MaskedLM, tokenizer: Tokenizer) -> Self:
-        network.masks_match = folder.settings.reads_marks  # both as they were before
+        network.masks_match = folder.settings.reads_marks  # models of before have both, newer ones neither
         return cls(network, tokenizer, folder.settings, vocabulary(tokenizer, pairs=folder.settings.pairs))
 
     @classmethod
     def about(
         cls, settings: Settings, shape: ShapeWords, labels: Sequence[str], tokenizer: Tokenizer | None
     ) -> CardText:
-        mask = tokenizer and tokenizer.id_to_token(vocabulary(tokenizer, pairs=settings.pairs).mask)
-        learnt = f"A {shape.kind} encoder {shape.size}, learnt from texts without labels"
-        start = "A classifier starts from it: `manyheads train init_from=FOLDER`."
-        what = f"{learnt}: {shape.layers}, {shape.positions}. {start}"
+        mask = None
+        if tokenizer is not None:
+            mask = tokenizer.id_to_token(vocabulary(tokenizer, pairs=settings.pairs).mask)
+        what = (
+            f"A {shape.kind} encoder {shape.size}, learnt from texts without labels: {shape.layers}, "
+            f"{shape.positions}. A classifier starts from it: `manyheads train init_from=FOLDER`."
+        )
         return CardText("A model that predicts hidden words", what, "guesser", f'fill(["a {mask or "[MASK]"} text"])')
 
     @property
@@ -179,27 +195,33 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
     def answered(
         self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: object = ()
     ) -> list[dict[str, Any]]:
-        def rounded(one: Guess) -> dict[str, float]:
-            return {word: round(share, 6) for word, share in zip(*one, strict=True)}
-
-        hidden = self.fill(texts, pairs, tokens=config.batch.tokens)
-        return [{self.added: [rounded(one) for one in of]} for of in hidden]
+        rows = []
+        for guesses in self.fill(texts, pairs, tokens=config.batch.tokens):
+            of_masks = []
+            for guess in guesses:
+                of_masks.append({word: round(p, 6) for word, p in zip(guess.words, guess.probabilities, strict=True)})
+            rows.append({self.added: of_masks})
+        return rows
 
     def fill(
         self, texts: list[str], pairs: list[str] | None = None, *, n: int = 5, tokens: int = ANSWER_TOKENS
     ) -> list[list[Guess]]:
         """For each text, or pair, the `n` likeliest words at each of its masks, in order; it is cut at `max_length`.
-        ValueError of `check`, where there is no mask in a text or one is cut off, or there are no `n` words."""
+
+        Raises:
+            UserError: that of `check`; a text has no mask, or one that is cut off; the vocabulary has fewer words.
+        """
         self.check(texts, pairs)
         n_words = int((~self.vocabulary.special_V).sum())
         if not 1 <= n <= n_words:
             raise UserError(f"n={n} words are asked for, but the vocabulary has 1 to {n_words:,} to choose from")
         if self._reader is None:
-            reads = not self.tokenizer.encode_special_tokens  # as before marks in texts were text
-            self._reader = self.tokenizer if reads else reading_mask(self.tokenizer, self.mask)
+            self._reader = self.tokenizer
+            if self.tokenizer.encode_special_tokens:  # marks in texts are text: all but the mask
+                self._reader = reading_mask(self.tokenizer, self.mask)
         encoded = encode(self._reader, texts, pairs, None, self.max_length)
         whole = encode(self._reader, texts, pairs, None, WHOLE) if encoded.n_truncated else encoded
-        for text, n_read, n_all in zip(texts, self._masks(encoded), self._masks(whole), strict=True):
+        for text, n_read, n_all in zip(texts, self._count_masks(encoded), self._count_masks(whole), strict=True):
             if not n_all:
                 raise UserError(
                     f"the text '{format_value(text)}' hides no word: write {self.mask} where the model should predict "
@@ -210,23 +232,24 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
                     f"the text '{format_value(text)}' is cut to the {self.max_length} tokens that the model reads, and "
                     f"{n_all - n_read} of its {n_all} {self.mask} with the rest: shorten it, or split it"
                 )
-        found_nMK2 = self.run(encoded, tokens=tokens, n_words=n).values
-        return [
-            [
-                Guess([self.tokenizer.decode([int(word)]) for word, _ in of_mask], [share for _, share in of_mask])
-                for of_mask in of_text_MK2[of_text_MK2[:, 0, 0] != NONE].tolist()
-            ]
-            for of_text_MK2 in found_nMK2
-        ]
+        found = []
+        for found_MK2 in self.run(encoded, tokens=tokens, n_words=n).values:
+            guesses = []
+            for found_K2 in found_MK2[found_MK2[:, 0, 0] != NONE]:  # texts with fewer masks are filled up
+                words = [self.tokenizer.decode([int(word)]) for word in found_K2[:, 0]]
+                guesses.append(Guess(words, found_K2[:, 1].tolist()))
+            found.append(guesses)
+        return found
 
-    def _masks(self, encoded: Tokens) -> list[int]:
-        """How many each text has."""
-        return [
-            int((ids == self.vocabulary.mask).sum()) for ids in encoded.ids_N.split(encoded.offsets.diff().tolist())
-        ]
+    def _count_masks(self, encoded: Tokens) -> list[int]:
+        """How many masks each text has."""
+        counts = []
+        for ids in encoded.ids_N.split(encoded.offsets.diff().tolist()):
+            counts.append(int((ids == self.vocabulary.mask).sum()))
+        return counts
 
     def pieces(self, texts: list[str], pairs: list[str] | None) -> Tokens:
-        """All that the texts hold, in pieces that the model can read; pairs are cut."""
+        """All tokens of the texts, in pieces that the model can read; pairs are cut."""
         if pairs is not None:
             return encode(self.tokenizer, texts, pairs, None, self.max_length)
         return in_pieces(encode(self.tokenizer, texts, None, None, WHOLE), self.tokenizer, self.max_length)
@@ -237,9 +260,11 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         return [Guessed(int(n), int(n_right), loss) for n, n_right, loss in guessed_n3.tolist()]
 
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
-        """How the words masked for judging were predicted `(B, 3)`; where `n_words` are asked for, for each mask in the
-        text the ids of the likeliest and their probabilities, `(B, M, K, 2)`."""
-        return self._fill(batch, **asked) if asked else self._judge(batch)
+        """Of each piece the numbers of `Guessed`, `(B, 3)`; with `n_words=K`, for each mask in the text the ids of the
+        likeliest words and their probabilities, `(B, M, K, 2)`."""
+        if asked:
+            return self._fill(batch, **asked)
+        return self._judge(batch)
 
     def hidden(self, batch: Batch) -> Hidden:
         """The words that are masked where a model is judged."""
@@ -261,6 +286,7 @@ class MaskedLMPredictor(Predictor[MaskedLM]):
         logits_PW = self._logits(batch, batch.ids_N, places_P)[:, : self.vocabulary.special_V.numel()]
         barred_W = self.vocabulary.special_V.to(logits_PW.device)
         best = logits_PW.masked_fill(barred_W, -torch.inf).softmax(-1).topk(n_words)
+        # the document of each mask, and its number there
         document_P = _documents(batch)[places_P]
         first_B = torch.searchsorted(document_P, torch.arange(len(batch.rows_B), device=document_P.device))
         at_P = torch.arange(len(document_P), device=document_P.device) - first_B[document_P]

@@ -67,7 +67,7 @@ class Recurrent(nn.Module):
             return self._scanned(x, layout)
         n_documents, longest = layout.n_documents, layout.longest
         none, short = int(n_documents == 0), int(longest == 0)  # torch reads no empty batch and no empty document
-        x_BLD = F.pad(self._own(layout.grid(x)), (0, 0, 0, short, 0, none))
+        x_BLD = F.pad(self._in_own_type(layout.grid(x)), (0, 0, 0, short, 0, none))
         lengths_B = F.pad(layout.lengths_B.clamp(min=1), (0, none), value=1)
         if first is not None:
             first = tuple(F.pad(state_SBD, (0, 0, 0, none)) for state_SBD in first)
@@ -100,7 +100,8 @@ class Recurrent(nn.Module):
         from torch._higher_order_ops.scan import scan  # an operator of torch.export, which has no other name yet
 
         def gru(h: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
-            (r, z, n), (r_h, z_h, n_h) = (one.chunk(3, -1) for one in (gates, F.linear(h, w_state, b_state)))
+            r, z, n = gates.chunk(3, -1)
+            r_h, z_h, n_h = F.linear(h, w_state, b_state).chunk(3, -1)
             new = (n + (r + r_h).sigmoid() * n_h).tanh()
             h = new + (z + z_h).sigmoid() * (h - new)
             return h, h.clone()
@@ -114,28 +115,33 @@ class Recurrent(nn.Module):
 
         start = x_BLD.new_zeros(x_BLD.size(0), w_state.size(1))
         gates_LBG = F.linear(x_BLD, w_in, b_in).transpose(0, 1)
-        step, first = (gru, start) if self.n_states == 1 else (lstm, (start, start.clone()))
-        _, states_LBD = scan(step, first, gates_LBG)
+        if self.n_states == 1:
+            _, states_LBD = scan(gru, start, gates_LBG)
+        else:
+            _, states_LBD = scan(lstm, (start, start.clone()), gates_LBG)
         return states_LBD.transpose(0, 1)
 
     def step(self, x_B1D: Tensor, before: Hidden) -> tuple[Tensor, Hidden]:
-        """One token more: the top layer's states `(B, 1, D)`, and those of all layers."""
-        states_B1D, after = self._read(self._own(x_B1D), before)
+        """Read one more token: the top layer's states `(B, 1, D)`, and those of all layers."""
+        states_B1D, after = self._read(self._in_own_type(x_B1D), before)
         return self.dropout(states_B1D), after
 
     def _read(self, x: Any, first: Hidden | None) -> tuple[Any, Hidden]:
-        """The outputs of the cells for `x`, in their own type, and the states of all layers after it.
+        """The outputs of the cells for `x`, in the type of their weights, and the states of all layers after it.
 
-        Autocast would run them in fp16 on a GPU, whatever type it is for, and nothing scales the loss then; on a CPU
-        bf16 is no faster (123 against 150 ms). Each step would round.
+        Without autocast: it would run them in fp16 on a GPU, whatever type it is for, and nothing scales the loss then;
+        on a CPU bf16 is no faster (123 against 150 ms). Each step would round.
         """
+        given: Any = None  # a GRU takes one tensor, an LSTM a pair
         if first is not None:
-            first = tuple(map(self._own, first))
+            given = tuple(self._in_own_type(state_SBD) for state_SBD in first)
+            if self.n_states == 1:
+                (given,) = given
         with torch.autocast(self.cells.weight_hh_l0.device.type, enabled=False):
-            states, after = self.cells(x, first if first is None or self.n_states == 2 else first[0])
+            states, after = self.cells(x, given)
         return states, after if isinstance(after, tuple) else (after,)
 
-    def _own(self, x: Tensor) -> Tensor:
+    def _in_own_type(self, x: Tensor) -> Tensor:
         return x.to(self.cells.weight_hh_l0.dtype)
 
 
@@ -160,7 +166,7 @@ class StateAttention(nn.Module):
             normalise=self.normalise,
             dropout=self.dropout if self.training else 0.0,
         )
-        return self._beside(context.squeeze(-2), q)
+        return self._combined(context.squeeze(-2), q)
 
     def keys_values(self, memory: Tensor, layout: Layout) -> KeysValues:
         """What `step` attends to, computed once."""
@@ -171,17 +177,17 @@ class StateAttention(nn.Module):
         """As `forward`, for one query a document: `(B, 1, D)`."""
         projected_B11D, _ = self.score.project(q_B1D.unsqueeze(-2), q_B1D[:0].unsqueeze(-2))
         context_B11D = memory.answer(projected_B11D, self.score, self.normalise)
-        return self._beside(context_B11D.squeeze(1), q_B1D)
+        return self._combined(context_B11D.squeeze(1), q_B1D)
 
-    def _beside(self, context: Tensor, q: Tensor) -> Tensor:
+    def _combined(self, context: Tensor, q: Tensor) -> Tensor:
         return self.combine(torch.cat((context, q), dim=-1)).tanh()
 
 
 class StatePooling(nn.Module):
-    """One vector a document: the state that has read it all asks which of the states matter.
+    """One vector a document: an attention over its states, whose query is the state that has read all of it.
 
-    So the query is the last state, as where a decoder with attention begins (Luong et al., 2015, section 3.1), and
-    not a learned vector: what is looked for can depend on the text. A document without tokens becomes zeros.
+    The query is no learned vector, so that what is looked for can depend on the text: as where a decoder with attention
+    begins (Luong et al., 2015, section 3.1). A document without tokens becomes zeros.
     """
 
     def __init__(self, attention: StateAttention, *, bidirectional: bool) -> None:
@@ -197,7 +203,7 @@ class StatePooling(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """After `position` tokens: the states of all layers, and what is attended to."""
+    """The state of a decoder after `position` tokens: those of all layers, and what is attended to."""
 
     position: int
     hidden: Hidden
@@ -210,7 +216,7 @@ class RecurrentState:
 
 
 class RecurrentDecoder(nn.Module):
-    """Recurrent layers over the target, each state of which then looks at the memory: Luong et al. (2015), section 3.
+    """Recurrent layers over the target, each state of which then attends to the memory: Luong et al. (2015), section 3.
 
     The path is h_t -> a_t -> c_t -> tanh(W [c_t; h_t]), without input feeding, so all targets are read in one go.
     The first states are tanh(W_s h) of the memory's last, as in Bahdanau et al. (2015), appendix A.2.2.
@@ -218,7 +224,7 @@ class RecurrentDecoder(nn.Module):
 
     def __init__(self, recurrent: Recurrent, *, attention: StateAttention, bidirectional_memory: bool) -> None:
         super().__init__()
-        assert not recurrent.bidirectional, "a token must not see those that it is to say next"
+        assert not recurrent.bidirectional, "a token must not see those that it has to predict"
         self.recurrent, self.attention, self.bidirectional_memory = recurrent, attention, bidirectional_memory
         d_model = recurrent.d_model
         self.bridge = nn.Linear(d_model, recurrent.n_states * recurrent.n_layers * d_model, bias=False)
@@ -229,7 +235,7 @@ class RecurrentDecoder(nn.Module):
         return self.attention(states, layout, memory, memory_layout)
 
     def first(self, memory: Tensor, memory_layout: Layout) -> Hidden:
-        """The states before the first token, in the type of the memory: autocast must not shorten them."""
+        """The states before the first token, in the type of the memory: autocast must not round them."""
         last_BD = last_states(memory, memory_layout, bidirectional=self.bidirectional_memory)
         states = self.bridge(last_BD).tanh().to(memory.dtype)
         states = states.unflatten(-1, (-1, self.recurrent.n_layers, last_BD.size(1)))
@@ -247,9 +253,9 @@ class RecurrentDecoder(nn.Module):
 
 
 def last_states(x: Tensor, layout: Layout, *, bidirectional: bool) -> Tensor:
-    """Of states `(..., D)` those that have read a whole document, `(B, D)`: zeros where it has no token.
+    """The state that has read a whole document, `(B, D)`, of states `(..., D)`: zeros where it has no token.
 
-    That is the last one, and in the half that reads from the end the first.
+    It is the last one; in the half that reads from the end, the first.
     """
     x_BLD = F.pad(layout.grid(x), (0, 0, 0, int(layout.longest == 0)))
     last_B = (layout.lengths_B - 1).clamp(min=0)
@@ -308,26 +314,33 @@ def describe_recurrent(model: ModelConfig) -> tuple[str, str]:
 
 def flops(model: ModelConfig, *, pooled: bool) -> int:
     """Operations of one forward pass for one token: see `flops_per_token`."""
-    of_pooling = _of_key_states(model) + _of_match_of_states(model) if model.pooling == "attention" else 0
-    return _of_cells(model, bidirectional=reads_both_ways(model)) + of_pooling * pooled
+    n_flops = flops_of_cells(model, bidirectional=reads_both_ways(model))
+    if pooled and model.pooling == "attention":
+        n_flops += flops_of_keys(model) + flops_of_match(model)
+    return n_flops
 
 
 def flops_of_answer(model: ModelConfig, source: float, target: float) -> float:
-    """Operations of one forward pass over two texts, those of the head left out: see `flops_per_answer`."""
-    reads = _of_cells(model, bidirectional=reads_both_ways(model)) + _of_key_states(model)
+    """Operations of one forward pass over two texts, without those of the head: see `flops_per_answer`."""
+    of_source = flops_of_cells(model, bidirectional=reads_both_ways(model)) + flops_of_keys(model)
     maps_query = model.facts("score").get("maps_query", False)
-    asks = 2 * (maps_query + 2) * model.d_model**2 + source * _of_match_of_states(model)
-    return source * reads + target * (_of_cells(model, bidirectional=False) + asks)
+    of_attention = 2 * (maps_query + 2) * model.d_model**2 + source * flops_of_match(model)
+    of_target = flops_of_cells(model, bidirectional=False) + of_attention
+    return source * of_source + target * of_target
 
 
-def _of_cells(model: ModelConfig, *, bidirectional: bool) -> int:
-    n_gates, width = 4 if model.encoder == "lstm" else 3, model.d_model // (1 + bidirectional)
+def flops_of_cells(model: ModelConfig, *, bidirectional: bool) -> int:
+    """Of all recurrent layers, for one token."""
+    n_gates = 4 if model.encoder == "lstm" else 3
+    width = model.d_model // (1 + bidirectional)
     return 2 * model.n_layers * n_gates * model.d_model * (model.d_model + width)
 
 
-def _of_key_states(model: ModelConfig) -> int:
+def flops_of_keys(model: ModelConfig) -> int:
+    """Of the key of one state, which scores that are sums project."""
     return 2 * model.facts("score").get("is_sum", False) * model.d_model**2
 
 
-def _of_match_of_states(model: ModelConfig) -> int:
+def flops_of_match(model: ModelConfig) -> int:
+    """Of one query with one state: the score, and the weighted sum."""
     return 2 * (2 + model.facts("score").get("is_sum", False)) * model.d_model

@@ -15,13 +15,22 @@ HOOKS = {
     "files": ("job.sbatch", "slurm-*.out"),
     "barred": {"slurm": "a job of training"},
 }
-RUN = "manyheads.plugins.slurm.config:SlurmConfig"
-ARRAY = "manyheads.plugins.slurm.config:ArrayConfig"
+JOB = Section(
+    "slurm",
+    config="manyheads.plugins.slurm.config:SlurmConfig",
+    help="the job that hardware=slurm writes",
+    into=("run",),
+    **HOOKS,
+)
+ARRAY = Section(
+    "slurm",
+    config="manyheads.plugins.slurm.config:ArrayConfig",
+    help="the jobs that hardware=slurm writes",
+    into=("search", "table"),
+    **HOOKS,
+)
 PLUGIN = Plugin(
     "slurm",
-    sections=[
-        Section("slurm", RUN, "the job that hardware=slurm writes", ("run",), **HOOKS),
-        Section("slurm", ARRAY, "the jobs that hardware=slurm writes", ("search", "table"), **HOOKS),
-    ],
+    sections=[JOB, ARRAY],
     presets=Path(__file__).parent / "conf",
 )

@@ -8,9 +8,9 @@ from pathlib import Path
 from manyheads.plugin import Plugin, Section
 
 SETTINGS = Section(
-    "",
-    "manyheads.plugins.trackers.config:TrackersConfig",
-    "trackers of figures",
+    "",  # its settings become those of the section that they widen: logger.wandb
+    config="manyheads.plugins.trackers.config:TrackersConfig",
+    help="trackers of figures",
     into=("logger",),
     unread="manyheads.plugins.trackers.config:project_unread",
     refuse="manyheads.plugins.trackers.config:refuse_not_installed",
