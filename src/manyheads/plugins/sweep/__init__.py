@@ -31,7 +31,7 @@ VERBS = (
     Verb(
         "tune",
         "manyheads.plugins.sweep.config:TuneConfig",
-        "manyheads.plugins.sweep.tune:tune",
+        "manyheads.plugins.sweep.tune:tune_settings",
         "try settings, a process each, and rank them by validation",
         TRAINING,
         (

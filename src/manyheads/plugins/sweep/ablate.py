@@ -1,9 +1,9 @@
 """The verb `ablate`: every row of a comparison trained at an equal budget, over seeds and data.
 
-The data is found and read before torch is imported.
+The road: config.py names the rows and sets.py reads the data. Then, with torch, budget.py makes the rows equal,
+ablation.py trains them, results_file.py keeps what each run gave, and tables.py tests and shows the differences.
 """
 
-import logging
 import re
 from pathlib import Path
 
@@ -11,11 +11,9 @@ from manyheads.config.facts import hooks
 from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_rows
 from manyheads.plugins.sweep.config import AblateConfig
-from manyheads.plugins.sweep.results_file import Comparison, check_same_comparison, machine, read_results
-from manyheads.plugins.sweep.sets import read_sets, tokenize
-from manyheads.terminal import print_sheet, say, shown
-
-log = logging.getLogger("manyheads.ablate")
+from manyheads.plugins.sweep.results_file import Comparison, check_same_comparison, read_results
+from manyheads.plugins.sweep.sets import read_sets
+from manyheads.terminal import say
 
 
 def ablate(config: AblateConfig) -> Comparison:
@@ -32,42 +30,19 @@ def ablate(config: AblateConfig) -> Comparison:
     for refuse in hooks(config, "refuse"):
         refuse(config, "here")
     check_training(config.trainer)
-    sets, runs = read_sets(config), [config.run(variant) for variant in config.variants()]
-    for one in sets:
-        for run in runs:
-            check_rows(run, one.splits)
-
-    from manyheads.plugins.sweep.budget import plan_rows, run_missing, share
-    from manyheads.plugins.sweep.tables import sheets
-    from manyheads.training.trainer import check_trainer
-
-    check_trainer(runs[0])
+    sets = read_sets(config)
+    for variant in config.variants():
+        for one in sets:
+            check_rows(config.run(variant), one.splits)
     path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
     if path.suffix != ".json":
         path = path.with_name(f"{path.name}.json")
     if path.exists():
         check_same_comparison(read_results(path), path, config)
-    data = {one.name: tokenize(one, runs[0]) for one in sets}
-    rows = [row for tokenized in data.values() for row in plan_rows(config, tokenized)]
-    results = Comparison(
-        vary=config.vary_name,
-        equal=config.equal.name,
-        tolerance=config.tolerance,
-        seconds=config.seconds,
-        sets=list(data),
-        rows=[variant.name for variant in config.variants()],
-        seeds=list(range(config.seed, config.seed + config.seeds)),
-        n_rows={name: len(one.tokens["validation"]) for name, one in data.items()},
-        machine=machine(config.hardware),
-        measured=[row.results for row in rows],
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with shown(log):
-        if n_dropped := share(results, path, config):
-            log.info("%d finished runs no longer fit the settings and are made again", n_dropped)
-        run_missing(config, rows, data, results, path)
-    for sheet in sheets(results):
-        print_sheet(sheet)
+
+    from manyheads.plugins.sweep.ablation import compare_variants
+
+    results = compare_variants(config, sets, path)
     say(path)
     return results
 

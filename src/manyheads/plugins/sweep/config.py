@@ -1,6 +1,8 @@
-"""All settings of `tune`, `curve` and `ablate`: what varies, what is shared by all runs, and each run."""
+"""All settings of `tune`, `curve` and `ablate`: what varies, and what all runs share: sections of `RunConfig`.
 
-import math
+`config.run(...)` is the training run of one setting, share or row.
+"""
+
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -63,16 +65,16 @@ class TuneConfig:
     output: str = setting(
         "", "folder of the search, resumed if there is one; empty: outputs/tune-<what varies>", path=True
     )
-    budget: str = setting("", "length of training of each run, such as 2min or 5Mtok; empty: as trainer says")
-    data: DataConfig = setting(DataConfig, "texts and labels")
-    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens")
-    batch: BatchConfig = setting(BatchConfig, "tokens to batches")
-    model: ModelConfig = setting(ModelConfig, "the encoder classifier")
-    optim: OptimConfig = setting(OptimConfig, "the optimiser")
+    budget: str = field_of(RunConfig, "budget")
+    data: DataConfig = field_of(RunConfig, "data")
+    tokenizer: TokenizerConfig = field_of(RunConfig, "tokenizer")
+    batch: BatchConfig = field_of(RunConfig, "batch")
+    model: ModelConfig = field_of(RunConfig, "model")
+    optim: OptimConfig = field_of(RunConfig, "optim")
     checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept; its metric is what is compared")
-    guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
-    hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
-    logger: LoggerConfig = setting(LoggerConfig, "logged figures")
+    guard: GuardConfig = field_of(RunConfig, "guard")
+    hardware: HardwareConfig = field_of(RunConfig, "hardware")
+    logger: LoggerConfig = field_of(RunConfig, "logger")
     trainer: dict[str, Any] = field_of(RunConfig, "trainer")
 
     def __post_init__(self) -> None:
@@ -84,8 +86,7 @@ class TuneConfig:
             require(
                 not self.data.folds or value == usual,
                 f"{name}={format_value(value)} does nothing with data.folds={self.data.folds}, of which each has a "
-                "run of each "
-                "setting, to its end: remove one of them",
+                "run of each setting, to its end: remove one of them",
             )
         self._check_count(self.axes())
         self.run({})
@@ -103,27 +104,34 @@ class TuneConfig:
     @property
     def size(self) -> int | None:
         """How many settings there are; None where a number is drawn between two ends."""
-        listed = [axis.listed for axis in self.axes()]
-        return None if None in listed else math.prod(len(one) for one in listed if one is not None)
+        size = 1
+        for axis in self.axes():
+            if axis.listed is None:
+                return None
+            size *= len(axis.listed)
+        return size
 
     @property
     def chosen(self) -> Method:
         """The method, that of auto resolved."""
         if self.method is not Method.auto:
             return self.method
-        return Method.grid if self.size is not None and self.trials in (0, self.size) else Method.random
+        tries_all = self.size is not None and self.trials in (0, self.size)
+        return Method.grid if tries_all else Method.random
 
     @property
     def n_trials(self) -> int:
         """How many settings are tried."""
-        size = self.size
         if self.trials:
             return self.trials
-        return size if self.chosen is Method.grid and size is not None else min(USUAL, size or USUAL)
+        size = self.size
+        if size is not None and (size < USUAL or self.chosen is Method.grid):
+            return size
+        return USUAL
 
     @property
     def n_runs(self) -> int:
-        """Of each setting: one for each seed or, with folds, for each of these, with a seed of its own, too."""
+        """Runs of each setting: one for each seed or, with folds, for each of these, with a seed of its own, too."""
         return self.data.folds or self.seeds
 
     @property
@@ -133,9 +141,11 @@ class TuneConfig:
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
         """The training run of one setting, resumed if it was begun; a UserError where values do not go together. With
         folds it is judged on one of them, for the first seed the first."""
-        of_fold = bool(self.data.folds and seed is not None)
-        data = replace(self.data, fold=1 + (seed or 0) - self.seed) if of_fold else self.data
-        return _run(self, setting, seed, linear=False, test=of_fold, **_resumable(data, self.seed, seed, output))
+        data, of_fold = self.data, False
+        if data.folds and seed is not None:
+            data, of_fold = replace(data, fold=1 + seed - self.seed), True
+        own = {"linear": False, "test": of_fold} | _resumable(data, self.seed, seed, output)
+        return _run(self, setting, seed, own)
 
     def _check_count(self, axes: list[Axis]) -> None:
         ranges = [axis for axis in axes if axis.listed is None]
@@ -179,24 +189,23 @@ class CurveConfig:
     seed: int = setting(0, "the first seed of the runs, and that of carved-out splits", ge=0, lt=2**31)
     init_from: str = field_of(RunConfig, "init_from")
     output: str = setting("", "folder of the curve, resumed if there is one; empty: outputs/curve", path=True)
-    budget: str = field_of(TuneConfig, "budget")
-    data: DataConfig = setting(DataConfig, "texts and labels")
-    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens")
-    batch: BatchConfig = setting(BatchConfig, "tokens to batches")
-    model: ModelConfig = setting(ModelConfig, "the encoder classifier")
-    optim: OptimConfig = setting(OptimConfig, "the optimiser")
+    budget: str = field_of(RunConfig, "budget")
+    data: DataConfig = field_of(RunConfig, "data")
+    tokenizer: TokenizerConfig = field_of(RunConfig, "tokenizer")
+    batch: BatchConfig = field_of(RunConfig, "batch")
+    model: ModelConfig = field_of(RunConfig, "model")
+    optim: OptimConfig = field_of(RunConfig, "optim")
     checkpoint: CheckpointConfig = setting(CheckpointConfig, "the weights kept; its metric is what is drawn")
-    guard: GuardConfig = setting(GuardConfig, "what happens when a step goes wrong")
-    hardware: HardwareConfig = setting(HardwareConfig, "processors of a run")
-    logger: LoggerConfig = setting(LoggerConfig, "logged figures")
+    guard: GuardConfig = field_of(RunConfig, "guard")
+    hardware: HardwareConfig = field_of(RunConfig, "hardware")
+    logger: LoggerConfig = field_of(RunConfig, "logger")
     trainer: dict[str, Any] = field_of(RunConfig, "trainer")
 
     def __post_init__(self) -> None:
         require(
             len(self.shares) > 1 and sorted({*self.shares}) == self.shares,
             f"shares={format_list(self.shares)}: a curve needs two shares or more, each larger than the one before, "
-            "such "
-            "as shares=[0.25,0.5,1]",
+            "such as shares=[0.25,0.5,1]",
         )
         require(
             self.data.train_share == 1.0,
@@ -213,12 +222,8 @@ class CurveConfig:
 
     def run(self, setting: dict[str, Any], seed: int | None = None, output: str = "") -> RunConfig:
         """The run of one share, resumed if it was begun."""
-        return _run(self, setting, seed, test=self.test, **_resumable(self.data, self.seed, seed, output))
-
-
-def named_texts() -> list[str]:
-    """The settings of `tune` that name files which all runs read, other than the data."""
-    return [name for name, one in settings(TuneConfig).items() if one.facts.path and one.default == []]
+        own = {"test": self.test} | _resumable(self.data, self.seed, seed, output)
+        return _run(self, setting, seed, own)
 
 
 Equal = StrEnum("Equal", "parameters flops tokens")
@@ -249,11 +254,11 @@ class AblateConfig:
     output: str = setting(
         "", "results file, <output>.json, which is continued; empty: outputs/ablate/<vary>.json", path=True
     )
-    data: DataConfig = setting(DataConfig, "texts and labels")
-    tokenizer: TokenizerConfig = setting(TokenizerConfig, "text to tokens")
-    batch: BatchConfig = setting(BatchConfig, "tokens to batches")
+    data: DataConfig = field_of(RunConfig, "data")
+    tokenizer: TokenizerConfig = field_of(RunConfig, "tokenizer")
+    batch: BatchConfig = field_of(RunConfig, "batch")
     model: ModelConfig = setting(ModelConfig, "the encoder classifier of all rows, but for what varies")
-    optim: OptimConfig = setting(OptimConfig, "the optimiser")
+    optim: OptimConfig = field_of(RunConfig, "optim")
     hardware: HardwareConfig = setting(HardwareConfig, "processor: one device")
     trainer: dict[str, Any] = field_of(RunConfig, "trainer")
 
@@ -303,8 +308,7 @@ class AblateConfig:
             require(
                 isinstance(each, list) and len(each) == len(self.varied),
                 f"values holds {format_value(value)}, but vary names {len(self.varied)} settings: give each value as "
-                "a list of "
-                f"{len(self.varied)}, in the order of vary",
+                f"a list of {len(self.varied)}, in the order of vary",
             )
             name = ", ".join(map(format_list, each))
             require(name not in variants, f"values holds {name} twice: name each value once")
@@ -318,8 +322,9 @@ class AblateConfig:
             "experiment such as experiment=ablate_scores",
         )
         known = [name for name in settings(RunConfig) if name.startswith(COMPARED)]
-        for name in (name for name in self.varied if name not in known):
-            if str(name).startswith(COMPARED) and mapping_of(str(name), settings(RunConfig)):
+        for name in self.varied:
+            is_option = str(name).startswith(COMPARED) and mapping_of(str(name), settings(RunConfig))
+            if name in known or is_option:
                 continue
             require(
                 name not in settings(RunConfig),
@@ -332,7 +337,7 @@ class AblateConfig:
 
     def run(self, variant: Variant, seed: int | None = None) -> RunConfig:
         """The training run of one row, before the solver; a UserError where a setting or the model refuses a value."""
-        return _run(self, variant.changes, seed, output="")
+        return _run(self, variant.changes, seed, {"output": ""})
 
 
 def share_search(config: TuneConfig) -> Shared:
@@ -349,19 +354,23 @@ def share_table(config: AblateConfig) -> Shared:
 
 
 def _resumable(data: DataConfig, first: int, seed: int | None, output: str) -> dict[str, Any]:
-    """What a run in a folder of its own has: carved-out rows, those of test too, are those of the first seed."""
+    """Settings of a run in a folder of its own. Rows that are carved out are those of the first seed in all runs."""
     if seed not in (None, first) and data.split_seed is None:
         data = replace(data, split_seed=first)
-    return {"data": to_plain(data), "output": output, "resume": (Resume.auto if output else Resume.never).name}
+    resume = Resume.auto if output else Resume.never
+    return {"data": to_plain(data), "output": output, "resume": resume.name}
 
 
 def _run(
-    config: TuneConfig | CurveConfig | AblateConfig, changes: dict[str, Any], seed: int | None, **own: Any
+    config: TuneConfig | CurveConfig | AblateConfig, changes: dict[str, Any], seed: int | None, own: dict[str, Any]
 ) -> RunConfig:
-    """The run of the settings that `config` shares with it, of those it has of its own, and of changes by their dotted
-    names. It reads no test split unless `own` says so."""
-    kinds, of_run = get_type_hints(type(config)), get_type_hints(RunConfig)  # a section of another kind is the search's
-    plain = {name: value for name, value in to_plain(config).items() if kinds[name] == of_run.get(name)}
+    """The run that has the settings which `config` shares with `RunConfig`, then its `own`, then the `changes` by their
+    dotted names. It reads no test split unless `own` says so."""
+    kinds, kinds_of_run = get_type_hints(type(config)), get_type_hints(RunConfig)
+    plain: dict[str, Any] = {}
+    for name, value in to_plain(config).items():
+        if kinds[name] == kinds_of_run.get(name):  # a section of another kind is the search's
+            plain[name] = value
     plain |= {"seed": config.seed if seed is None else seed, "test": False, "plugins": recorded()} | own
     for name, value in changes.items():
         section, key = section_and_key(plain, name)

@@ -12,9 +12,11 @@ from manyheads.data.checks import check_rows
 from manyheads.data.sources import read_splits
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig
-from manyheads.plugins.sweep.journal import Trial, open_journal, trial_folder
+from manyheads.plugins.sweep.journal import open_journal
+from manyheads.plugins.sweep.outcomes import Trial, trial_folder
+from manyheads.plugins.sweep.same_search import shared_settings
 from manyheads.plugins.sweep.scheduler import Search
-from manyheads.plugins.sweep.tune import refuse_many_processes, shared_settings
+from manyheads.plugins.sweep.tune import refuse_many_processes
 from manyheads.runs.summary import Summary, read_summary
 from manyheads.terminal import shown
 

@@ -17,7 +17,8 @@ from manyheads.config.conversion import plain_settings
 from manyheads.config.figures import lower_is_better
 from manyheads.plugins.sweep.axes import Axis
 from manyheads.plugins.sweep.config import Method, Prune, TuneConfig
-from manyheads.plugins.sweep.journal import Journal, Outcome, RunState, Trial, mean_value, trial_folder, validations
+from manyheads.plugins.sweep.journal import Journal
+from manyheads.plugins.sweep.outcomes import Outcome, RunState, Trial, mean_value, trial_folder, validations
 from manyheads.runs.config_file import read_run
 
 REDUCTION = 3  # of `halving`: one in three is continued at each rung

@@ -15,7 +15,7 @@ from manyheads.config.sentences import format_list
 from manyheads.evaluation.intervals import fold_interval, seed_interval
 from manyheads.evaluation.report import Page, ReportSection, ReportTable, installed_versions, value_sections, write_page
 from manyheads.plugins.sweep.config import TuneConfig
-from manyheads.plugins.sweep.journal import Outcome, RunState
+from manyheads.plugins.sweep.outcomes import Outcome, RunState
 from manyheads.runs.files import replace_file
 from manyheads.runs.summary import NETWORK, Interval, words_of
 from manyheads.terminal import Sheet

@@ -16,7 +16,8 @@ from manyheads.distributed.ranks import n_cores
 from manyheads.distributed.signals import Stop, ending
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
-from manyheads.plugins.sweep.journal import Journal, Outcome, RunState, Trial, read_outcome, trial_folder, validations
+from manyheads.plugins.sweep.journal import Journal
+from manyheads.plugins.sweep.outcomes import Outcome, RunState, Trial, read_outcome, trial_folder, validations
 from manyheads.runs.many import Ended, TrainingProcess, log_file, train_many, visible_gpus
 from manyheads.runs.warm import Warm
 

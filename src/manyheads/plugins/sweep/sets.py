@@ -1,19 +1,14 @@
-"""The data that `ablate` compares on: read once, and tokenized once for all runs."""
+"""The data that `ablate` compares on, found and read before torch is imported; tokenized_sets.py has its tokens."""
 
-import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from manyheads.config import DataConfig, RunConfig
+from manyheads.config import DataConfig
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import AblateConfig
-
-if TYPE_CHECKING:
-    from manyheads.data.tokens import Tokens
 
 ROOT = "MANYHEADS_DATA"
 
@@ -27,29 +22,6 @@ class ReadSet:
     splits: Splits
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the data decides about a model's size and costs; `texts` are those of training, see `Tokens.sizes`."""
-
-    vocab_size: int
-    n_classes: int
-    max_length: int
-    n_segments: int
-    texts: list[tuple[int, int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizedSet:
-    """What every run on the same data shares. `digest` is of tokens and labels: other data has another."""
-
-    name: str
-    data: DataConfig
-    labels: list[str]
-    tokens: "dict[str, Tokens]"
-    sizes: Sizes
-    digest: str
-
-
 def read_sets(config: AblateConfig) -> list[ReadSet]:
     """Train and validation of each of `config.sets`, or of `config.data` where that is empty.
 
@@ -58,14 +30,17 @@ def read_sets(config: AblateConfig) -> list[ReadSet]:
     Raises:
         UserError: data that is not there, the same name twice, or what `read_splits` finds wrong in it.
     """
-    data = config.data
-    own = _name(data.path) if data.path else data.hub.rsplit("/", 1)[-1] or data.source
-    named = [(_name(one), _where(one, data)) for one in config.sets] or [(own, data)]
-    names = [name for name, _ in named]
-    for name in names:
-        if names.count(name) > 1:
+    named: dict[str, DataConfig] = {}
+    for asked in config.sets:
+        name = _name(asked)
+        if name in named:
             raise UserError(f"sets holds {name} twice: name each data once")
-    found = [ReadSet(name, data, read_splits(data, config.seed, with_test=False)) for name, data in named]
+        named[name] = _where(asked, config.data)
+    if not config.sets:
+        data = config.data
+        name = _name(data.path) if data.path else data.hub.rsplit("/", 1)[-1] or data.source
+        named[name] = data
+    found = [ReadSet(name, data, read_splits(data, config.seed, with_test=False)) for name, data in named.items()]
     for one in found:
         if one.splits.multi:
             raise UserError(
@@ -75,39 +50,22 @@ def read_sets(config: AblateConfig) -> list[ReadSet]:
     return found
 
 
-def tokenize(found: ReadSet, run: RunConfig) -> TokenizedSet:
-    """Tokenize the texts; of `run` only the tokenizer counts."""
-    from manyheads.data.token_cache import prepare_tokens
-    from manyheads.data.tokens import reach
-
-    tokenizer, tokens = prepare_tokens(found.splits, replace(run, data=found.data))
-    pairs = found.splits.train.pairs is not None
-    digest = hashlib.blake2b(digest_size=16)
-    for split in tokens.values():
-        segments = [] if split.segments_N is None else [split.segments_N]
-        for tensor in (split.ids_N, split.offsets, split.labels.long(), *(split.windows or ()), *segments):
-            digest.update(tensor.numpy().tobytes())
-    sizes = Sizes(
-        vocab_size=reach(tokenizer, pairs=pairs).ids,
-        n_classes=len(found.splits.labels),
-        max_length=found.data.max_length,
-        n_segments=2 if pairs else 0,
-        texts=tokens["train"].sizes(),
-    )
-    return TokenizedSet(found.name, found.data, found.splits.labels, tokens, sizes, digest.hexdigest())
-
-
 def _name(asked: str) -> str:
     """What the table calls a file or folder."""
     path = Path(asked)
-    return path.name if path.suffix == "" or path.is_dir() else path.name.partition(".")[0]
+    if path.suffix == "" or path.is_dir():
+        return path.name
+    return path.name.partition(".")[0]
 
 
 def _where(asked: str, data: DataConfig) -> DataConfig:
+    """The settings `data` with the place of one of `sets`."""
     if asked == "demo":
         return replace(data, source="demo", path="")
     root = os.environ.get(ROOT)
-    places = ([Path(root, asked)] if root else []) + [Path(asked).expanduser()]
+    places = [Path(asked).expanduser()]
+    if root:
+        places.insert(0, Path(root, asked))
     for place in places:
         if place.exists():
             return replace(data, source="files", path=str(place.absolute()))

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import TuneConfig
-from manyheads.plugins.sweep.journal import NAME, Outcome, RunState, Trial, check_same_search
+from manyheads.plugins.sweep.journal import NAME
 from manyheads.plugins.sweep.optuna import (
     StudyQueue,
     as_parameters,
@@ -34,6 +34,8 @@ from manyheads.plugins.sweep.optuna import (
     make_sampler,
     outcome_of,
 )
+from manyheads.plugins.sweep.outcomes import Outcome, RunState, Trial
+from manyheads.plugins.sweep.same_search import check_same_search
 from manyheads.runs.files import write_atomic
 
 BEAT = 15.0  # seconds between two heartbeats of a trial

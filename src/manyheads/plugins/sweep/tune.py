@@ -1,6 +1,15 @@
 """The verb `tune`: settings tried, a process for each setting and seed, and ranked by the validation split.
 
-The settings are a grid, random draws, or Optuna's (optuna.py). This process imports no torch.
+The road of a search:
+
+    config.py       the settings: what varies, how it is drawn, and sections of a run that all trials share
+    axes.py         one setting that varies: its values, or its range
+    tune.py         the trials: all settings of a grid, or random draws; of Optuna's they are drawn on the way
+    journal.py      the queue of trials, and the file of what each came to; optuna.py and shared.py have other queues
+    scheduler.py    a process for each trial: started, watched, resumed, its outcome (outcomes.py) written down
+    ranking.py      settings from best to worst, report.html and trials.csv
+
+A search that was stopped is continued by the same command (same_search.py). This process imports no torch.
 """
 
 import logging
@@ -10,8 +19,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import blake2b
-from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -29,15 +36,14 @@ from manyheads.config.plugins import plugin_words
 from manyheads.config.sentences import install_extra
 from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_rows
-from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
-from manyheads.inference.origin import file_digests
-from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig, named_texts
-from manyheads.plugins.sweep.journal import Journal, RunState, Trial, open_journal
+from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig
+from manyheads.plugins.sweep.journal import Journal, open_journal
+from manyheads.plugins.sweep.outcomes import RunState, Trial
+from manyheads.plugins.sweep.same_search import search_settings
 from manyheads.plugins.sweep.scheduler import Search
-from manyheads.runs.resume import resume_policy
 from manyheads.terminal import print_sheet, say, show_files, shown
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ PATIENCE = 10_000  # draws in a row of settings that are known, before a range i
 log = logging.getLogger("manyheads.tune")
 
 
-def tune(config: TuneConfig) -> "list[Ranked]":
+def tune_settings(config: TuneConfig) -> "list[Ranked]":
     """Make the runs that the journal lacks, then rank the settings, print them and write the report.
 
     Returns:
@@ -63,7 +69,8 @@ def tune(config: TuneConfig) -> "list[Ranked]":
     check_search(config)
     planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
     splits = read_splits(config.data, config.seed, answer=plugin.task(config.task).column, with_test=False)
-    asked, config = config, replace(config, checkpoint=config.checkpoint.settled(config.task, multi=splits.multi))
+    checkpoint = config.checkpoint.settled(config.task, multi=splits.multi)
+    typed, config = config, replace(config, checkpoint=checkpoint)
     check_rows(config.run({}), splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
     with open_queue(config, planned, folder, search_settings(config, splits)) as queue, shown(log):
@@ -71,11 +78,12 @@ def tune(config: TuneConfig) -> "list[Ranked]":
             log.info("%d runs are in the journal already", len(queue.outcomes))
         Search(config, queue).run()
         outcomes = queue.outcomes
+
     from manyheads.plugins.sweep.ranking import MOST_LINES, rank, search_sheet, write_results
 
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric, folds=config.data.folds > 0)
     best = ranked[0] if ranked and ranked[0].values else None
-    command = "" if best is None else final_command(asked, best)
+    command = "" if best is None else final_command(typed, best)
     files = write_results(folder, config, ranked, outcomes, command)
     print_sheet(search_sheet(config, ranked, MOST_LINES))
     show_files(folder, files)
@@ -134,17 +142,17 @@ def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
     if config.chosen is Method.grid:
         listed = [axis.listed or () for axis in axes]
         return [dict(zip(config.search, values, strict=True)) for values in product(*listed)]
-    draw = random.Random(f"tune {config.seed}")  # noqa: S311 - settings, not secrets
+    generator = random.Random(f"tune {config.seed}")  # noqa: S311 - settings, not secrets
     found: dict[str, dict[str, Any]] = {}
-    n_trials, finite, in_vain = config.n_trials, config.size is not None, 0
+    n_trials, is_finite, in_vain = config.n_trials, config.size is not None, 0
     while len(found) < n_trials:  # a finite space has at least as many settings: `TuneConfig` checks it
-        setting = {axis.name: axis.draw(draw) for axis in axes}
+        setting = {axis.name: axis.draw(generator) for axis in axes}
         if repr(setting) not in found:
             found[repr(setting)] = setting
             in_vain = 0
             continue
         in_vain += 1
-        if in_vain >= PATIENCE and not finite:
+        if in_vain >= PATIENCE and not is_finite:
             ranges = " ".join(f"{axis.name}={config.search[axis.name]}" for axis in axes if axis.listed is None)
             raise UserError(
                 f"{ranges}: only {len(found)} different settings were found for {n_trials} trials, as numbers are "
@@ -153,56 +161,14 @@ def plan_settings(config: TuneConfig) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def search_settings(config: TuneConfig, splits: Splits) -> dict[str, Any]:
-    """What a search must have in common with the one in its folder to continue it, versions included."""
-    found = {
-        "search": config.search,
-        "method": config.chosen.name,
-        "prune": config.prune.name,
-        "minutes": config.minutes,
-    }
-    for name, paths in plain_settings(config).items():
-        if name in named_texts():
-            found[name] = _digest_of_files(paths)
-    return found | shared_settings(config, splits)
-
-
-def shared_settings(config: TuneConfig | CurveConfig, splits: Splits) -> dict[str, Any]:
-    """The part of it that all runs share."""
-    run = config.run({})
-    found: dict[str, Any] = {
-        "manyheads": version("manyheads"),
-        "torch": version("torch"),
-        "seed": config.seed,
-        "data": splits.digests(),
-        "files": file_digests(run),
-        "test": run.test,
-    }
-    for name, value in plain_settings(run).items():
-        if name not in ("hardware.threads", "seed") and resume_policy(name) != "free":
-            found[name] = value
-    return found
-
-
-def _digest_of_files(paths: list[str]) -> str:
-    """That of the contents of files, and of all files in folders; empty where none is named."""
-    if not paths:
-        return ""
-    digest = blake2b(digest_size=16)
-    for path in (Path(one).expanduser() for one in paths):
-        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        for file in files:
-            digest.update(blake2b(file.read_bytes()).digest())
-    return digest.hexdigest()
-
-
 def seeds_of(config: TuneConfig) -> range:
+    """The seeds of the runs of each setting."""
     return range(config.seed, config.seed + config.n_runs)
 
 
 @contextmanager
 def open_queue(
-    config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, asked: dict[str, Any]
+    config: TuneConfig, planned: list[dict[str, Any]] | None, folder: Path, search: dict[str, Any]
 ) -> "Iterator[Journal | StudyQueue]":
     """The queue of a search: which run is next, and those that have ended. Settings known beforehand are all run with
     the first seed before any is with the next, so that a stop leaves whole tables."""
@@ -210,16 +176,19 @@ def open_queue(
     if config.storage:
         from manyheads.plugins.sweep.shared import join_search
 
-        with join_search(config, planned, seeds, folder, asked) as shared:
+        with join_search(config, planned, seeds, folder, search) as shared:
             yield shared
         return
-    with open_journal(folder, asked) as journal:
+    with open_journal(folder, search) as journal:
         if planned is None or config.needs_optuna:
             from manyheads.plugins.sweep.optuna import LocalQueue
 
             yield LocalQueue(config, planned, seeds, journal)
         else:
-            journal.trials = (Trial(number, seed, one) for seed in seeds for number, one in enumerate(planned, start=1))
+            trials = []
+            for seed in seeds:
+                trials += [Trial(number, seed, setting) for number, setting in enumerate(planned, start=1)]
+            journal.trials = iter(trials)
             yield journal
 
 
@@ -237,25 +206,24 @@ def final_command(config: TuneConfig, best: "Ranked") -> str:
 
 
 def _folder_name(config: TuneConfig) -> str:
-    return re.sub(r"[^\w-]+", "-", "-".join(["tune", *(name.rpartition(".")[2] for name in config.search)]))
+    last_parts = [name.rpartition(".")[2] for name in config.search]
+    return re.sub(r"[^\w-]+", "-", "-".join(["tune", *last_parts]))
 
 
 def train_words(run: RunConfig) -> list[str]:
     """`key=value` of every setting that is not the default and that something reads, in the order of declaration, as
     they are typed in Hydra's grammar."""
     plain, usual = plain_settings(run), _usual_settings(run)
-    texts = {name for name, one in settings(RunConfig).items() if one.is_text}
-    as_typed = settings_where(RunConfig, verbatim=True)
+    verbatim = settings_where(RunConfig, verbatim=True)
     if not run.budget and any(plain.get(name) != usual.get(name) for name in LIMITS):
         usual |= {f"optim.{name}": 0 for name in BY_DATA}  # a limit that is typed takes their place
     words = plugin_words()
     for name, value in plain.items():
         if name == "plugins" or value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
-        if name in as_typed or (name in texts and value != "null" and not QUOTED.fullmatch(value)):
-            words.append(f"{name}={value}")
-        else:
-            words.append(f"{name}={write(value)}")
+        one = settings(RunConfig).get(name)  # none of a flag of `trainer`
+        as_it_is = one is not None and one.is_text and value != "null" and not QUOTED.fullmatch(value)
+        words.append(f"{name}={value}" if name in verbatim or as_it_is else f"{name}={write(value)}")
     return words
 
 

@@ -15,7 +15,7 @@ import pytest
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.plugins.sweep import ablate as verb
-from manyheads.plugins.sweep import budget as training
+from manyheads.plugins.sweep import ablation as training
 from manyheads.plugins.sweep import results_file
 
 
@@ -150,12 +150,12 @@ def test_a_results_file_of_another_comparison_is_refused_and_kept(words, trained
 COMMAND = """
 import sys, time
 from manyheads.cli.main import main
-from manyheads.plugins.sweep import budget
-train = budget.train_run
+from manyheads.plugins.sweep import ablation
+train = ablation.train_run
 def slow(*given, **named):
     time.sleep(1.0)
     return train(*given, **named)
-budget.train_run = slow
+ablation.train_run = slow
 sys.exit(main(sys.argv[1:]))
 """
 

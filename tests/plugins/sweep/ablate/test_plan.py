@@ -12,7 +12,8 @@ from manyheads.data.datamodule import TextData
 from manyheads.nn import assemble
 from manyheads.nn.cost import flops_per_token
 from manyheads.plugins.sweep.budget import plan_rows
-from manyheads.plugins.sweep.sets import read_sets, tokenize
+from manyheads.plugins.sweep.sets import read_sets
+from manyheads.plugins.sweep.tokenized_sets import tokenize
 
 
 def planned(*words):

@@ -8,9 +8,10 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config.facts import replace_settings
-from manyheads.plugins.sweep import budget
-from manyheads.plugins.sweep.budget import train_run
-from manyheads.plugins.sweep.sets import read_sets, tokenize
+from manyheads.plugins.sweep import ablation
+from manyheads.plugins.sweep.ablation import train_run
+from manyheads.plugins.sweep.sets import read_sets
+from manyheads.plugins.sweep.tokenized_sets import tokenize
 from manyheads.training.trainer import build_trainer
 
 
@@ -57,7 +58,7 @@ def rates(monkeypatch):
         return step(optimizer, closure)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", watch)
-    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: float(len(found))))
+    monkeypatch.setattr(ablation, "time", SimpleNamespace(perf_counter=lambda: float(len(found))))
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.plugins.sweep import scheduler
-from manyheads.plugins.sweep.tune import tune
+from manyheads.plugins.sweep.tune import tune_settings
 from manyheads.runs import many
 from manyheads.runs.warm import ServerLostError, WarmProcess
 
@@ -109,7 +109,7 @@ class Place:
         return [f"data.path={self.folder / 'rows.csv'}", f"output={self.output}", "hardware=cpu", *words]
 
     def tune(self, *words: str):
-        return tune(compose("tune", self.words(*words)))
+        return tune_settings(compose("tune", self.words(*words)))
 
     def start(self, *words: str, first: str = "pass") -> subprocess.Popen:
         """A search of stand-ins as a process of its own, which does `first` before."""

@@ -5,8 +5,8 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.data.rows import Rows, Splits
-from manyheads.plugins.sweep.journal import check_same_search
-from manyheads.plugins.sweep.tune import plan_settings, search_settings
+from manyheads.plugins.sweep.same_search import check_same_search, search_settings
+from manyheads.plugins.sweep.tune import plan_settings
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from manyheads import compose
 from manyheads.distributed.signals import OUT_OF_TIME, Stopped
-from manyheads.plugins.sweep.journal import Outcome, RunState, read_outcome, validations
+from manyheads.plugins.sweep.outcomes import Outcome, RunState, read_outcome, validations
 from manyheads.runs.config_file import read_yaml
 from manyheads.training_run import train
 

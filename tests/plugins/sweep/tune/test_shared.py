@@ -16,7 +16,7 @@ optuna = pytest.importorskip("optuna")
 
 from manyheads.cli.compose import compose  # noqa: E402
 from manyheads.plugins.sweep import shared  # noqa: E402
-from manyheads.plugins.sweep.journal import Outcome, RunState  # noqa: E402
+from manyheads.plugins.sweep.outcomes import Outcome, RunState  # noqa: E402
 from manyheads.plugins.sweep.shared import join_search  # noqa: E402
 from manyheads.plugins.sweep.tune import plan_settings  # noqa: E402
 

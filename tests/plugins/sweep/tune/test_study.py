@@ -10,8 +10,9 @@ import pytest
 optuna = pytest.importorskip("optuna")
 
 from manyheads.cli.compose import compose  # noqa: E402
-from manyheads.plugins.sweep.journal import Outcome, RunState, Trial, open_journal, trial_folder  # noqa: E402
+from manyheads.plugins.sweep.journal import open_journal  # noqa: E402
 from manyheads.plugins.sweep.optuna import LocalQueue  # noqa: E402
+from manyheads.plugins.sweep.outcomes import Outcome, RunState, Trial, trial_folder  # noqa: E402
 from manyheads.plugins.sweep.scheduler import TrialRun  # noqa: E402
 from manyheads.plugins.sweep.tune import plan_settings  # noqa: E402
 from manyheads.runs.config_file import save_run  # noqa: E402

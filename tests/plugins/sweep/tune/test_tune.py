@@ -17,10 +17,11 @@ from manyheads.cli.compose import compose
 from manyheads.config import RunConfig
 from manyheads.config.conversion import plain_settings
 from manyheads.evaluation.intervals import fold_interval
-from manyheads.plugins.sweep import scheduler
-from manyheads.plugins.sweep import tune as room
+from manyheads.plugins.sweep import same_search, scheduler
 from manyheads.plugins.sweep.config import USUAL
-from manyheads.plugins.sweep.journal import Outcome, RunState, open_journal, trial_folder
+from manyheads.plugins.sweep.journal import open_journal
+from manyheads.plugins.sweep.outcomes import Outcome, RunState, trial_folder
+from manyheads.plugins.sweep.tune import final_command
 from manyheads.runs.config_file import read_run
 from manyheads.runs.many import settings_file
 
@@ -127,7 +128,7 @@ def test_the_command_sets_what_a_preset_of_its_task_would_change(place):
     config = compose("tune", ["task=seq2seq", "data=dates", "model.dropout=0.2,0.0", "tokenizer.kind=wordpiece"])
     setting = {"model.dropout": RunConfig().model.dropout}
     run = SimpleNamespace(state=RunState.done, steps=20)
-    words = shlex.split(room.final_command(config, SimpleNamespace(setting=setting, runs=[run])))[2:]
+    words = shlex.split(final_command(config, SimpleNamespace(setting=setting, runs=[run])))[2:]
     found, known = (plain_settings(one) for one in (compose("train", words), config.run(setting)))
     assert {name for name in found if found[name] != known[name]} <= OF_TRIALS
 
@@ -290,7 +291,7 @@ def test_another_search_in_the_same_folder_is_refused_and_what_changes_no_figure
         with pytest.raises(ValueError, match=rf"output=.*search holds {what}: name another folder"):
             place.tune(*words)
     with monkeypatch.context() as patched:
-        patched.setattr(room, "version", lambda name: {"torch": "9.9"}.get(name, metadata.version(name)))
+        patched.setattr(same_search, "version", lambda name: {"torch": "9.9"}.get(name, metadata.version(name)))
         with pytest.raises(ValueError, match=r"holds runs of torch 2\.\S+, not 9\.9: name another folder"):
             place.tune(RATES)
     place.tune(RATES, "jobs=3", "hardware.threads=1", "checkpoint.every=7")

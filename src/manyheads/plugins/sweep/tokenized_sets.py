@@ -1,0 +1,53 @@
+"""The data that `ablate` compares on, tokenized once for all runs."""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from manyheads.config import DataConfig, RunConfig
+from manyheads.data.token_cache import prepare_tokens
+from manyheads.data.tokens import Tokens, reach
+from manyheads.plugins.sweep.sets import ReadSet
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the data decides about a model's size and costs; `texts` are those of training, see `Tokens.sizes`."""
+
+    vocab_size: int
+    n_classes: int
+    max_length: int
+    n_segments: int
+    texts: list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedSet:
+    """What every run on the same data shares. `digest` is of tokens and labels: other data has another."""
+
+    name: str
+    data: DataConfig
+    labels: list[str]
+    tokens: dict[str, Tokens]
+    sizes: Sizes
+    digest: str
+
+
+def tokenize(found: ReadSet, run: RunConfig) -> TokenizedSet:
+    """Tokenize the texts; of `run` only the tokenizer counts."""
+    tokenizer, tokens = prepare_tokens(found.splits, replace(run, data=found.data))
+    pairs = found.splits.train.pairs is not None
+    digest = hashlib.blake2b(digest_size=16)
+    for split in tokens.values():
+        tensors = [split.ids_N, split.offsets, split.labels.long(), *(split.windows or ())]
+        if split.segments_N is not None:
+            tensors.append(split.segments_N)
+        for tensor in tensors:
+            digest.update(tensor.numpy().tobytes())
+    sizes = Sizes(
+        vocab_size=reach(tokenizer, pairs=pairs).ids,
+        n_classes=len(found.splits.labels),
+        max_length=found.data.max_length,
+        n_segments=2 if pairs else 0,
+        texts=tokens["train"].sizes(),
+    )
+    return TokenizedSet(found.name, found.data, found.splits.labels, tokens, sizes, digest.hexdigest())
