@@ -107,8 +107,8 @@ def row_counter(wanted: bool = True) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def shown(log: logging.Logger) -> Iterator[None]:
-    """The lines of `log` go to the screen for a while, and nowhere else."""
+def log_to_screen(log: logging.Logger) -> Iterator[None]:
+    """The lines of `log` go to the screen while the block lasts, and nowhere else."""
     handler, before = logging.StreamHandler(), (log.level, log.propagate)
     log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -98,8 +98,8 @@ def train(
     splits = None if data is None else data.splits
     if splits is None:
         splits = read_rows(run, with_test=run.test)
-    asked = start.with_resolved(run)
-    run = with_data(asked, n_rows=len(splits.train), n_classes=len(splits.labels), multi=splits.multi)
+    unresolved = start.with_resolved(run)
+    run = with_data(unresolved, n_rows=len(splits.train), n_classes=len(splits.labels), multi=splits.multi)
     refuse_unusable_rows(run, splits)
     if start.finished:
         folder = named_folder(run.output)
@@ -108,7 +108,7 @@ def train(
         print(f"{run.output} is finished: summary.json and report.html in it have its figures")
         check_requirements(run, folder)
         return None
-    notes = [*start.notes, *resolution_notes(asked, run)]
+    notes = [*start.notes, *resolution_notes(unresolved, run)]
     if start.knows_budget(run):
         notes += check_limits(start, run)
     context = RunContext(

@@ -149,10 +149,12 @@ class _Watch:
         self.own, self.files, self.timeout = own, files, timeout
         self.over = threading.Event()
         others = [rank for rank in range(len(files)) if rank != own.rank]
-        self._last = {rank: _read_record(files[rank]) for rank in others}  # what the file held: of an earlier start?
-        self._seen: dict[int, Record] = {}  # what was written since this start
-        self._changed = dict.fromkeys(others, time.monotonic())  # when it was
-        self._moved, self._marks = time.monotonic(), own.marks  # when this process made progress, and its beats then
+        # Of each other process: the last record read, perhaps of an earlier start; that of this start; when it changed.
+        self._last = {rank: _read_record(files[rank]) for rank in others}
+        self._seen: dict[int, Record] = {}
+        self._changed = dict.fromkeys(others, time.monotonic())
+        # When this process last made progress, and its beats then.
+        self._moved, self._marks = time.monotonic(), own.marks
 
     def run(self) -> None:
         """Write and look, about once a second, until the block is over; exit where another process is lost."""
@@ -194,10 +196,10 @@ class _Watch:
     def explained(self, error: BaseException) -> BaseException:
         """`error`, or `PeerLost` where it only says that a connection broke: soon the others' files say why."""
         if not _is_of_connection(error):
-            self.own.ended = "failed"
-            self.own.why = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             if isinstance(error, SystemExit):
-                self.own.why = f"it left with exit code {error.code or 0}"
+                why = f"it left with exit code {error.code or 0}"
+            self.own.why, self.own.ended = why, "failed"  # in this order: the thread may write in between
             return error
         self.over.set()  # the thread stops, and this one looks
         until = time.monotonic() + 2 * QUIET

@@ -191,7 +191,7 @@ class Processes:
 
     def __init__(self, verb: str, config: Any, environments: Sequence[Mapping[str, str]], folder: Path | None) -> None:
         self.folder = folder
-        self.asked: list[int] = []  # signals that came
+        self.signals: list[int] = []  # that this process got, and passed on
         self.children: list[_Child] = []
         self._words = verb, json.dumps(to_plain(config)).encode() + b"\n"
         self._environments = environments
@@ -202,7 +202,7 @@ class Processes:
         try:
             for environment in self._environments:
                 self.children.append(_start(*self._words, environment))
-            for number in self.asked[:1]:  # it came while they were started
+            for number in self.signals[:1]:  # it came while they were started
                 for child in self.children:
                     child.process.send_signal(number)
         except BaseException:
@@ -220,9 +220,9 @@ class Processes:
         self._undo.close()
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.asked.append(number)
+        self.signals.append(number)
         for child in self.children:
-            if len(self.asked) == 1:
+            if len(self.signals) == 1:
                 child.process.send_signal(number)
             else:
                 child.kill()
@@ -245,8 +245,8 @@ class Processes:
                     until = time.monotonic() + _grace(failed.code or 0, timeout)
             if failed is None and not is_running:
                 return 0
-            if len(self.asked) > 1:  # all have been killed
-                return 128 + self.asked[-1]
+            if len(self.signals) > 1:  # all have been killed
+                return 128 + self.signals[-1]
             if failed is not None and (not is_running or time.monotonic() > until):
                 break
             time.sleep(LOOK)
@@ -273,7 +273,7 @@ class Processes:
     def _say(self, first: _Child, code: int) -> None:
         """Print where a failed process was, and its last output, unless it has said it itself."""
         has_said = code in QUIET or (code == LOST and first.lines is None)
-        if has_said or (code < 0 and self.asked):
+        if has_said or (code < 0 and self.signals):
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
         where, lines = "", []

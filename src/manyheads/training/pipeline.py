@@ -85,12 +85,12 @@ def run_pipeline(context: RunContext) -> Summary | None:
 
 def settle_sizes(context: RunContext) -> None:
     """Replace the settings that are found by trying: the largest batch that fits, and the steps of a new budget."""
-    asked, labels = context.run, context.splits.labels
+    before, labels = context.run, context.splits.labels
     context.run = settle_batch(context.run, context.network, context.tokens, labels)
     new_budget = not context.start.knows_budget(context.run)
     if new_budget:
         context.run = settle_budget(context.run, context.network, context.tokens, labels)
-    context.notes += resolution_notes(asked, context.run)
+    context.notes += resolution_notes(before, context.run)
     if new_budget:
         context.notes += check_limits(context.start, context.run)
 

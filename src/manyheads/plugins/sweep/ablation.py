@@ -40,7 +40,7 @@ from manyheads.plugins.sweep.sets import ReadSet
 from manyheads.plugins.sweep.tables import sheets
 from manyheads.plugins.sweep.tokenized_sets import TokenizedSet, tokenize
 from manyheads.runs.many import train_in_turn
-from manyheads.terminal import print_sheet, shown
+from manyheads.terminal import log_to_screen, print_sheet
 from manyheads.training.build import fit_head, has_few_rows
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
@@ -72,7 +72,7 @@ def compare_variants(config: AblateConfig, sets: list[ReadSet], path: Path) -> C
         measured=[row.results for row in rows],
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with shown(log):
+    with log_to_screen(log):
         n_dropped = merge_and_write(results, path, config)
         if n_dropped:
             log.info("%d finished runs no longer fit the settings and are made again", n_dropped)

@@ -18,7 +18,7 @@ from manyheads.plugins.sweep.same_search import shared_settings
 from manyheads.plugins.sweep.scheduler import Search
 from manyheads.plugins.sweep.tune import refuse_many_processes
 from manyheads.runs.summary import Summary, read_summary
-from manyheads.terminal import shown
+from manyheads.terminal import log_to_screen
 
 log = logging.getLogger("manyheads.tune")
 
@@ -47,7 +47,8 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     for seed in range(config.seed, config.seed + config.seeds):
         for at, share in enumerate(config.shares, start=1):
             trials.append(Trial(at, seed, {"data.train_share": share}))
-    with open_journal(folder, {"shares": config.shares} | shared_settings(config, splits)) as journal, shown(log):
+    settings = {"shares": config.shares} | shared_settings(config, splits)
+    with open_journal(folder, settings) as journal, log_to_screen(log):
         journal.trials = iter(trials)
         Search(config, journal).run()
         outcomes = [journal.find(one.number, one.seed) for one in trials]

@@ -44,7 +44,7 @@ from manyheads.plugins.sweep.journal import Journal, open_journal
 from manyheads.plugins.sweep.outcomes import RunState, Trial
 from manyheads.plugins.sweep.same_search import search_settings
 from manyheads.plugins.sweep.scheduler import Search
-from manyheads.terminal import print_sheet, say, show_files, shown
+from manyheads.terminal import log_to_screen, print_sheet, say, show_files
 
 if TYPE_CHECKING:
     from manyheads.plugins.sweep.optuna import StudyQueue
@@ -73,7 +73,7 @@ def tune_settings(config: TuneConfig) -> "list[Ranked]":
     typed, config = config, replace(config, checkpoint=checkpoint)
     check_rows(config.run({}), splits)
     folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
-    with open_queue(config, planned, folder, search_settings(config, splits)) as queue, shown(log):
+    with open_queue(config, planned, folder, search_settings(config, splits)) as queue, log_to_screen(log):
         if queue.outcomes:
             log.info("%d runs are in the journal already", len(queue.outcomes))
         Search(config, queue).run()

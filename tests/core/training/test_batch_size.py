@@ -10,7 +10,7 @@ from manyheads.config.facts import replace_settings
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
-from manyheads.training import batch_size as memory
+from manyheads.training import batch_size
 from manyheads.training.objectives import Classify
 
 SHAPE = ModelConfig(n_layers=1, n_heads=2, d_model=8, d_k=4, d_v=4, d_ff=8)
@@ -55,35 +55,35 @@ def test_the_largest_number_that_fits_is_found(small_memory, limit):
     (network, task), tokens = parts(), rows()
 
     def fits(n_tokens: int) -> bool:
-        run = memory._with_tokens(run_of("auto"), n_tokens)
+        run = batch_size._with_tokens(run_of("auto"), n_tokens)
         batch = TextData({"train": tokens}, run.batch, 0).largest_batch()
-        return memory.fits_in_memory(network, task, batch, CPU, None, copies=2)
+        return batch_size.fits_in_memory(network, task, batch, CPU, None, copies=2)
 
-    found = memory.choose_tokens(run_of("auto"), fits, longest=40).batch.tokens
-    assert found % memory.GRANULARITY == 0
-    assert found <= memory.MOST_TOKENS
+    found = batch_size.choose_tokens(run_of("auto"), fits, longest=40).batch.tokens
+    assert found % batch_size.GRANULARITY == 0
+    assert found <= batch_size.MOST_TOKENS
     assert fits(found)
-    assert found == memory.MOST_TOKENS or not fits(found + memory.GRANULARITY)
+    assert found == batch_size.MOST_TOKENS or not fits(found + batch_size.GRANULARITY)
 
 
 def test_a_search_tries_few_batches():
     tried = []
-    assert memory.largest_fitting(lambda n: tried.append(n) or n <= 37_000, least=1, most=64) == 36 * 1024
+    assert batch_size.largest_fitting(lambda n: tried.append(n) or n <= 37_000, least=1, most=64) == 36 * 1024
     assert len(tried) <= 8
-    assert memory.largest_fitting(lambda n: False, least=1, most=64) == 0
-    assert memory.largest_fitting(lambda n: n <= 5 * 1024, least=6, most=64) == 0
+    assert batch_size.largest_fitting(lambda n: False, least=1, most=64) == 0
+    assert batch_size.largest_fitting(lambda n: n <= 5 * 1024, least=6, most=64) == 0
 
 
 def test_what_does_not_fit_is_one_sentence():
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        memory.choose_tokens(run_of(50_000), lambda n: False, longest=40)
+        batch_size.choose_tokens(run_of(50_000), lambda n: False, longest=40)
     assert str(caught.value) == (
         "batch.tokens=50000 needs more memory than the GPU has for its largest batch: use a smaller number, "
         "batch.tokens=auto to have it found, or hardware.recompute=true"
     )
     with pytest.raises(ValueError, match=r"^batch\.tokens=auto finds no batch .* not even one text of 9999 tokens"):
-        memory.choose_tokens(run_of("auto"), lambda n: False, longest=9999)
-    assert memory.choose_tokens(run_of(500), lambda n: True, longest=40) == run_of(500)
+        batch_size.choose_tokens(run_of("auto"), lambda n: False, longest=9999)
+    assert batch_size.choose_tokens(run_of(500), lambda n: True, longest=40) == run_of(500)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -93,7 +93,7 @@ def test_a_try_leaves_weights_gradients_generators_and_figures_as_they_are(small
     (network, task), tokens = parts(), rows(20)
     before, state = copy.deepcopy(network.state_dict()), torch.random.get_rng_state()
     batch = TextData({"train": tokens}, run_of(10**4).batch, 0).largest_batch()
-    assert memory.fits_in_memory(network, task, batch, CPU, torch.bfloat16, copies=3) is not fails
+    assert batch_size.fits_in_memory(network, task, batch, CPU, torch.bfloat16, copies=3) is not fails
     torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
     assert all(p.grad is None for p in network.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -109,28 +109,28 @@ def test_other_mistakes_are_not_taken_for_memory(error, monkeypatch):
     monkeypatch.setattr(Classify, "training_loss", fail)
     batch = TextData({"train": tokens}, run_of(10**4).batch, 0).largest_batch()
     with pytest.raises(type(error)):
-        memory.fits_in_memory(network, task, batch, CPU, None, copies=0)
+        batch_size.fits_in_memory(network, task, batch, CPU, None, copies=0)
 
 
 def test_on_a_cpu_auto_is_the_default_and_nothing_is_tried(monkeypatch):
-    monkeypatch.setattr(memory, "fits_in_memory", None)  # would fail
-    monkeypatch.setattr(memory, "choose_device", lambda _: CPU)
+    monkeypatch.setattr(batch_size, "fits_in_memory", None)  # would fail
+    monkeypatch.setattr(batch_size, "choose_device", lambda _: CPU)
     network, _ = parts()
-    assert memory.settle_batch(run_of("auto"), network, {"train": rows(4)}, ["a", "b", "c"]).batch.tokens == 8192
-    assert memory.settle_batch(run_of(99), network, {"train": rows(4)}, ["a", "b", "c"]) == run_of(99)
-    assert BatchConfig().tokens == memory.CPU_TOKENS
+    assert batch_size.settle_batch(run_of("auto"), network, {"train": rows(4)}, ["a", "b", "c"]).batch.tokens == 8192
+    assert batch_size.settle_batch(run_of(99), network, {"train": rows(4)}, ["a", "b", "c"]) == run_of(99)
+    assert BatchConfig().tokens == batch_size.CPU_TOKENS
 
 
 def test_several_devices_must_be_told(monkeypatch):
-    monkeypatch.setattr(memory, "choose_device", lambda _: torch.device("cuda", 0))
+    monkeypatch.setattr(batch_size, "choose_device", lambda _: torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     network, _ = parts()
     run = run_of("auto")
     run = replace_settings(run, {"hardware.devices": 2})
     with pytest.raises(ValueError, match=r"^batch\.tokens=auto tries batches on one device, .*: give a number$"):
-        memory.settle_batch(run, network, {"train": rows(4)}, ["a", "b", "c"])
+        batch_size.settle_batch(run, network, {"train": rows(4)}, ["a", "b", "c"])
     run = replace_settings(run, {"batch.tokens": 99})
-    assert memory.settle_batch(run, network, {"train": rows(4)}, ["a", "b", "c"]) is run
+    assert batch_size.settle_batch(run, network, {"train": rows(4)}, ["a", "b", "c"]) is run
 
 
 @pytest.mark.gpu
@@ -140,7 +140,7 @@ def test_a_gpu_runs_out_of_memory_before_the_first_step():
     run = run_of("auto")
     torch.cuda.set_per_process_memory_fraction(0.002)
     try:
-        settled = memory.settle_batch(run, network, {"train": rows()}, ["a", "b", "c"])
-        assert settled.batch.tokens % memory.GRANULARITY == 0
+        settled = batch_size.settle_batch(run, network, {"train": rows()}, ["a", "b", "c"])
+        assert settled.batch.tokens % batch_size.GRANULARITY == 0
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
