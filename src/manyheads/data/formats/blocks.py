@@ -1,5 +1,14 @@
-"""A local file to one table: cut into blocks of whole rows once, and read again block by block; or its rows one after
-another, for what is read once."""
+"""A text file (csv, tsv, jsonl, json, txt), compressed or not, as blocks of whole rows.
+
+Rows have no fixed length, so where a row begins is known only after all rows before it were parsed. Training needs rows
+many times and in any order, and cannot hold a large file. So the file is parsed once from beginning to end, and what is
+kept is an index: where each block of whole rows is. Later a block is read and parsed again by itself (column.py).
+
+    read_text_file    for training and evaluation: the index, as a table; that of a large file is kept on disk
+    stream_file       for prediction: the rows one after another, in one pass, as of a pipe
+    open_file         of both: how the file is written, by its beginning
+    blocks_of         of both: the blocks of a file, in one pass
+"""
 
 import codecs
 from collections.abc import Iterator, Sequence
@@ -28,8 +37,15 @@ STREAMED = 2**20  # where they are read once
 
 
 class OpenFile(NamedTuple):
-    """A file of text, how its rows are read, and what was read of it: `head`, in which the first row, row `number`, is
-    at byte `begin`."""
+    """A text file of which it is known how it is written.
+
+    Attributes:
+        source: its bytes.
+        parse: from bytes to rows.
+        head: what was read of it so far.
+        begin: the byte at which the first row begins.
+        number: the number of that row.
+    """
 
     source: Source
     parse: Parse
@@ -44,8 +60,14 @@ class OpenFile(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Where the blocks of a file are: offset, bytes, rows, number of the first row, and whether Arrow reads it: int64
-    `(n, 5)`; the numbers of the rows, and why rows are broken."""
+    """Where the rows of a file are.
+
+    Attributes:
+        blocks: of each block offset, bytes, rows, number of the first row, and whether Arrow reads it: int64 `(n, 5)`.
+        names: of the columns.
+        numbers: of the rows.
+        broken: by index, why a row cannot be read.
+    """
 
     blocks: np.ndarray
     names: list[str]
@@ -55,30 +77,40 @@ class Index(NamedTuple):
 
 def read_text_file(path: Path, *, large: bool, cache: Path | None = None) -> RawTable:
     """The table of a csv, tsv, jsonl, json or txt; see `opening.read_file`."""
-    cache = cache if large else None
+    if not large:
+        cache = None
     file = open_file(Source(path, large=large), BLOCK, cache=cache)
 
     def scan() -> dict[str, Any]:
         index = _index(file)
         numbers = index.numbers
-        held = [numbers.start, numbers.stop] if isinstance(numbers, range) else numbers
-        return index._asdict() | {"numbers": held, "broken": [*index.broken.items()]}
+        if isinstance(numbers, range):
+            numbers = [numbers.start, numbers.stop]  # as JSON can hold it
+        return index._asdict() | {"numbers": numbers, "broken": [*index.broken.items()]}
+
+    def numbers_of(found: dict[str, Any]) -> Sequence[int]:
+        if isinstance(found["numbers"], list):
+            return range(*found["numbers"])
+        return found["numbers"]
 
     def fits(found: dict[str, Any]) -> bool:
-        blocks, numbers = found["blocks"], found["numbers"]
-        held = range(*numbers) if isinstance(numbers, list) else numbers
+        blocks = found["blocks"]
         if blocks.dtype != np.int64 or blocks.shape[1:] != (5,) or blocks.min(initial=0) < 0:
             return False
-        ends = blocks[:, 0] + blocks[:, 1]
-        follows = np.array_equal([file.begin, *ends[:-1]], blocks[:, 0])
-        compressed = file.source.is_compressed
-        ends_there = ends[-1] <= most_unpacked(path) if compressed else ends[-1] == path.stat().st_size
-        names = file.parse.header.names if isinstance(file.parse, DelimitedParser) else found["names"]
-        return bool(follows and ends_there and blocks[:, 2].sum() == len(held) and names == found["names"])
+        begins, ends = blocks[:, 0], blocks[:, 0] + blocks[:, 1]
+        if not np.array_equal([file.begin, *ends[:-1]], begins):
+            return False
+        if file.source.is_compressed and ends[-1] > most_unpacked(path):
+            return False
+        if not file.source.is_compressed and ends[-1] != path.stat().st_size:
+            return False
+        names = found["names"]
+        if isinstance(file.parse, DelimitedParser):
+            names = file.parse.header.names
+        return bool(blocks[:, 2].sum() == len(numbers_of(found)) and names == found["names"])
 
     found = cached_on_disk(cache, "index", (path.name, fingerprint(path), BLOCK), scan, fits)
-    numbers = range(*found["numbers"]) if isinstance(found["numbers"], list) else found["numbers"]
-    return _table(file, Index(found["blocks"], found["names"], numbers, dict(found["broken"])))
+    return _table(file, Index(found["blocks"], found["names"], numbers_of(found), dict(found["broken"])))
 
 
 def stream_file(path: Path, columns: Sequence[str] = ()) -> tuple[OpenFile, Iterator[tuple[int, Any, str]]]:
@@ -95,7 +127,8 @@ def stream_file(path: Path, columns: Sequence[str] = ()) -> tuple[OpenFile, Iter
 def _rows(file: OpenFile) -> Iterator[tuple[int, Any, str]]:
     try:
         for _, _, block in blocks_of(file, STREAMED):
-            for at, (number, record) in enumerate(zip(block.numbers, block.records(), strict=True)):
+            numbered = zip(block.numbers, block.records(), strict=True)
+            for at, (number, record) in enumerate(numbered):
                 yield int(number), record, block.broken.get(at, "")
     finally:
         file.source.close()
@@ -107,35 +140,52 @@ def open_file(source: Source, n_bytes: int, *, cache: Path | None = None, column
     Raises:
         UserError: see `opening.read_file`.
     """
-    path, kind = source.path, kind_of(source.path)
+    path, kind = source.path, str(kind_of(source.path))
     head = b""
     while True:
         head += source.read(len(head), n_bytes - len(head))
-        whole = len(head) < n_bytes
-        begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
-        if kind == ".txt":
-            first = head[begin:].lstrip().partition(b"\n")[0].decode("utf-8", "replace")
-            return OpenFile(source, partial(parse_lines, path, is_marked(first)), head, begin, 1)
-        if kind == ".json" and head[begin:].lstrip().startswith(b"["):
-            return OpenFile(source, partial(parse_array, path), head, begin, 1)
-        if kind in (".json", ".jsonl"):
-            return OpenFile(source, partial(parse_objects, path), head, begin, 1)
+        is_whole = len(head) < n_bytes
+        begin = 0
+        if head.startswith(codecs.BOM_UTF8):
+            begin = len(codecs.BOM_UTF8)
+        parse = _line_parser(path, kind, head[begin:])
+        if parse is not None:
+            return OpenFile(source, parse, head, begin, 1)
         with decoding(path, head, is_table=True), suppress(EOFError):
-            text = codecs.getincrementaldecoder("utf-8")().decode(head)[bool(begin) :]
-            parse = DelimitedParser(path, str(kind), text, partial(_has_quotes, source, cache), columns, whole=whole)
+            text = codecs.getincrementaldecoder("utf-8")().decode(head)  # which leaves out half a letter at the end
+            if begin:
+                text = text[1:]
+            has_quotes = partial(_has_quotes, source, cache)
+            parse = DelimitedParser(path, kind, text, has_quotes, columns, whole=is_whole)
             return OpenFile(source, parse, head, begin + parse.begin, parse.number)
         _require_end(path, head, 1)
         n_bytes *= 2
 
 
+def _line_parser(path: Path, kind: str, head: bytes) -> Parse | None:
+    """What parses a file whose rows need no header; None: it is a csv or tsv."""
+    head = head.lstrip()
+    if kind == ".txt":
+        first = head.partition(b"\n")[0].decode("utf-8", "replace")
+        return partial(parse_lines, path, is_marked(first))
+    if kind == ".json" and head.startswith(b"["):
+        return partial(parse_array, path)
+    if kind in (".json", ".jsonl"):
+        return partial(parse_objects, path)
+    return None
+
+
 def _has_quotes(source: Source, cache: Path | None, n_lines: int) -> bool:
     """`are_quotes` of a whole file with tabs, after its first `n_lines`."""
 
+    def lines() -> Iterator[str]:
+        return islice(refuse_wide(source.lines(), str(source.path)), n_lines, None)
+
     def look() -> dict[str, Any]:
-        return {"quoted": are_quotes(lambda: islice(refuse_wide(source.lines(), str(source.path)), n_lines, None))}
+        return {"quoted": are_quotes(lines)}
 
     if cache is None:
-        return look()["quoted"]
+        return are_quotes(lines)
     key = source.path.name, fingerprint(source.path)
     return cached_on_disk(cache, "quotes", key, look, lambda found: found["quoted"] in (True, False))["quoted"]
 
@@ -147,8 +197,9 @@ def blocks_of(file: OpenFile, n_bytes: int) -> Iterator[tuple[int, int, RowBlock
         UserError: it is not UTF-8, too large, or has a row without an end; or see `file.parse`.
     """
     source, offset, number = file.source, file.begin, file.number
-    raw, at = file.head[offset:], len(file.head)
-    more = b"" if len(raw) >= n_bytes else source.read(at, n_bytes - len(raw))
+    raw, at, more = file.head[offset:], len(file.head), b""  # `raw` begins at `offset`, and was read up to `at`
+    if len(raw) < n_bytes:
+        more = source.read(at, n_bytes - len(raw))
     last = len(raw) + len(more) < n_bytes
     while True:
         raw, at = raw + more, at + len(more)
@@ -193,10 +244,13 @@ def _index(file: OpenFile) -> Index:
 
 def _joined(numbers: list[Sequence[int]]) -> Sequence[int]:
     """Ranges that follow one another as one range."""
-    held = [one for one in numbers if len(one)]
-    if all(isinstance(one, range) for one in held) and all(one[-1] + 1 == other[0] for one, other in pairwise(held)):
-        return range(held[0][0], held[-1][-1] + 1) if held else range(0)
-    return np.concatenate([np.asarray(one, dtype=np.int64) for one in held])  # pyright: ignore[reportReturnType]
+    filled = [of_block for of_block in numbers if len(of_block)]
+    if not filled:
+        return range(0)
+    are_ranges = all(isinstance(of_block, range) for of_block in filled)
+    if are_ranges and all(one[-1] + 1 == other[0] for one, other in pairwise(filled)):
+        return range(filled[0][0], filled[-1][-1] + 1)
+    return np.concatenate(filled).astype(np.int64)  # pyright: ignore[reportReturnType]
 
 
 def _table(file: OpenFile, index: Index) -> RawTable:
@@ -204,14 +258,15 @@ def _table(file: OpenFile, index: Index) -> RawTable:
     path = file.source.path
     starts = np.concatenate([[0], np.cumsum(index.blocks[:, 2])])
     blocks = [tuple(one) for one in index.blocks.tolist()]
-    weight, identity = float(index.blocks[:, 1].sum()) / max(1, int(starts[-1])), fingerprint(path)
+    bytes_per_row = float(index.blocks[:, 1].sum()) / max(1, int(starts[-1]))
+    identity = fingerprint(path)
     # without what was read of it, which would be kept as long as the table
     source, parse = file.source, file.parse
 
     @lru_cache
     def column(name: str) -> Column:
         reads = [partial(_cells, source, parse, block, name) for block in blocks]
-        return Column(reads, starts, f"{identity} {name}", weight)
+        return Column(reads, starts, f"{identity} {name}", bytes_per_row)
 
     hint = file.parse.hint if isinstance(file.parse, DelimitedParser) else ""
     return RawTable(index.names, column, index.numbers, path.name, broken=index.broken, hint=hint)
@@ -221,9 +276,10 @@ def _cells(source: Source, parse: Parse, block: tuple[int, ...], name: str) -> l
     """The cells of a column in a block."""
     with suppress(UnicodeDecodeError, pyarrow.ArrowInvalid):
         found = _block(source, parse, block)
-        cells = found.column(name) if found else []
-        if len(cells) == block[2]:
-            return cells
+        if found is not None:
+            cells = found.column(name)
+            if len(cells) == block[2]:
+                return cells
     raise UserError(f"{source.path} is not what it was at its time of last change: touch it, so that it is read anew")
 
 

@@ -7,6 +7,7 @@ U+0085 and U+2028 inside a text.
 
 import codecs
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -63,17 +64,18 @@ def header_of(path: Path, record: list[str], number: int, sign: str) -> Header:
     names = [name for name in header if name]
     if not names:
         raise UserError(f"{path} has no header: its first row must name the columns, such as text,label")
+    counts = Counter(names)
+    for name in names:
+        if counts[name] > 1:
+            raise UserError(
+                f"{path}, row {number}: the header names the column '{format_value(name)}' twice; rename one"
+            )
     where = {name: at for at, name in enumerate(header) if name}
-    if len(where) < len(names):
-        repeated = next(name for at, name in enumerate(header) if name and where[name] != at)
-        raise UserError(
-            f"{path}, row {number}: the header names the column '{format_value(repeated)}' twice; rename one"
-        )
     return Header(record, names, where, max(where.values()) + 1, len(header), sign)
 
 
 class DelimitedParser:
-    """Blocks of rows of a csv or tsv.
+    """Parses blocks of rows of a csv or tsv; see `source.Parse`.
 
     Args:
         head: the beginning of the file, without a byte order mark.
@@ -107,12 +109,13 @@ class DelimitedParser:
         if not whole and sum(map(len, sample)) == len(head) <= SAMPLED:
             raise EOFError
         self.dialect, n_lines, self.titled, self.hint = start_of(sample, kind, has_quotes, columns)
-        lines, self.number = _Counted(refuse_wide(lines_of(head), str(path))), n_lines + 1
+        lines = _CountedLines(refuse_wide(lines_of(head), str(path)))
+        self.number = n_lines + 1
         record: list[str] = []
         try:
             rows = csv.reader(islice(lines, n_lines, None), self.dialect)
             for self.number, record in enumerate(rows, n_lines + 2):
-                if record:
+                if record:  # the header; blank lines above it are left out
                     break
         except csv.Error as problem:
             if not whole and "unexpected end" in str(problem):
@@ -134,37 +137,55 @@ class DelimitedParser:
         return self._by_arrow(raw, number, last) or self._by_csv(raw, number, last)
 
     def _by_arrow(self, raw: bytes, number: int, last: bool) -> RowBlock | None:
-        """None: Arrow may read it otherwise than the csv module, or not at all."""
-        sign = self.dialect.delimiter
+        """The rows as Arrow reads them; None: it may read them otherwise than the csv module, or not at all.
+
+        Shapes: `bytes_B` the bytes; `lines_L` and `quotes_Q` where line feeds and quotes are; `bounds_R` before each
+        row, and the end of the last.
+        """
         if self.dialect.skipinitialspace or (b"\r" in raw and raw.count(b"\r") != raw.count(b"\r\n")):
             return None
         if raw.startswith(codecs.BOM_UTF8):  # of a text, which Arrow would leave out
             return None
-        bytes_N = np.frombuffer(raw, dtype=np.uint8)
-        ends = lines = np.flatnonzero(bytes_N == LF)
-        quotes = np.flatnonzero(bytes_N == QUOTE) if self.dialect.quoting == csv.QUOTE_MINIMAL else lines[:0]
-        if len(quotes):  # rows end where as many quotes were closed as opened
-            ends = lines[np.searchsorted(quotes, lines) % 2 == 0]
-        end = len(raw) if last else int(ends[-1]) + 1 if len(ends) else 0
-        quotes = quotes[quotes < end]
-        if not end or np.diff(lines, prepend=-1, append=len(raw)).max() > MOST_SIGNS:
+        bytes_B = np.frombuffer(raw, dtype=np.uint8)
+        lines_L = np.flatnonzero(bytes_B == LF)
+        if np.diff(lines_L, prepend=-1, append=len(raw)).max() > MOST_SIGNS:
             return None
-        if len(quotes) and not _are_closed(bytes_N[:end], quotes, (LF, CR, QUOTE, ord(sign))):
+        quotes_Q, ends = lines_L[:0], lines_L
+        if self.dialect.quoting == csv.QUOTE_MINIMAL:
+            quotes_Q = np.flatnonzero(bytes_B == QUOTE)
+        if len(quotes_Q):  # a line feed ends a row where as many quotes were closed as opened
+            ends = lines_L[np.searchsorted(quotes_Q, lines_L) % 2 == 0]
+        end = 0  # of the last whole row
+        if last:
+            end = len(raw)
+        elif len(ends):
+            end = int(ends[-1]) + 1
+        if not end:
             return None
-        bounds = np.concatenate([[-1], ends[ends < end], [end] if last and raw[-1:] != b"\n" else []]).astype(np.int64)
-        lengths = np.diff(bounds) - 1
-        blank = (lengths == 0) | ((lengths == 1) & (bytes_N[np.minimum(bounds[:-1] + 1, end - 1)] == CR))
-        n_numbers = len(lengths)
-        numbers: Any = range(number, number + n_numbers)
-        if blank.any():
-            numbers = np.flatnonzero(~blank) + number
+        quotes_Q = quotes_Q[quotes_Q < end]
+        around = (LF, CR, QUOTE, ord(self.dialect.delimiter))
+        if len(quotes_Q) and not _are_closed(bytes_B[:end], quotes_Q, around):
+            return None
+
+        bounds_R = np.concatenate([[-1], ends[ends < end]])
+        if last and not raw.endswith(b"\n"):
+            bounds_R = np.append(bounds_R, end)
+        lengths = np.diff(bounds_R) - 1
+        is_return = bytes_B[np.minimum(bounds_R[:-1] + 1, end - 1)] == CR
+        is_blank = (lengths == 0) | ((lengths == 1) & is_return)  # which is no row for either, but has a number
+        numbers: Any = range(number, number + len(lengths))
+        if is_blank.any():
+            numbers = np.flatnonzero(~is_blank) + number
+        whole = memoryview(raw)[:end]
+        if not len(numbers):
+            return self._arrow_block(whole, numbers, len(lengths), None)
         try:
-            parsed = self._parsed(memoryview(raw)[:end], None) if len(numbers) else None
+            parsed = self._parsed(whole, None)
         except pyarrow.ArrowInvalid:
             return None
-        if parsed is not None and parsed.num_rows != len(numbers):
+        if parsed.num_rows != len(numbers):
             return None
-        return self._arrow_block(memoryview(raw)[:end], numbers, n_numbers, parsed)
+        return self._arrow_block(whole, numbers, len(lengths), parsed)
 
     def _arrow_block(self, raw: memoryview, numbers: Sequence[int], n_numbers: int, parsed: Any) -> RowBlock:
         def column(name: str) -> list[Any]:
@@ -173,13 +194,13 @@ class DelimitedParser:
         def records() -> Iterator[Any]:
             if parsed is None:
                 return iter(())
-            return zip(*(one.to_pylist() for one in parsed.columns), strict=True)
+            return zip(*(cells.to_pylist() for cells in parsed.columns), strict=True)
 
         return RowBlock(self.header.names, column, records, numbers, len(raw), n_numbers, by_arrow=True)
 
     def _parsed(self, raw: memoryview, at: int | None) -> pyarrow.Table:
-        """Column `at`, or all."""
-        names = [str(one) for one in range(self.header.width)]
+        """Column `at`; None: all."""
+        names = [str(index) for index in range(self.header.width)]
         return pyarrow.csv.read_csv(
             pyarrow.BufferReader(raw),
             read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=len(raw) + 1),
@@ -198,45 +219,54 @@ class DelimitedParser:
 
     def _by_csv(self, raw: bytes, number: int, last: bool) -> RowBlock | None:
         """The rows as the csv module reads them: all, or all but a last one that may be incomplete."""
-        text = raw.decode("utf-8") if last else raw[: raw.rfind(b"\n") + 1].decode("utf-8")
-        lines = _Counted(refuse_wide(lines_of(text), str(self.path), number))
-        records, n_read = list[list[str]](), 0
-        reader = csv.reader(lines, self.dialect)
+        if not last:
+            raw = raw[: raw.rfind(b"\n") + 1]
+        text = raw.decode("utf-8")
+        lines = _CountedLines(refuse_wide(lines_of(text), str(self.path), number))
+        every: list[list[str]] = []
+        n_read = 0  # characters of whole rows
         try:
-            for record in reader:
-                records.append(record)
+            for record in csv.reader(lines, self.dialect):
+                every.append(record)
                 n_read = lines.n
         except csv.Error as problem:
             if last or "unexpected end" not in str(problem):
-                raise UserError(f"{self.path}, row {number + len(records)}: {quote_rule(problem)}") from None
-        if not records and not last:
+                raise UserError(f"{self.path}, row {number + len(every)}: {quote_rule(problem)}") from None
+        if not every and not last:
             return None
-        n_bytes = len(text[:n_read].encode()) if n_read < len(text) else len(text.encode())
-        numbers: Sequence[int] = range(number, number + len(records))
-        n_numbers = len(records)
-        if [] in records:  # blank lines
-            numbers = [number for number, record in zip(numbers, records, strict=True) if record]
-            records = [record for record in records if record]
-        _, names, where, least, width, sign = self.header
+        records = every
+        numbers: Sequence[int] = range(number, number + len(every))
+        if [] in every:  # blank lines, which are no rows, but have numbers
+            records = [record for record in every if record]
+            numbers = [at for at, record in zip(numbers, every, strict=True) if record]
+        header = self.header
         broken: dict[int, str] = {}
         for index, record in enumerate(records):
-            if not least <= len(record) <= width:
-                broken[index] = width_rule(len(record), width, sign)
+            if not header.least <= len(record) <= header.width:
+                broken[index] = width_rule(len(record), header.width, header.sign)
 
         def column(name: str) -> list[str]:
-            at = where[name]
+            at = header.where[name]
             return [record[at] if at < len(record) else "" for record in records]
 
-        return RowBlock(names, column, lambda: records, numbers, n_bytes, n_numbers, broken)
+        return RowBlock(
+            names=header.names,
+            column=column,
+            records=lambda: records,
+            numbers=numbers,
+            n_bytes=len(text[:n_read].encode()) if n_read < len(text) else len(raw),
+            n_numbers=len(every),
+            broken=broken,
+        )
 
 
-class _Counted:
+class _CountedLines:
     """Lines, and how many characters of them were given."""
 
     def __init__(self, lines: Iterator[str]) -> None:
         self.lines, self.n = lines, 0
 
-    def __iter__(self) -> "_Counted":
+    def __iter__(self) -> "_CountedLines":
         return self
 
     def __next__(self) -> str:
@@ -245,10 +275,12 @@ class _Counted:
         return line
 
 
-def _are_closed(bytes_N: np.ndarray, quotes: np.ndarray, around: tuple[int, ...]) -> bool:
-    """Whether each quote opens a cell at its beginning, closes it at its end, or is one of two inside."""
-    if len(quotes) % 2:
+def _are_closed(bytes_B: np.ndarray, quotes_Q: np.ndarray, around: tuple[int, ...]) -> bool:
+    """Whether each quote opens a cell at its beginning, closes it at its end, or is one of two inside: next to it is a
+    byte of `around`, or nothing."""
+    if len(quotes_Q) % 2:
         return False
-    opening, closing = quotes[0::2], quotes[1::2]
-    before, after = bytes_N[opening[opening > 0] - 1], bytes_N[closing[closing < len(bytes_N) - 1] + 1]
+    opening, closing = quotes_Q[0::2], quotes_Q[1::2]
+    before = bytes_B[opening[opening > 0] - 1]
+    after = bytes_B[closing[closing < len(bytes_B) - 1] + 1]
     return bool(np.isin(before, around).all() and np.isin(after, around).all())

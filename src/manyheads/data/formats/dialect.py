@@ -27,26 +27,31 @@ MOST_COLUMNS = 2**18
 MOST_SIGNS = 2**20  # in a line, of which each may begin a cell of some sixty bytes
 
 
-def are_quotes(anew: Callable[[], Iterable[str]]) -> bool:
-    """Whether quotes in lines with tabs, which are asked for `anew`, are quotes, not plain characters: they fit
-    together, and of the lines that they join to others most have not as many cells as the header, or there is one
-    column alone, of which nothing tells."""
-    quoted, plain = (
-        csv.reader(anew(), delimiter="\t", quoting=quoting, strict=True)
-        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)
-    )
-    n_rows, n_others = 0, 0
+def are_quotes(lines_anew: Callable[[], Iterable[str]]) -> bool:
+    """Whether quotes in a table with tabs are quotes, not plain characters.
+
+    They are if they fit together, and if reading them so makes rows that fit the header better: of the lines that
+    quotes join to others, most do not have as many cells as the header by themselves. Where the header has one column
+    alone nothing tells, and they are quotes.
+
+    Args:
+        lines_anew: gives the lines of the table from the first on, each time it is called.
+    """
+    quoted = csv.reader(lines_anew(), delimiter="\t", quoting=csv.QUOTE_MINIMAL, strict=True)
+    plain = csv.reader(lines_anew(), delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
     try:
         header = next(plain, [])
+        n_rows, n_other_width = 0, 0
         for row in quoted:
             if not n_rows and row != header:
                 return True
             n_rows += 1
-            n_others += len(row) != len(header)
-        n_within = quoted.line_num - n_rows
-        if not n_within or len(header) < 2:
+            n_other_width += len(row) != len(header)
+        n_joined = quoted.line_num - n_rows  # lines within quotes
+        if not n_joined or len(header) < 2:
             return True
-        return 2 * (sum(len(row) != len(header) for row in plain) - n_others) >= n_within
+        n_other_width_plain = sum(len(row) != len(header) for row in plain)
+        return 2 * (n_other_width_plain - n_other_width) >= n_joined
     except csv.Error:
         return False
 
@@ -73,8 +78,14 @@ def require_few(header: list[str], name: str) -> None:
 
 
 class Dialect(NamedTuple):
-    """How a csv or tsv is read. `n_lines` above the header name the separator. `titled`, `hint`: what to do where the
-    first row does not name the columns that are read, as the header is below it or for any reason."""
+    """How a csv or tsv is read.
+
+    Attributes:
+        dialect: of the csv module.
+        n_lines: lines above the header that name the separator: none or one.
+        titled: what to do where the header is not the first row, but below a title; empty: it is the first.
+        hint: what to do where the first row does not name the columns that are read, for any reason.
+    """
 
     dialect: Any
     n_lines: int
@@ -104,17 +115,25 @@ def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], nam
         names: columns that are looked for, as far as they are known.
     """
     said = SEP.fullmatch(lines[0]) if lines else None
-    n_lines = int(said is not None)
-    lines = lines[n_lines:]
-    sign = said["sign"] if said else "\t" if kind == ".tsv" else _separator(lines)
+    n_lines = 0
+    if said is not None:
+        n_lines, lines = 1, lines[1:]
+        sign = said["sign"]
+    elif kind == ".tsv":
+        sign = "\t"
+    else:
+        sign = _separator(lines)
     header = next((line for line in lines if line.strip()), "")
-    spaced = sign != "\t" and 0 < header.count(sign) == header.count(f"{sign} ")
-    quoted = kind != ".tsv" or sign != "\t" or has_quotes(n_lines)
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    dialect = csv.reader([], delimiter=sign, quoting=quoting, strict=True, skipinitialspace=spaced).dialect
+    is_spaced = sign != "\t" and 0 < header.count(sign) == header.count(f"{sign} ")
+    quoting = csv.QUOTE_MINIMAL
+    if kind == ".tsv" and sign == "\t" and not has_quotes(n_lines):
+        quoting = csv.QUOTE_NONE
+    dialect = csv.reader([], delimiter=sign, quoting=quoting, strict=True, skipinitialspace=is_spaced).dialect
     titled = _titled(lines, names)
-    rule = title_rule(n_lines + titled[1] + 1, titled[2]) if titled else ""
-    return Dialect(dialect, n_lines, rule, rule or _other_separator(lines, sign, kind, n_lines))
+    if titled is not None:
+        rule = title_rule(n_lines + titled.index + 1, titled.header)
+        return Dialect(dialect, n_lines, rule, rule)
+    return Dialect(dialect, n_lines, "", _other_separator(lines, sign, kind, n_lines))
 
 
 def named(sign: str) -> str:
@@ -128,51 +147,77 @@ def _rows_by(lines: list[str], sign: str) -> list[list[str]]:
     with suppress(csv.Error):  # which is said when the file is read
         rows.extend(csv.reader(lines, delimiter=sign))
     is_cut = len(lines) >= SAMPLE - 1 or sum(map(len, lines)) > SAMPLED
-    return rows[:-1] if is_cut and len(rows) > 1 else rows
+    if is_cut and len(rows) > 1:
+        rows.pop()
+    return rows
 
 
 def _fit(rows: list[list[str]]) -> tuple[float, int]:
-    """The share of rows that have the cells which the first, their header, names, and how many cells that has; nothing
-    where it has one alone. Blank lines are no rows."""
+    """The share of rows that have as many cells as the first, their header, has names, and how many cells that has; 0
+    and 0 where it has one alone. Blank lines are no rows."""
     rows = [row for row in rows if row]
-    width = len(rows[0]) if rows else 0
-    if width < 2:
+    if not rows or len(rows[0]) < 2:
         return 0.0, 0
-    least = max((at for at, cell in enumerate(rows[0], 1) if cell.strip()), default=width)
-    return sum(least <= len(row) <= width for row in rows[1:]) / max(1, len(rows) - 1), width
+    header, others = rows[0], rows[1:]
+    width = len(header)
+    named_cells = [at for at, cell in enumerate(header, 1) if cell.strip()]
+    least = named_cells[-1] if named_cells else width  # cells after the last name may be left out
+    n_fit = sum(least <= len(row) <= width for row in others)
+    return n_fit / max(1, len(others)), width
 
 
 def _separator(lines: list[str]) -> str:
+    """The sign in the header of a .csv that fits most rows; of those that fit alike the one that makes most cells."""
     of_sign = {sign: _rows_by(lines, sign) for sign in SIGNS}
-    if not _are_names(next(filter(None, of_sign["|"]), [])):  # a text may hold a bar
+    first_by_bars = next((row for row in of_sign["|"] if row), [])
+    if not _are_names(first_by_bars):  # a text may hold a bar
         del of_sign["|"]
-    fits = {sign: _fit(rows) for sign, rows in of_sign.items()}
-    best = max(fits, key=lambda sign: fits[sign])
-    share, width = fits[best]
-    if width and not share and (titled := _titled(lines)):
-        return titled[0]
-    return best if width else SIGNS[0]
+    best, best_fit = SIGNS[0], (0.0, 0)
+    for sign, rows in of_sign.items():
+        fit = _fit(rows)
+        if fit > best_fit:
+            best, best_fit = sign, fit
+    share, width = best_fit
+    if width and not share and (titled := _titled(lines)) is not None:
+        return titled.sign
+    return best
 
 
-def _titled(lines: list[str], names: Collection[str] = ()) -> tuple[str, int, list[str]] | None:
-    """Of a table that seems to begin below a title: its separator, the index of the row that is its header, and that:
-    it has one of `names`, or a name in each cell, where most rows have as many cells, but those above have fewer."""
+class _Titled(NamedTuple):
+    """A table below a title: its separator, the index of the row that is its header, and the header."""
+
+    sign: str
+    index: int
+    header: list[str]
+
+
+def _titled(lines: list[str], names: Collection[str] = ()) -> _Titled | None:
+    """The first row below another that seems to be the header: it has one of `names`, or a name in each cell, where
+    most rows have as many cells, but those above have fewer."""
     of_sign = {sign: _rows_by(lines, sign) for sign in SIGNS}
     for at in range(1, MOST_ABOVE + 1):
         for sign, rows in of_sign.items():
+            if at >= len(rows):
+                continue
+            header, above = rows[at], rows[:at]
+            if not {cell.strip() for cell in header}.isdisjoint(names):
+                return _Titled(sign, at, header)
             share, width = _fit(rows[at:])
-            if at < len(rows) and not {one.strip() for one in rows[at]}.isdisjoint(names):
-                return sign, at, rows[at]
-            if share > 0.5 and _are_names(rows[at]) and max(map(_n_filled, rows[:at])) < width:
-                return sign, at, rows[at]
+            if share > 0.5 and _are_names(header) and max(map(_n_filled, above)) < width:
+                return _Titled(sign, at, header)
     return None
 
 
 def _are_names(header: list[str]) -> bool:
     """Whether each cell of a row may name a column, as each is another and none empty, a number or a sentence."""
     names = [name.strip() for name in header]
-    is_text = [bool(NUMBER.fullmatch(name)) or len(name) > LONGEST_NAME or name[-1] in ".!?" for name in names]
-    return 0 < len(names) == len({*names}) and not any(is_text)
+    if not names or len({*names}) < len(names):
+        return False
+    for name in names:
+        is_number = NUMBER.fullmatch(name) is not None  # or empty
+        if is_number or len(name) > LONGEST_NAME or name[-1] in ".!?":
+            return False
+    return True
 
 
 def _n_filled(row: list[str]) -> int:
@@ -190,11 +235,17 @@ def _other_separator(lines: list[str], sign: str, kind: str, n_lines: int) -> st
     first = next((line for line in lines if line.strip()), "")
     if sign in first:
         return ""
-    for other in dict.fromkeys([*SIGNS, *(one for one in first if one in string.punctuation and one not in "\"'._-")]):
+    marks = [letter for letter in first if letter in string.punctuation and letter not in "\"'._-"]
+    for other in dict.fromkeys([*SIGNS, *marks]):
         rows = _rows_by(lines, other)
-        if _fit(rows)[0] > 0.5 and _are_names(next(filter(None, rows))):
-            put = f"a first line that says sep={other}" if n_lines else f"a line that says sep={other} on top"
-            remedy = "let its name end with .csv" if kind == ".tsv" and other in SIGNS and not n_lines else f"put {put}"
+        share, _ = _fit(rows)
+        if share > 0.5 and _are_names(next(row for row in rows if row)):
+            if n_lines:
+                remedy = f"put a first line that says sep={other}"
+            elif kind == ".tsv" and other in SIGNS:
+                remedy = "let its name end with .csv"
+            else:
+                remedy = f"put a line that says sep={other} on top"
             return f"its cells seem to be separated by {named(other)}, not by {named(sign)}: {remedy}"
     return ""
 

@@ -25,7 +25,7 @@ def parse_objects(path: Path, raw: bytes, number: int, last: bool, again: bool) 
     if not n_bytes and not last:
         return None
     text = raw[:n_bytes].decode()
-    if number == 1 and not last and len(raw) < MOST_OBJECT and _goes_on(text):
+    if number == 1 and not last and len(raw) < MOST_OBJECT and _is_cut_off(text):
         return None  # until the whole object is there, which the sentence about it names
     is_whole = number == 1 and last and not again
     objects: list[Any] = []
@@ -39,8 +39,9 @@ def parse_objects(path: Path, raw: bytes, number: int, last: bool, again: bool) 
         except (ValueError, RecursionError) as problem:
             if not objects and is_whole:
                 _refuse_one_object(path, text)
-            together = "Extra data" in str(problem) and line.lstrip().startswith("{")
-            broken[len(objects)] = "holds more than one JSON object" if together else f"is not JSON ({problem})"
+            broken[len(objects)] = f"is not JSON ({problem})"
+            if "Extra data" in str(problem) and line.lstrip().startswith("{"):
+                broken[len(objects)] = "holds more than one JSON object"
             objects.append({})
         numbers.append(at)
     if is_whole and len(objects) == 1 and isinstance(objects[0], dict) and _are((list, dict), objects[0].values()):
@@ -60,20 +61,31 @@ def parse_array(path: Path, raw: bytes, number: int, last: bool, again: bool) ->
     if too_long:
         objects, end, wrong = _elements(text, opens=number == 1, closes=True)
     if wrong is not None and ((last and not again) or too_long):
-        why = f"{wrong}" if number == 1 else f"row {number + len(objects)}: {getattr(wrong, 'msg', wrong)}"
+        why = str(wrong)  # with the place in the text, which is that in the file if this is its first block
+        if number != 1:
+            why = f"row {number + len(objects)}: {getattr(wrong, 'msg', wrong)}"
         raise UserError(f"{path} is not JSON ({why}): it must hold an array of objects, or one object a line")
     if not objects and not last:
         return None
-    n_bytes = len(raw) if end == len(text) else len(text[:end].encode())
+    n_bytes = len(raw)
+    if end < len(text):
+        n_bytes = len(text[:end].encode())
     return _block(objects, range(number, number + len(objects)), {}, n_bytes, len(objects))
 
 
 def _elements(text: str, *, opens: bool, closes: bool) -> tuple[list[Any], int, Exception | None]:
-    """The elements of an array that are whole, where they end, and what is wrong there. The array `opens` with the
-    text, and may close only in one that `closes`, so that its end is never alone in a block."""
-    decode, objects = json.JSONDecoder().raw_decode, list[Any]()
-    at = _after_spaces(text, _after_spaces(text, 0) + opens)
-    closed = opens and closes and text.startswith("]", at)
+    """The elements of an array that are whole, where they end, and what is wrong there.
+
+    Args:
+        opens: the array begins with the text.
+        closes: it may end in this text, the last of the file. Else its end would be alone in a block.
+    """
+    decode = json.JSONDecoder().raw_decode
+    objects: list[Any] = []
+    at = _after_spaces(text, 0)
+    if opens:
+        at = _after_spaces(text, at + 1)
+    closed = opens and closes and text.startswith("]", at)  # an empty array
     end = _after_spaces(text, at + closed)
     try:
         while end < len(text) and not closed:
@@ -84,8 +96,10 @@ def _elements(text: str, *, opens: bool, closes: bool) -> tuple[list[Any], int, 
                 raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
             objects.append(one)
             end = _after_spaces(text, at + 1)
-        if not closed or end < len(text):
-            raise json.JSONDecodeError("Extra data" if closed else "Expecting value", text, end)
+        if not closed:
+            raise json.JSONDecodeError("Expecting value", text, end)
+        if end < len(text):
+            raise json.JSONDecodeError("Extra data", text, end)
     except (json.JSONDecodeError, RecursionError) as problem:
         return objects, end, problem
     return objects, end, None
@@ -108,7 +122,7 @@ def _block(
     return RowBlock([*names], column, lambda: objects, numbers, n_bytes, n_numbers, broken, by_arrow=True)
 
 
-def _goes_on(text: str) -> bool:
+def _is_cut_off(text: str) -> bool:
     """Whether the first line begins a JSON object that it does not end."""
     line = next((line for line in text.split("\n") if line.strip()), "")
     try:
@@ -122,7 +136,8 @@ def _goes_on(text: str) -> bool:
 
 def _after_spaces(text: str, at: int) -> int:
     found = SPACES.match(text, at)
-    return found.end() if found else at
+    assert found is not None, "it matches nothing, too"
+    return found.end()
 
 
 def _refuse_one_object(path: Path, text: str) -> None:

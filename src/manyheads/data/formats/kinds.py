@@ -22,11 +22,13 @@ COMPRESSION = 4  # bytes of text for one of a compressed file, as an estimate
 def kind_of(path: Path) -> str | None:
     """`.csv`, `.tsv`, `.jsonl`, `.json`, `.txt` or `.parquet`; None for a file of another kind."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    compressed = bool(suffixes) and suffixes[-1] in OPENERS
-    if compressed:
+    kinds = KINDS
+    if suffixes and suffixes[-1] in OPENERS:  # compressed
         suffixes.pop()
-    kinds = TEXT_KINDS if compressed else KINDS
-    return suffixes[-1] if suffixes and suffixes[-1] in kinds else None
+        kinds = TEXT_KINDS
+    if suffixes and suffixes[-1] in kinds:
+        return suffixes[-1]
+    return None
 
 
 def remedy_for(path: Path) -> str:
@@ -64,5 +66,8 @@ def is_large(paths: Iterable[Path]) -> bool:
     n_bytes = 0
     for path in paths:
         with reading(path):
-            n_bytes += path.stat().st_size * (1 if path.suffix in TEXT_KINDS else COMPRESSION)
+            size = path.stat().st_size
+        if path.suffix not in TEXT_KINDS:
+            size *= COMPRESSION
+        n_bytes += size
     return n_bytes > LARGE

@@ -54,9 +54,9 @@ def read_parquet(path: Path, *, large: bool) -> RawTable:
     def array(name: str, group: int) -> Any:
         if large:
             require_unchanged(path, facts)
-        if large and (name, group) not in checked:
-            check(name, [group])
-            checked.add((name, group))
+            if (name, group) not in checked:
+                check(name, [group])
+                checked.add((name, group))
         with opened() as file:
             return file.read_row_group(group, columns=[name]).column(name)
 
@@ -66,11 +66,11 @@ def read_parquet(path: Path, *, large: bool) -> RawTable:
 
     @lru_cache
     def column(name: str) -> Any:
-        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         if not large:  # all of it will be held
             with _decoding(path, name):
                 check(name, range(len(groups)))
-        weight = sum(one.total_byte_size for one in groups) / max(1, metadata.num_rows)
+        bytes_per_row = sum(group.total_byte_size for group in groups) / max(1, metadata.num_rows)
         return sliced_column(
             partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight
         )
@@ -103,7 +103,10 @@ def _n_bytes(packed: Any, name: str, most: int, groups: list[int]) -> int:
     for batch in packed.iter_batches(columns=[name], row_groups=groups):
         cells = batch.column(0)
         n_bytes += CELL * len(cells)
-        n_bytes += _unpacked(cells) if isinstance(cells, pyarrow.DictionaryArray) else cells.nbytes
+        if isinstance(cells, pyarrow.DictionaryArray):
+            n_bytes += _unpacked(cells)
+        else:
+            n_bytes += cells.nbytes
         if n_bytes > most:
             break
     return n_bytes
@@ -140,10 +143,12 @@ def stream_parquet(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     def rows() -> Iterator[dict[str, Any]]:
         try:
             for batch in file.iter_batches(ROWS_AT_ONCE):
-                texts = [one for one in batch.columns if isinstance(one, pyarrow.DictionaryArray)]
-                step = len(batch) if sum(map(_unpacked, texts)) <= MOST_AT_ONCE else 1
-                for at in range(0, len(batch), step):
-                    yield from batch.slice(at, step).to_pylist()
+                texts = [cells for cells in batch.columns if isinstance(cells, pyarrow.DictionaryArray)]
+                if sum(map(_unpacked, texts)) <= MOST_AT_ONCE:
+                    yield from batch.to_pylist()
+                    continue
+                for at in range(len(batch)):  # a long text may be in each of the rows
+                    yield from batch.slice(at, 1).to_pylist()
         except UnicodeDecodeError:
             raise UserError(f"{path} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError):

@@ -57,9 +57,9 @@ class RowBlock(NamedTuple):
     by_arrow: bool = False
 
 
+# From bytes, the number of their first row, whether the file ends there, and whether they were read before and found to
+# be `by_arrow`, to the rows that are whole; None: there is none.
 Parse = Callable[[bytes, int, bool, bool], RowBlock | None]
-"""From bytes, the number of their first row, whether the file ends there, and whether they were read before and found
-to be `by_arrow`, to the rows that are whole; None: there is none."""
 
 
 @contextmanager
@@ -192,7 +192,9 @@ class Source:
     def _open(self) -> Any:
         if self._held is not None:
             return io.BytesIO(self._held)
-        return OPENERS[self.path.suffix.lower()](self.path) if self.is_compressed else self.path.open("rb")
+        if self.is_compressed:
+            return OPENERS[self.path.suffix.lower()](self.path)
+        return self.path.open("rb")
 
     def close(self) -> None:
         """Close the file; another read opens it again."""

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from manyheads.data.formats.source import RowBlock
 from manyheads.errors import UserError
@@ -26,20 +27,22 @@ def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, b
     if not n_bytes and not last:
         return None
     numbers: list[int] = []
-    texts: list[str] = []
+    lines: list[str] = []
     for at, line in enumerate(raw[:n_bytes].decode().split("\n"), start=number):
         if line.strip():
             numbers.append(at)
-            texts.append(line.strip("\r"))
-    cells = {"text": texts}
+            lines.append(line.strip("\r"))
+    cells: dict[str, list[Any]] = {"text": lines}
     broken: dict[int, str] = {}
     if marked:
-        found = [take_labels(line) for line in texts]
-        cells = {"text": [text for text, _ in found], "labels": [labels or [""] for _, labels in found]}
-        for at, (line, (_, labels)) in enumerate(zip(texts, found, strict=True)):
+        cells = {"text": [], "labels": []}
+        for at, line in enumerate(lines):
+            text, labels = take_labels(line)
+            cells["text"].append(text)
+            cells["labels"].append(labels or [""])
             if not labels and not line.startswith(MARK):
                 broken[at] = f"has no {MARK} at its beginning or end"
-    elif number == 1 and texts and all(map(TREC_LINE.match, texts)):
+    elif number == 1 and lines and all(map(TREC_LINE.match, lines)):
         raise UserError(f"{path} {TREC}")
     return RowBlock(
         names=[*cells],
@@ -56,7 +59,7 @@ def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, b
 def is_marked(line: str) -> bool:
     """Whether a file that begins with this line is fastText's: a label is at the beginning of it, or at its end."""
     words = line.removeprefix("\ufeff").split()
-    return any(word.startswith(MARK) for word in (*words[:1], *words[-1:]))
+    return bool(words) and (words[0].startswith(MARK) or words[-1].startswith(MARK))
 
 
 def take_labels(line: str) -> tuple[str, list[str]]:
@@ -64,7 +67,11 @@ def take_labels(line: str) -> tuple[str, list[str]]:
     first = MARKED.match(line)
     assert first is not None, "it matches nothing, too"
     text, last = line[first.end() :], list[str]()
-    while (words := text.rsplit(None, 1)) and words[-1].startswith(MARK) and words[-1] != MARK:
-        text = words[0] if len(words) > 1 else ""
+    words = text.rsplit(None, 1)  # what is before the last word, and that
+    while words and words[-1].startswith(MARK) and words[-1] != MARK:
         last.insert(0, words[-1].removeprefix(MARK))
+        text = ""
+        if len(words) > 1:
+            text = words[0]
+        words = text.rsplit(None, 1)
     return text, [*first[0].replace(MARK, " ").split(), *last]
