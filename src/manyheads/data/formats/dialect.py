@@ -131,7 +131,7 @@ def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], nam
     dialect = csv.reader([], delimiter=sign, quoting=quoting, strict=True, skipinitialspace=is_spaced).dialect
     titled = _titled(lines, names)
     if titled is not None:
-        rule = title_rule(n_lines + titled.index + 1, titled.header)
+        rule = title_rule(n_lines + titled.at + 1, titled.header)
         return Dialect(dialect, n_lines, rule, rule)
     return Dialect(dialect, n_lines, "", _other_separator(lines, sign, kind, n_lines))
 
@@ -187,7 +187,7 @@ class _Titled(NamedTuple):
     """A table below a title: its separator, the index of the row that is its header, and the header."""
 
     sign: str
-    index: int
+    at: int
     header: list[str]
 
 

@@ -71,9 +71,8 @@ def read_parquet(path: Path, *, large: bool) -> RawTable:
             with _decoding(path, name):
                 check(name, range(len(groups)))
         bytes_per_row = sum(group.total_byte_size for group in groups) / max(1, metadata.num_rows)
-        return sliced_column(
-            partial(cells, name), [one.num_rows for one in groups], f"{fingerprint(path)} {name}", weight
-        )
+        sizes = [group.num_rows for group in groups]
+        return sliced_column(partial(cells, name), sizes, f"{fingerprint(path)} {name}", bytes_per_row)
 
     return RawTable(
         names=schema.names,
