@@ -35,9 +35,15 @@ TOKENS = 8192  # most of a batch
 
 @dataclass(slots=True)
 class AnsweredRows:
-    """Some rows in their own order, the probabilities of their classes, the classes that they have, `marks_nC`, and
-    those that they are given: the likeliest, or where they may have any number of labels (`multi`) each from its
-    threshold on."""
+    """Some rows and the answers of a model to them.
+
+    Attributes:
+        names: of the classes or labels.
+        probabilities_nC: of each class.
+        marks_nC: the classes that the rows have.
+        given_nC: those that they are given: the likeliest, or if rows have any number of labels (`multi`) each from its
+            threshold on.
+    """
 
     rows: Rows
     names: list[str]
@@ -50,7 +56,7 @@ class AnsweredRows:
     def of(
         cls, rows: Rows, names: list[str], logits_nC: Tensor, thresholds: list[float] | Tensor | None = None
     ) -> "AnsweredRows":
-        """Probabilities and labels as the model itself gives them."""
+        """Probabilities and labels as the model itself gives them; only labels have `thresholds`."""
         assert (rows.sets is None) == (thresholds is None), "rows are read as the model answers them"
         probabilities_nC = probabilities_of(logits_nC, multi=thresholds is not None)
         given_nC = given_of(probabilities_nC, thresholds).numpy()
@@ -121,31 +127,36 @@ class LogitStore:
 
 
 def evaluated_models(classifier: TextClassifier, baseline: LinearBaseline | None) -> dict[str, list[float] | None]:
-    """Who is asked, first what answers, `both` or the `network`; then each member alone; and the `linear model`, where
-    it does not answer but is the `baseline` of the run. Of labels each has thresholds of its own."""
-    alone = classifier.member_thresholds
-    own = {NETWORK: alone.get("network"), LINEAR: alone.get("linear")}
-    names = [BOTH, NETWORK, LINEAR]
-    if not classifier.share:
-        own = {} if baseline is None else {LINEAR: baseline.thresholds}
-        names = [NETWORK, *own]
-    return {name: own.get(name) or classifier.thresholds for name in names}
+    """The models that are evaluated, with their thresholds if rows have any number of labels. The first is the one that
+    answers: `both` or the `network`. Then come its members alone, and the `linear model` of the run if it has no share
+    in the answers."""
+    if classifier.share:
+        alone = classifier.member_thresholds
+        return {
+            BOTH: classifier.thresholds,
+            NETWORK: alone.get("network") or classifier.thresholds,
+            LINEAR: alone.get("linear") or classifier.thresholds,
+        }
+    models = {NETWORK: classifier.thresholds}
+    if baseline is not None:
+        models[LINEAR] = baseline.thresholds or classifier.thresholds
+    return models
 
 
 def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> LogitStore:
-    """The answers of `evaluated_models` to all rows; what `setup.logits` holds of them already is not asked again.
+    """The answers of `evaluated_models` to all rows. Those that `setup.logits` holds already are not computed again.
 
     Raises:
         UserError: `rows` are pairs and the model takes single texts, or the other way round; or an answer is not
-            finite, as where weights are so large that their sums are infinite.
+            finite, as when weights are so large that their sums are infinite.
     """
     tokens, baseline, models = setup.tokens or TOKENS, setup.baseline, evaluated_models(classifier, setup.baseline)
     n, n_classes = len(rows), len(classifier.labels)
-    marked: list[list[Tensor | None]] = []  # of each chunk what each rule marks its rows with
+    marks_of_chunks: list[list[Tensor | None]] = []  # of each chunk, what each rule marks its rows with
 
-    def ask(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+    def answer(texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
         network_nC, marks = mark_texts(setup.rules, classifier, texts, pairs, tokens=tokens)
-        marked.append(marks)
+        marks_of_chunks.append(marks)
         if classifier.share:
             found = classifier.member_logits(texts, pairs, tokens=tokens, network_nC=network_nC)
             return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
@@ -154,39 +165,43 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> LogitSt
             logits_nC[LINEAR] = baseline.logits(texts, pairs)
         return logits_nC
 
-    into = setup.logits or KeptLogits(new_array((n, len(models), n_classes)))
-    # marks of rows that were answered before a kill were not kept
-    if into.n_done and any(rule.mark is not None for rule in setup.rules):
-        for _ in chunks_of(ask, rows.pick(np.arange(into.n_done)), n_classes, lambda n_rows: None):
+    kept = setup.logits or KeptLogits(new_array((n, len(models), n_classes)))
+    if kept.n_done and any(rule.mark is not None for rule in setup.rules):
+        # the logits of these rows were kept when evaluation was interrupted, their marks were not
+        for _ in chunks_of(answer, rows.pick(np.arange(kept.n_done)), n_classes, lambda n_rows: None):
             pass
-    if into.n_done:
-        setup.progress(into.n_done)
-    for found in chunks_of(ask, rows.pick(np.arange(into.n_done, n)), n_classes, setup.progress):
+    if kept.n_done:
+        setup.progress(kept.n_done)
+    for found in chunks_of(answer, rows.pick(np.arange(kept.n_done, n)), n_classes, setup.progress):
         logits = torch.stack([found[name].float() for name in models], dim=1)
-        broken = (~logits.isfinite()).any(2).nonzero()
-        if len(broken):
-            at, name = into.n_done + int(broken[0, 0]), [*models][int(broken[0, 1])]
-            raise UserError(f"{rows.source}, row {rows.numbers[at]:,}: what the {name} answers {OVERFLOW}")
-        into.add(logits.numpy())
-    marks = []
-    for of_rule in zip(*marked, strict=True):
-        of_chunks = [one.numpy() for one in of_rule if one is not None]
-        marks.append(np.concatenate(of_chunks) if of_chunks else None)
-    logits = {name: into.array[:, at] for at, name in enumerate(models)}
+        broken = (~logits.isfinite()).any(2).nonzero().tolist()
+        if broken:
+            row, model = broken[0]
+            number, name = rows.numbers[kept.n_done + row], list(models)[model]
+            raise UserError(f"{rows.source}, row {number:,}: what the {name} answers {OVERFLOW}")
+        kept.add(logits.numpy())
+    marks = []  # of each rule
+    for of_chunks in zip(*marks_of_chunks, strict=True):
+        known = [marks_m.numpy() for marks_m in of_chunks if marks_m is not None]
+        marks.append(np.concatenate(known) if known else None)
+    logits = {name: kept.array[:, at] for at, name in enumerate(models)}
     return LogitStore(rows, classifier.labels, models, logits, marks)
 
 
 def write_predictions(path: Path, stored: LogitStore) -> None:
-    """The columns of `write_answers`, then label, or labels, and prediction, several joined by | in a csv, and
-    `p_<class>` for every class, in six decimals."""
-    multi = next(iter(stored.models.values())) is not None
-    columns = ["labels" if multi else "label", "prediction", *(f"p_{name}" for name in stored.names)]
+    """Write the columns of `write_answers`, then `label` or `labels`, `prediction`, and `p_<class>` for every class, in
+    six decimals. Several labels are joined by | in a csv."""
+    is_multi = next(iter(stored.models.values())) is not None
+    columns = ["labels" if is_multi else "label", "prediction", *(f"p_{name}" for name in stored.names)]
 
     def answers() -> Iterator[list[Any]]:
         for found in stored.answers():
             probabilities = found.probabilities_nC.round(6).tolist()
-            for marks, given, of_row in zip(found.marks_nC, found.given_nC, probabilities, strict=True):
-                both = found.words(marks), found.words(given)
-                yield [*(both if multi else (one[0] for one in both)), *of_row]
+            for marks_C, given_C, of_row in zip(found.marks_nC, found.given_nC, probabilities, strict=True):
+                labels, prediction = found.words(marks_C), found.words(given_C)
+                if is_multi:
+                    yield [labels, prediction, *of_row]
+                else:
+                    yield [labels[0], prediction[0], *of_row]
 
     write_answers(path, stored.rows, columns, answers())

@@ -1,5 +1,5 @@
-"""Evaluation of a text classifier, whose rows have one class each or any number of labels: figures, confusions, and the
-worst mistakes with the words that carry them.
+"""Evaluation of a text classifier, whose rows have one class each or any number of labels: figures, baselines,
+confusions, and the worst mistakes with the words that carry them.
 
 n rows
 """
@@ -7,7 +7,7 @@ n rows
 import math
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,13 +34,14 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.runs.summary import LINEAR, Figures, lead_words, linear_words, strongest, with_baselines, words_of
 
 MOST_CLASSES = 20  # of a square table
-MOST_CONFUSIONS = 20  # in a list of them, where there are more classes
+MOST_CONFUSIONS = 20  # in a list of them, if there are more classes
 MOST_LINKED, MOST_OF_CELL = 40, 5  # cells whose texts are shown, and texts of each
 WORDS = (
     "underlined words support the answer, words with a dotted underline oppose it: by how much its probability changes "
     "if they are removed from the text"
 )
 SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
+N_TILES = 4  # figures at the top of a report: the first of its tables
 
 
 class Kind(NamedTuple):
@@ -53,49 +54,64 @@ class Kind(NamedTuple):
 
 CLASSES = Kind("classes", "Evaluation of a text classifier", "most frequent class")
 LABELS = Kind("labels", "Evaluation of a multi-label text classifier", "most frequent label")
-N_LARGE = 4  # figures above a report: the first of its tables
 
 
 def evaluate_classifier(
     classifier: TextClassifier, rows: Rows, setup: Setup, stored: LogitStore | None = None
 ) -> Evaluation:
-    """The classifier, each of its members alone, the linear model of the run and the most frequent class or label; of
-    what is `stored` where several of its kind have answered, each some of the rows.
+    """Evaluate a classifier and each of its members alone, and compare it with models that need no training of a
+    network: the linear model of the run, and the most frequent class or label.
+
+    Args:
+        stored: answers to `rows` that are known already, of several classifiers that each answered some of the rows, as
+            in a cross-validation. Mistakes are then shown without the words that carry them.
 
     Raises:
         UserError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
-    explained = with_words if stored is None else lambda _, examples: examples
-    stored = stored or answer_rows(classifier, rows, setup)
-    own_name, table = next(iter(stored.models)), figures_of(kind.rows, "table")
+    explains = stored is None
+    if stored is None:
+        stored = answer_rows(classifier, rows, setup)
+    own_name, *other_names = stored.models
+    table = figures_of(kind.rows, "table")
     own = outcomes_of(stored, own_name)
     scores = own.scores(classifier.labels, stored.models[own_name])
+
+    # the figures of each member, and the answers of the models that it is compared with
     members = {own_name: {figure: scores.figures[figure] for figure in table}}
-    rivals = dict[str, np.ndarray]()  # answers of models that need no training of ours
+    baseline_answers = dict[str, np.ndarray]()
     if setup.compare:
         frequent = frequent_label(rows, n_classes, setup)
         answer = np.arange(n_classes) == frequent if classifier.multi else np.array(frequent)
-        rivals[kind.most_frequent] = np.broadcast_to(answer, own.labels.shape)
-    for name in [*stored.models][1:]:
+        baseline_answers[kind.most_frequent] = np.broadcast_to(answer, own.labels.shape)
+    for name in other_names:
         outcomes = outcomes_of(stored, name)
         members[name] = outcomes.figures(table)
         if name == LINEAR and setup.compare:
-            rivals[name] = outcomes.answers
+            baseline_answers[name] = outcomes.answers
 
+    # how far the classifier is ahead of each, by the two main figures of answers
+    first, second = [figure for figure in table if figure in figures_of_answers(kind.rows)][:2]
     baselines, leads = {}, {}
-    first, second = [one for one in table if one in figures_of_answers(kind.rows)][:2]
-    for name, answers in rivals.items():
+    for name, answers in baseline_answers.items():
         figures = score_answers(own.labels, answers, n_classes)
         (lead,) = change_of_answers(own.labels, answers, [own.answers], n_classes)
-        baselines[name] = {figure: figures[figure] for figure in (first, second)}
-        leads[name] = {figure: lead[figure] for figure in (first, second)}
+        baselines[name] = {first: figures[first], second: figures[second]}
+        leads[name] = {first: lead[first], second: lead[second]}
 
     note = ""
     if setup.baseline is not None:
         note = f"{LINEAR.capitalize()}: {linear_words(setup.baseline.linear.terms.value, classifier.share)}."
     models = with_baselines(members, baselines)
     models = {f"{own_name} (this model)": models.pop(own_name), **models}
+
+    def detail_sections() -> list[ReportSection]:
+        mistakes = worst_mistakes(stored)
+        if explains:
+            mistakes = with_words(classifier, mistakes)
+        return details(scores, mistakes)
+
     return Evaluation(
         title=kind.title,
         size=f"{scores.n_rows:,} rows, {n_classes} {kind.rows}",
@@ -104,24 +120,32 @@ def evaluate_classifier(
         baselines=baselines,
         leads=leads,
         verdict=verdict(scores, baselines, leads),
-        tiles=reported(scores, table[:N_LARGE]),
+        tiles=reported(scores, table[:N_TILES]),
         comparison=compared("Compared with simpler models, on the same rows", models, first, second, note=note),
         note=note,
         figures=lambda: sections_of_figures(scores, stored),
         findings=findings(stored, setup, own),
-        details=lambda: details(scores, explained(classifier, worst_mistakes(stored))),
+        details=detail_sections,
         write=lambda path: write_predictions(path, stored),
     )
 
 
 def outcomes_of(stored: LogitStore, name: str) -> Outcomes:
     """The answers of a model to all rows."""
-    chunks = (Outcomes.of(one.labels, one.answers, one.probabilities_nC) for one in stored.answers(name))
+    chunks = (Outcomes.of(chunk.labels, chunk.answers, chunk.probabilities_nC) for chunk in stored.answers(name))
     return Outcomes.joined(len(stored.rows), chunks)
 
 
+def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
+    """The class or label that most training rows have, or if these are unknown most of `rows`; of equally frequent ones
+    the first."""
+    if setup.most_frequent is not None:
+        return setup.most_frequent
+    return int(np.argmax(class_counts(setup.train or rows, n_classes)))
+
+
 def findings(stored: LogitStore, setup: Setup, outcomes: Outcomes) -> list[Finding]:
-    """Those of the analyses and rules that the settings ask for, and of rows with one class the risk by coverage."""
+    """What the analyses and rules that the settings ask for find, and of rows with one class the risk by coverage."""
     found = [analyse(stored) for analyse in setup.analyses]
     for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
         if rule.judge is not None:
@@ -132,127 +156,132 @@ def findings(stored: LogitStore, setup: Setup, outcomes: Outcomes) -> list[Findi
 
 
 def risk_by_coverage(outcomes: Outcomes) -> Finding:
-    """The share of wrong answers where only the surest texts are answered, by how many are, with all that are as sure:
-    El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification"."""
-    order_n, n = np.argsort(-outcomes.confidence_n, kind="stable"), len(outcomes.labels)
-    sure_n, wrong_n = outcomes.confidence_n[order_n], np.cumsum(~outcomes.right_n[order_n])
-    points = []
+    """The share of wrong answers if only the most confident are given, by how many are given. Answers of the same
+    confidence are given together.
+
+    Source: El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification".
+    """
+    n = len(outcomes.labels)
+    order_n = np.argsort(-outcomes.confidence_n, kind="stable")
+    confidence_n = outcomes.confidence_n[order_n]
+    n_wrong_n = np.cumsum(~outcomes.right_n[order_n])
+    points, risks = [], []
     for share in SHARES:
-        least = float(sure_n[max(0, math.ceil(share * n - 1e-9) - 1)])
-        n_answered = int(np.searchsorted(-sure_n, -least, side="right"))
-        risk = share_interval(int(wrong_n[n_answered - 1]), n_answered)
+        last = max(0, math.ceil(share * n - 1e-9) - 1)
+        least = float(confidence_n[last])
+        n_answered = int(np.searchsorted(-confidence_n, -least, side="right"))
+        risk = share_interval(int(n_wrong_n[n_answered - 1]), n_answered)
         points.append({"answered": n_answered / n, "confidence": least, "risk": asdict(risk)})
+        risks.append(risk)
+
     figure, ((axes,),) = draw(1, 1, width=5.2, height=3.4)
-    shares = [one["answered"] for one in points]
-    axes.fill_between(
-        shares, [one["risk"]["low"] for one in points], [one["risk"]["high"] for one in points], color=PALE
-    )
-    axes.plot(shares, [one["risk"]["value"] for one in points], color=BLUE, marker=".", markersize=4)
+    answered = [point["answered"] for point in points]
+    axes.fill_between(answered, [risk.low for risk in risks], [risk.high for risk in risks], color=PALE)
+    axes.plot(answered, [risk.value for risk in risks], color=BLUE, marker=".", markersize=4)
     axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share of texts that are answered", ylabel="wrong among them")
     caption = (
         "share of wrong answers by the share of texts that are answered, most confident first, with 95 % intervals"
     )
     picture = Picture("risk", figure, caption)
-    return Finding(
-        "risk_coverage",
-        points,
-        [ReportSection("Wrong answers if only the most confident are given", pictures=[picture])],
-    )
-
-
-def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
-    """The class or label that most training rows have, of equals the first; that of `rows` where those are unknown."""
-    if setup.most_frequent is not None:
-        return setup.most_frequent
-    return int(np.argmax(class_counts(setup.train or rows, n_classes)))
+    section = ReportSection("Wrong answers if only the most confident are given", pictures=[picture])
+    return Finding("risk_coverage", points, [section])
 
 
 def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:
-    """One sentence a hurried reader can repeat; it says so where a cheap model wins."""
-    first, of = next(iter(scores.figures.items()))
+    """One sentence a hurried reader can repeat; it says so if a cheap model wins."""
+    first, figure = next(iter(scores.figures.items()))
     if first == "accuracy":
-        share, same, said = ".1%", "on the same rows ", f"{of.value:.1%} of {scores.n_rows:,} rows are answered right"
+        digits, where = ".1%", "on the same rows "
+        said = f"{figure.value:.1%} of {scores.n_rows:,} rows are answered right"
     else:
-        share, same, said = ".3f", "", f"micro F1 is {of.value:.3f} on {scores.n_rows:,} rows"
-    said = f"{said} (95 % interval {of.low:{share}} to {of.high:{share}})"
-    if not (rival := strongest(baselines, first)):
+        digits, where = ".3f", ""
+        said = f"micro F1 is {figure.value:.3f} on {scores.n_rows:,} rows"
+    said = f"{said} (95 % interval {figure.low:{digits}} to {figure.high:{digits}})"
+    rival = strongest(baselines, first)
+    if not rival:
         return f"{said}."
-    return f"{said}; {same}the model {lead_words(leads[rival][first], rival)}."
+    return f"{said}; {where}the model {lead_words(leads[rival][first], rival)}."
 
 
 def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
     """Some figures, or all, by their names in a report."""
-    rows, found = "classes" if scores.confusion else "labels", {}
+    kind = "classes" if scores.confusion else "labels"
+    by_words = {}
     for name in names or scores.figures:
         words = plugin.find("figure", name).facts.get("words", {})
-        found[words.get(rows, words_of(name))] = scores.figures[name]
-    return found
+        by_words[words.get(kind, words_of(name))] = scores.figures[name]
+    return by_words
 
 
 def sections_of_figures(scores: Scores, stored: LogitStore) -> list[ReportSection]:
     """Confusions, classes or labels, and all figures."""
-    lines = [
-        [
-            *(one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", one.f1, f"{one.support:,}"),
-            *([f"{one.threshold:.3f}"] if isinstance(one, LabelScore) else []),
-        ]
-        for one in scores.per_class
-    ]
-    columns = ["precision", "recall", "F1", "", "rows"]
-    notes, noun = list[str](), "classes" if scores.confusion else "labels"
+    has_classes = bool(scores.confusion)
+    lines: list[list[Any]] = []
+    for one in scores.per_class:
+        line = [one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", one.f1, f"{one.support:,}"]
+        if isinstance(one, LabelScore):
+            line.append(f"{one.threshold:.3f}")
+        lines.append(line)
+    noun = "classes" if has_classes else "labels"
+    notes = []
     if scores.averaged < len(scores.labels):
         notes = [f"macro figures are means over the {scores.averaged:,} {noun} that are true of some row, or predicted"]
-    if not scores.confusion:
-        table = ReportTable(["label", *columns, "threshold"], lines, "wnnnbnn")
-        return [ReportSection("Labels", table, notes, long=True), figures_section(reported(scores))]
-    return [
-        confusion_section(scores, stored),
-        ReportSection("Classes", ReportTable(["class", *columns], lines, "wnnnbn"), notes, long=True),
-        figures_section(reported(scores)),
-    ]
+    columns = ["precision", "recall", "F1", "", "rows"]
+    all_figures = figures_section(reported(scores))
+    if has_classes:
+        table = ReportTable(["class", *columns], lines, "wnnnbn")
+        return [confusion_section(scores, stored), ReportSection("Classes", table, notes, long=True), all_figures]
+    table = ReportTable(["label", *columns, "threshold"], lines, "wnnnbnn")
+    return [ReportSection("Labels", table, notes, long=True), all_figures]
 
 
 def details(scores: Scores, mistakes: list[Example]) -> list[ReportSection]:
     """Calibration and the worst mistakes."""
-    worst, trust = "Most confident mistakes", "Calibration: is its confidence right?"
-    wrong = [ReportSection(worst, notes=[WORDS], examples=mistakes, long=True)] if mistakes else []
-    if not scores.confusion:
-        return wrong
-    caption = (
-        "accuracy by confidence, with 95 % intervals; a calibrated model is on the dashed line; pale bars have few rows"
-    )
-    return [ReportSection(trust, pictures=[Picture("reliability", draw_reliability(scores), caption)]), *wrong]
+    sections = []
+    if scores.confusion:
+        caption = (
+            "accuracy by confidence, with 95 % intervals; a calibrated model is on the dashed line; "
+            "pale bars have few rows"
+        )
+        picture = Picture("reliability", draw_reliability(scores), caption)
+        sections.append(ReportSection("Calibration: is its confidence right?", pictures=[picture]))
+    if mistakes:
+        sections.append(ReportSection("Most confident mistakes", notes=[WORDS], examples=mistakes, long=True))
+    return sections
 
 
 def confusion_section(scores: Scores, stored: LogitStore) -> ReportSection:
-    """Counts of classes and answers, the rows of wrong ones a click away; of many classes the largest confusions."""
-    wrong = [
-        (count, label, answer)
-        for label, of_class in enumerate(scores.confusion)
-        for answer, count in enumerate(of_class)
-        if count and label != answer
-    ]
-    wrong.sort(key=lambda one: -one[0])
-    small = len(scores.labels) <= MOST_CLASSES
-    cells = {(label, answer): count for count, label, answer in wrong[: MOST_LINKED if small else MOST_CONFUSIONS]}
-    groups = cell_groups(stored, cells, MOST_OF_CELL)
+    """Counts of classes and answers, with links to the texts of wrong ones; of many classes the most frequent
+    confusions only."""
+    n_classes = len(scores.labels)
+    is_square = n_classes <= MOST_CLASSES
+    wrong = []
+    for label, of_class in enumerate(scores.confusion):
+        for answer, count in enumerate(of_class):
+            if count and label != answer:
+                wrong.append((count, label, answer))
+    wrong.sort(key=lambda cell: -cell[0])
+    n_linked = MOST_LINKED if is_square else MOST_CONFUSIONS
+    linked = {(label, answer): count for count, label, answer in wrong[:n_linked]}
+    groups = cell_groups(stored, linked, MOST_OF_CELL)
 
     def link(label: int, answer: int) -> Link:
-        count, shown = scores.confusion[label][answer], (label, answer) in cells
+        count = scores.confusion[label][answer]
+        share = count / max(sum(scores.confusion[label]), 1)
+        if (label, answer) not in linked:
+            return Link(f"{count:,}", share=share)
         title = f"{count:,} rows of {scores.labels[label]} answered as {scores.labels[answer]}: show them"
-        to, share = cell_key(label, answer) if shown else "", count / max(sum(scores.confusion[label]), 1)
-        return Link(f"{count:,}", to, title if shown else "", share)
+        return Link(f"{count:,}", cell_key(label, answer), title, share)
 
-    if small:
-        ids = range(len(scores.labels))
-        rows = [[name, *(link(label, answer) for answer in ids)] for label, name in enumerate(scores.labels)]
-        table = ReportTable(["true class", *scores.labels], rows, "w" + "s" * len(ids))
+    lines: list[list[Any]] = []
+    if is_square:
+        for label, name in enumerate(scores.labels):
+            lines.append([name, *(link(label, answer) for answer in range(n_classes))])
+        table = ReportTable(["true class", *scores.labels], lines, "w" + "s" * n_classes)
         note = "rows are true classes, columns answers, shaded by the share of the class; a number shows its texts"
         return ReportSection("Confusion", table, [note], groups=groups, long=True)
-    rows = [
-        [scores.labels[label], scores.labels[answer], one, f"{one.share:.0%}", one.share]
-        for label, answer in cells
-        for one in [link(label, answer)]
-    ]
-    table = ReportTable(["true class", "answered as", "rows", "of the class", ""], rows, "wwlnb")
+    for label, answer in linked:
+        cell = link(label, answer)
+        lines.append([scores.labels[label], scores.labels[answer], cell, f"{cell.share:.0%}", cell.share])
+    table = ReportTable(["true class", "answered as", "rows", "of the class", ""], lines, "wwlnb")
     return ReportSection("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)

@@ -1,11 +1,11 @@
 """An `Evaluation` of a model on some rows: the same for every task, for `train` and for `evaluate`.
 
-Parts of kind `analysis` are questions to an evaluation of a classifier: `make(config, stored)` gives a `Finding` by its
-`LogitStore`. The fact `check` of such a part is `check(config, folder, rows)`: whether the settings ask it; it
-raises UserError for what cannot be asked of this model or these rows, before torch is imported.
+A part of kind `analysis` asks more of the answers of a classifier: `make(config, stored)` returns a `Finding` about its
+`LogitStore`. The fact `check` of such a part, `check(config, folder, rows)`, returns whether the settings ask for it,
+and raises UserError if this model or these rows do not allow it; it is called before torch is imported.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -34,14 +34,20 @@ from manyheads.runs.metrics_csv import MetricsRow
 from manyheads.runs.summary import BOTH, Figures, words_of
 
 FEW_ROWS, FEW_OF_CLASS = 100, 10
-AT_ONCE = 1024  # rows that are written together
+ROWS_AT_ONCE = 1024  # that are written together
 MOST_NAMED = 5
 
 
 @dataclass(slots=True)
 class Finding:
-    """The answer to a question about some rows: its name and content in metrics.json, sections of the report, and lines
-    for the screen."""
+    """What an analysis found.
+
+    Attributes:
+        name: its key in metrics.json.
+        content: its value there.
+        sections: what the report shows of it.
+        lines: what the screen shows of it.
+    """
 
     name: str
     content: Any
@@ -53,12 +59,18 @@ class Finding:
 class Setup:
     """How a model is evaluated.
 
-    Baselines learn from the rows `train` where they are known; `most_frequent` is the class or label that most of them
-    have, None: that of `train`, else of the rows. The linear `baseline` of the run is evaluated, and, to `compare`,
-    models that need no training of ours. A batch has at most `tokens` tokens, 0: as suits the task; `progress` is
-    called with the number of further rows that are answered. `config` are all settings of a verb that judges. `logits`
-    keeps what a classifier answers, and may hold some of it already. `analyses` are called with the `LogitStore` of a
-    classifier; `rules` change or mark its answers.
+    Attributes:
+        train: the training rows, if known; baselines learn from them.
+        most_frequent: the class or label that most training rows have; None: that of `train`, or if these are unknown
+            of the rows.
+        baseline: the linear model of the run, which is evaluated too.
+        compare: compare with models that need no training of ours.
+        tokens: most of a batch; 0: as suits the task.
+        config: all settings of the verb.
+        progress: called with the number of rows that were answered since the last call.
+        logits: where the answers of a classifier are kept; it may hold some of them already.
+        analyses: each is called with the `LogitStore` of a classifier.
+        rules: they change or mark the answers of a classifier.
     """
 
     train: Rows | None = None
@@ -77,14 +89,20 @@ class Setup:
 class Evaluation:
     """The evaluation of a model on some rows.
 
-    `scores` is everything measured of the model that answers, as JSON has it. `members` are the main figures by the
-    name of the model, the one that answers first; `baselines` those of models that need no training of ours, on the
-    same rows; `leads` the figures of the model less those of each baseline, with paired intervals.
-
-    Of the report: the `title` for a training run, the `size` such as `2,000 rows, 6 classes`, the `verdict` in one
-    sentence, also where a baseline wins, a `note` on the linear model, the `findings` of analyses, and the
-    sections above and below these, `figures` and `details`; functions, as they draw pictures. `write` writes the
-    answers to a path, as csv or parquet.
+    Attributes:
+        title: of the report of a training run.
+        size: such as `2,000 rows, 6 classes`.
+        scores: all that is measured of the model that answers, as JSON has it.
+        members: the main figures by the name of the model; the one that answers is the first.
+        baselines: those of models that need no training of ours, on the same rows.
+        leads: the figures of the model less those of each baseline, with paired intervals.
+        verdict: the result in one sentence, also if a baseline wins.
+        tiles: the figures at the top of the report.
+        comparison: sections that compare the models.
+        note: what is said of the linear model.
+        figures, details: draw the sections above and below those of the findings.
+        findings: of the analyses.
+        write: writes the answers to a path, as csv or parquet.
     """
 
     title: str
@@ -113,135 +131,186 @@ class Evaluation:
         config: dict[str, Any] | None = None,
         warnings: Sequence[str] = (),
     ) -> Page:
-        """The report: `curves` are rows of metrics.csv, `facts` names and values of the run, `notes` what was noticed
-        in the data, `config` nested plain settings, `warnings` are about the figures."""
+        """The report.
+
+        Args:
+            curves: rows of metrics.csv.
+            facts: of the run, by name.
+            notes: what was noticed in the data.
+            config: nested plain settings.
+            warnings: about the figures.
+        """
+        sections = list(self.comparison)
         drawn = [Picture(name, figure, f"{name} over steps") for name, figure in draw_curves(curves).items()]
+        if drawn:
+            sections.append(ReportSection("Learning curves", pictures=drawn))
+        sections += self.figures()
+        for finding in self.findings:
+            sections += finding.sections
+        sections += self.details()
+        if notes:
+            sections.append(ReportSection("Notes on the data", items=notes))
         values = {"Run": facts or {}, "Settings": dict(dotted(config or {})), "Versions": installed_versions()}
-        sections = [
-            *self.comparison,
-            *([ReportSection("Learning curves", pictures=drawn)] if drawn else []),
-            *self.figures(),
-            *(section for finding in self.findings for section in finding.sections),
-            *self.details(),
-            *([ReportSection("Notes on the data", items=notes)] if notes else []),
-            *value_sections(values),
-        ]
-        above = {"warnings": warnings, "tiles": self.tiles, "verdict": self.verdict}
-        return Page(title=title, subtitle=subtitle, sections=sections, **above)
+        sections += value_sections(values)
+        return Page(
+            title=title,
+            subtitle=subtitle,
+            sections=sections,
+            warnings=warnings,
+            tiles=self.tiles,
+            verdict=self.verdict,
+        )
 
 
 def compared(
     title: str, models: dict[str, Figures], first: str, *more: str, column: str = "model", note: str = "", ranked=True
 ) -> list[ReportSection]:
-    """Figures of the models, of which the first is this one, best first by the `first` figure if they are `ranked`;
-    none where there is one model alone."""
+    """A table of the figures of models, of which the first is the one that is evaluated; best first by the figure
+    `first` if they are `ranked`. No section if there is one model alone."""
     if len(models) < 2:
         return []
-    names = sorted(models, key=lambda name: -models[name][first].value) if ranked else list(models)
-    rows = [[name, *(models[name][one] for one in (first, first, *more))] for name in names]
+    own, names = next(iter(models)), list(models)
+    if ranked:
+        names.sort(key=lambda name: -models[name][first].value)
+    lines: list[list[Any]] = []
+    for name in names:
+        figures = models[name]
+        lines.append([name, figures[first], figures[first], *(figures[other] for other in more)])
     columns = [column, words_of(first), "from 0 to 1", *map(words_of, more)]
-    table = ReportTable(columns, rows, "wib" + "i" * len(more), names.index(next(iter(models))))
+    table = ReportTable(columns, lines, "wib" + "i" * len(more), names.index(own))
     return [ReportSection(title, table, [note] if note else [])]
 
 
 def figures_section(figures: Figures) -> ReportSection:
     """Figures by their names, each with its interval."""
-    rows = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in figures.items()]
-    return ReportSection(
-        "All figures with 95 % intervals", ReportTable(["figure", "value", "low", "high"], rows, "wnnn")
-    )
+    lines = []
+    for name, figure in figures.items():
+        lines.append([name, f"{figure.value:.4f}", f"{figure.low:.4f}", f"{figure.high:.4f}"])
+    table = ReportTable(["figure", "value", "low", "high"], lines, "wnnn")
+    return ReportSection("All figures with 95 % intervals", table)
 
 
 def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:
-    """One line a row, of a csv or parquet file: `row` and `index`, the text(s), the columns of its file that are not
-    read, and under `columns` its `answers`.
+    """Write one line per row into a csv or parquet file: `row` and `index`, the text or texts, the columns of its file
+    that are not read, and its `answers` under `columns`. The file appears whole or not at all.
 
     `row` is its number in messages and in the report: in a csv or tsv the header is row 1, in a .jsonl it is the line,
-    elsewhere the first is 1. `index` counts the rows of data from 0, as `iloc` of a pandas frame. A column of the file
-    with one of these names is kept as `input_<name>`, a cell that is neither text, number nor empty as JSON; in parquet
-    numbers, too, of a file that declares no types. Texts are written as the data holds them: `=1+1`, which a
-    spreadsheet takes for a formula, stays a text. The file appears whole or not at all.
+    elsewhere the first is 1. `index` counts the rows of data from 0, like `iloc` of a pandas frame. A column of the
+    file with one of these names is kept as `input_<name>`. A cell that is neither text, number nor empty is written as
+    JSON; in parquet numbers are, too, if the file declares no types. Texts are written as the data holds them: `=1+1`,
+    which a spreadsheet takes for a formula, stays a text.
     """
-    own = {"row": rows.numbers, "index": rows.unread.positions if rows.unread else range(len(rows)), "text": rows.texts}
-    own |= {} if rows.pairs is None else {"text_pair": rows.pairs}
-    untyped = path.suffix == ".parquet" and Path(rows.source).suffix != ".parquet"
+    own: dict[str, Iterable[Any]] = {"row": map(int, rows.numbers), "index": range(len(rows)), "text": rows.texts}
+    if rows.unread:
+        own["index"] = map(int, rows.unread.positions)
+    if rows.pairs is not None:
+        own["text_pair"] = rows.pairs
     kept: dict[str, Iterable[Any]] = {}
-    for name, cells in rows.unread.columns().items() if rows.unread else ():
-        while name in own or name in kept or name in columns:
-            name = f"input_{name}"
-        cells = map(plain_cell, cells)
-        kept[name] = map(json_text, cells) if untyped else cells
-    own["row"], own["index"] = map(int, own["row"]), map(int, own["index"])
-    lines = (
-        dict(zip((*own, *kept, *columns), (*cells, *of_row), strict=True))
-        for *cells, of_row in zip(*own.values(), *kept.values(), answers, strict=True)
-    )
+    if rows.unread:
+        is_untyped = path.suffix == ".parquet" and Path(rows.source).suffix != ".parquet"
+        for name, cells in rows.unread.columns().items():
+            while name in own or name in kept or name in columns:
+                name = f"input_{name}"
+            kept[name] = map(plain_cell, cells)
+            if is_untyped:
+                kept[name] = map(json_text, kept[name])
+    names = [*own, *kept, *columns]
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for *cells, answer in zip(*own.values(), *kept.values(), answers, strict=True):
+            yield dict(zip(names, (*cells, *answer), strict=True))
+
+    remaining = lines()
     with replaced_answers(path) as file:
-        while some := list(islice(lines, AT_ONCE)):
+        while some := list(islice(remaining, ROWS_AT_ONCE)):
             file.write([{}] * len(some), some)
 
 
 def warnings_of(
     evaluation: Evaluation, rows: Rows, split: str, role: str, names: Sequence[str], validation: Rows | None
 ) -> list[str]:
-    """Warnings about the figures; arguments like those of `seen_rows` and `few_rows`."""
-    asked = {"linear": BOTH in evaluation.members, "multi": rows.sets is not None, "classes": bool(names)}
-    return [*seen_rows(role, **asked), *few_rows(rows, split, names, validation)]
+    """Warnings about the figures; the arguments are those of `seen_rows` and `few_rows`."""
+    has_linear = BOTH in evaluation.members
+    return [
+        *seen_rows(role, linear=has_linear, multi=rows.sets is not None, classes=bool(names)),
+        *few_rows(rows, split, names, validation),
+    ]
 
 
 def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | None = None) -> list[str]:
-    """One warning, or none: with fewer than `FEW_ROWS` rows the interval of a share is ten points or more to either
-    side, with fewer than `FEW_OF_CLASS` rows of a class its figures are uncertain, and what was chosen on few rows is
-    partly chance.
+    """One warning, or none, about too few rows: with fewer than `FEW_ROWS` the interval of a share is ten points or
+    more to either side, with fewer than `FEW_OF_CLASS` rows of a class its figures are uncertain, and what was chosen
+    on few rows is partly chance.
 
     Args:
         split: the name of the judged rows.
-        names: of the classes or labels; none where rows are answered by texts.
-        validation: the rows on which the model was chosen, where they are known.
+        names: of the classes or labels; empty if rows are answered by texts.
+        validation: the rows on which the model was chosen, if they are known.
     """
-    said, n = [], len(judged)
-
-    def rare(counts: list[int], least: int) -> list[str]:
-        found = zip(names, counts, strict=True)
-        return [f"{format_value(name)} ({count})" for name, count in found if least <= count < FEW_OF_CLASS]
-
+    reasons, n = [], len(judged)
     if n < FEW_ROWS:
-        middle = share_interval(n // 2, n)
-        points = 50 * (middle.high - middle.low)
-        said.append(f"{split} has {_rows(n)}, so the interval of a share may be as wide as ±{points:.0f} points")
-    counts = class_counts(judged, len(names))
-    none, few = [format_value(name) for name, count in zip(names, counts, strict=True) if not count], rare(counts, 1)
-    if none:
-        said.append(f"{split} has no row of {_some(none)}, so it does not measure {'it' if len(none) == 1 else 'them'}")
+        widest = share_interval(n // 2, n)
+        points = 50 * (widest.high - widest.low)
+        reasons.append(f"{split} has {_n_rows(n)}, so the interval of a share may be as wide as ±{points:.0f} points")
+    missing, few = [], []
+    for name, count in zip(names, class_counts(judged, len(names)), strict=True):
+        if count == 0:
+            missing.append(format_value(name))
+        elif count < FEW_OF_CLASS:
+            few.append(f"{format_value(name)} ({count})")
+    if missing:
+        them = "it" if len(missing) == 1 else "them"
+        reasons.append(f"{split} has no row of {_some(missing)}, so it does not measure {them}")
     if few:
-        what = "their figures, and their part in macro F1, are uncertain"
-        said.append(f"{split} has fewer than {FEW_OF_CLASS} rows of {_some(few)}: {what}")
+        reasons.append(
+            f"{split} has fewer than {FEW_OF_CLASS} rows of {_some(few)}: their figures, and their part in macro F1, "
+            "are uncertain"
+        )
     if validation is not None and len(validation) < FEW_ROWS:
-        said.append(f"what was chosen on only {_rows(len(validation))} of validation is partly chance")
+        reasons.append(f"what was chosen on only {_n_rows(len(validation))} of validation is partly chance")
     if validation is not None and validation.sets is not None:
-        tuned = rare(class_counts(validation, len(names)), 0)
-        where = f"fewer than {FEW_OF_CLASS} validation rows that have the label"
-        said += [f"the thresholds of {_some(tuned)} were tuned on {where}"] if tuned else []
-    return [f"few rows: {'; '.join(said)}"] if said else []
+        tuned = []
+        for name, count in zip(names, class_counts(validation, len(names)), strict=True):
+            if count < FEW_OF_CLASS:
+                tuned.append(f"{format_value(name)} ({count})")
+        if tuned:
+            reasons.append(
+                f"the thresholds of {_some(tuned)} were tuned on fewer than {FEW_OF_CLASS} validation rows that have "
+                "the label"
+            )
+    return [f"few rows: {'; '.join(reasons)}"] if reasons else []
 
 
 def seen_rows(role: str, *, linear: bool, multi: bool, classes: bool = True) -> list[str]:
-    """One warning, or none, that the figures are optimistic. `role` is the split of the run that the rows are, empty
-    where unknown; `classes`: rows are answered by classes or labels, of which they may have any number (`multi`)."""
+    """One warning, or none, that the figures are optimistic.
+
+    Args:
+        role: the split of the run that the rows are; empty if unknown.
+        linear: a linear model answers, too.
+        multi: rows have any number of labels.
+        classes: rows are answered by classes or labels.
+    """
     if role == "train":
         return ["the model was trained on these rows: the figures do not hold for new texts"]
     if role != "validation":
         return []
-    what = ["epoch", *(["share", "temperatures"] if linear else []), *(["thresholds"] if multi else [])]
-    chosen = f"{', '.join(what[:-1])} and {what[-1]} were" if what[1:] else f"{what[0]} was"
-    figures = f"figures{' and lead' if classes else ''} are optimistic: expect lower ones on new texts"
-    return [f"{chosen} chosen on these validation rows: {figures}"]
+    chosen = ["epoch"]
+    if linear:
+        chosen += ["share", "temperatures"]
+    if multi:
+        chosen.append("thresholds")
+    what = "epoch was"
+    if len(chosen) > 1:
+        what = f"{', '.join(chosen[:-1])} and {chosen[-1]} were"
+    figures = "figures and lead" if classes else "figures"
+    return [f"{what} chosen on these validation rows: {figures} are optimistic: expect lower ones on new texts"]
 
 
-def _rows(n: int) -> str:
+def _n_rows(n: int) -> str:
     return f"{n:,} row{'s' * (n != 1)}"
 
 
 def _some(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return list_names(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    n_more = len(names) - MOST_NAMED
+    some = list_names(names[:MOST_NAMED])
+    return f"{some} and {n_more} more" if n_more > 0 else some

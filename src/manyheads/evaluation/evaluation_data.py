@@ -1,8 +1,9 @@
-"""The rows that a finished model is judged on: those of its own data, or what is named in their place. They are read
+"""The rows that a finished model is judged on: a split of its own data, or other data that is named. They are read
 before torch is imported, so that a mistake in the data is found at once.
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -25,6 +26,7 @@ from manyheads.evaluation.held_out import require_same
 from manyheads.inference.format import (
     COLUMNS,
     ColumnNames,
+    ModelFolder,
     Settings,
     refuse_other_task,
 )
@@ -48,11 +50,18 @@ PART = ".answers.part"  # of the folder: the logits of a classifier, while it is
 
 @dataclass(slots=True)
 class EvaluationData:
-    """Rows to evaluate and the name of their data; `run` and `splits` where the data is the run's own, else the
-    `digest` of its settings. `split` is the one that was asked for, or `all` where a single file is evaluated whole;
-    `folder` the name of the folder of results. Where they are known, `role` is the split of the run's own data that the
-    rows are, and `most_frequent` the class or label that most training rows have; `learnt` says how many other rows
-    hold a text that the model learnt from.
+    """Rows to evaluate.
+
+    Attributes:
+        rows: with their answers.
+        name: of their data.
+        split: the one that was typed, or `all` if a single file is evaluated as a whole.
+        run, splits: of the run, if the data is its own.
+        digest: of the settings of other data.
+        folder: the name of the folder of results.
+        role: the split of the run's own data that the rows are; empty if they are none, or it is unknown.
+        learnt: says how many rows of other data have a text that the model learnt from.
+        most_frequent: the class or label that most training rows have; empty if unknown.
     """
 
     rows: Rows
@@ -68,7 +77,9 @@ class EvaluationData:
 
     @property
     def title(self) -> str:
-        return f"{self.name}: {'all rows' if self.split == 'all' else f'{self.split} split'}"
+        if self.split == "all":
+            return f"{self.name}: all rows"
+        return f"{self.name}: {self.split} split"
 
     @property
     def notes(self) -> list[str]:
@@ -78,17 +89,37 @@ class EvaluationData:
     @property
     def about(self) -> dict[str, str]:
         """What metrics.json says of the rows."""
-        digest = {"digest": self.digest} if self.digest else {}
-        return {"data": self.name, "split": self.split, "source": self.rows.source, **digest}
+        about = {"data": self.name, "split": self.split, "source": self.rows.source}
+        if self.digest:
+            about["digest"] = self.digest
+        return about
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """What `evaluate` is to do: judge `model` on `data`, run the `analyses` of these names, and write into `folder`."""
+
+    model: ModelFolder
+    data: EvaluationData
+    analyses: Sequence[str]
+    folder: Path
 
 
 def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, labels: list[str]) -> EvaluationData:
-    """Read the rows; `home` is the run folder, None where the model/ folder stands alone. A UserError where no data is
-    named and no run folder names it, where it is missing or broken, has no such split, other labels, or single texts
-    and the model takes pairs."""
+    """Read the rows.
+
+    Args:
+        home: the run folder; None if the model/ folder is by itself.
+
+    Raises:
+        UserError: no data is named and no run folder names it; it is missing or broken; it has no such split, other
+            labels, or single texts and the model takes pairs.
+    """
     task = plugin.task(settings.task)
-    of_rows = "labels" if settings.multi else "classes"
-    bounds_of(config.require, figures_of(of_rows) if settings.task == "classify" else task.required)
+    figures = task.required
+    if settings.task == "classify":
+        figures = figures_of("labels" if settings.multi else "classes")
+    bounds_of(config.require, figures)
     refuse_other_task(config, settings)
     for unread in ("label", "target"):
         name = getattr(config.data, unread)
@@ -107,42 +138,53 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
             "data.text_pair=<column>"
         )
     if data.run is None and home is not None:
-        written = written_summary(home)
-        known, digest = written.get("digests"), data.rows.digest(labels)
-        data.role = next((name for name in ROLES if isinstance(known, dict) and known.get(name) == digest), "")
-        most_frequent = written.get("most_frequent")
-        data.most_frequent = most_frequent if most_frequent in labels else ""
+        summary = written_summary(home)
+        known, digest = summary.get("digests"), data.rows.digest(labels)
+        if isinstance(known, dict):
+            data.role = next((name for name in ROLES if known.get(name) == digest), "")
+        if summary.get("most_frequent") in labels:
+            data.most_frequent = summary["most_frequent"]
     data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
     return data
 
 
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:
-    """The `folder` of what `find_data` finds, without its rows: <data>-<split>, with the digest of the data after it
-    where results of other data have that name."""
-    if (data := _named(config, settings)) is not None:
+    """The name of the folder of results: <data>-<split>, followed by a digest of the data if a folder of this name has
+    results of other data."""
+    data = _named(config, settings)
+    if data is not None:
         name = f"{data_name(data)}-{_split_of(data, config.split)}"
     else:
         assert home is not None, "find_data comes first"
         name = f"{data_name(read_run(home / 'config.yaml').data)}-{config.split}"
-    digest, run = _digest(data), Path(config.run)
-    there = (home or (run if (run / "config.json").is_file() else run / "model")) / "evaluate" / name / "metrics.json"
+    around = home or Path(config.run)
+    if home is None and not (around / "config.json").is_file():
+        around = around / "model"
+    there = around / "evaluate" / name / "metrics.json"
     if not there.is_file():
         return name
     metrics = None
     with suppress(OSError, ValueError):
         metrics = read_json(there)
-    same = isinstance(metrics, dict) and str(metrics.get("digest", "")) == digest
-    return name if same else f"{name}-{digest or 'own'}"
+    digest = _digest(data)
+    if isinstance(metrics, dict) and str(metrics.get("digest", "")) == digest:
+        return name
+    return f"{name}-{digest or 'own'}"
 
 
 def _digest(data: DataConfig | None) -> str:
-    """Eight hex digits of what is not left at its default; where token ids are kept changes no row."""
+    """Eight hex digits of the settings that differ from their defaults; `cache` changes no row, and does not count.
+    Empty for the run's own data."""
     if data is None:
         return ""
-    path, usual = str(Path(data.path).expanduser().absolute()) if data.path else "", to_plain(DEFAULTS)
-    plain = to_plain(replace(data, path=path, cache=""))
-    changed = {name: value for name, value in plain.items() if value != usual[name]}
+    path = ""
+    if data.path:
+        path = str(Path(data.path).expanduser().absolute())
+    defaults, changed = to_plain(DEFAULTS), {}
+    for name, value in to_plain(replace(data, path=path, cache="")).items():
+        if value != defaults[name]:
+            changed[name] = value
     return sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -154,17 +196,24 @@ def _named(config: EvaluateConfig, settings: Settings) -> DataConfig | None:
 
 
 def with_columns(data: DataConfig, columns: ColumnNames, *, pairs: bool) -> DataConfig:
-    """`data` with the columns the model was trained on in place of those that are empty: what was typed stays. A preset
-    names its own columns. A model of single texts never reads a second one. Classes that were one stay so."""
-    own: dict[str, Any] = {} if pairs else {"text_pair": ""}
+    """`data` with the columns that the model was trained on in place of those that were not typed.
+
+    A preset names its own columns. A model of single texts never reads a second one. Classes that were merged in
+    training are merged here, too.
+    """
+    changes: dict[str, Any] = {}
+    if data.source in ("run", "files"):
+        stored = {name: getattr(columns, name) for name in COLUMNS if not getattr(data, name)}
+        changes = {"source": "files", **stored}
+        if columns.preset and len(stored) == len(COLUMNS):
+            changes["source"] = "hub"
+    else:
+        changes = {name: getattr(DEFAULTS, name) for name in COLUMNS if not getattr(data, name)}
+    if not pairs:
+        changes["text_pair"] = ""
     if data.merge_labels is MergeLabels.none:
-        own["merge_labels"] = columns.merge_labels
-    untyped = [name for name in COLUMNS if not getattr(data, name)]
-    if data.source not in ("run", "files"):
-        return replace(data, **({name: getattr(DEFAULTS, name) for name in untyped} | own))
-    stored = {name: getattr(columns, name) for name in untyped}
-    source = "hub" if columns.preset and len(stored) == len(COLUMNS) else "files"
-    return replace(data, source=source, **(stored | own))
+        changes["merge_labels"] = columns.merge_labels
+    return replace(data, **changes)
 
 
 def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, multi: bool) -> EvaluationData:
@@ -193,12 +242,19 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
         had = "any number of labels" if multi else "one class"
         raise UserError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
     require_same(splits, config.split, home, "let evaluate judge other rows by data.path=<file>")
-    ids = [labels.index(name) for name in splits.labels]  # that labels have in the model
-    for part in splits.by_name().values() if ids != list(range(len(ids))) else ():
-        if part.sets is not None:
-            part.sets = [tuple(sorted(ids[label] for label in one)) for one in part.sets]
-        part.labels = [label if label == len(ids) else ids[label] for label in part.labels]
+    if splits.labels != labels:
+        _renumber(splits, labels)
     return EvaluationData(rows, data_name(run.data), config.split, run, splits, role=config.split)
+
+
+def _renumber(splits: Splits, labels: list[str]) -> None:
+    """Give the rows the class ids of the model, which has the same classes in the order of `labels`."""
+    ids = [labels.index(name) for name in splits.labels]
+    for rows in splits.by_name().values():
+        if rows.sets is not None:
+            rows.sets = [tuple(sorted(ids[label] for label in of_row)) for of_row in rows.sets]
+        ids_or_none = [*ids, len(ids)]  # the number of classes is the id of a row without labels
+        rows.labels = [ids_or_none[label] for label in rows.labels]
 
 
 def _named_data(data: DataConfig, config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:
@@ -212,25 +268,32 @@ def _named_data(data: DataConfig, config: EvaluateConfig, settings: Settings, la
     try:
         rows = read(data)
     except ValueError:
-        if (usual := _with_usual(data, config)) == data:
+        usual = _with_usual_names(data, config)
+        if usual == data:
             raise
         rows = read(usual)
     return EvaluationData(rows, data_name(data), _split_of(data, config.split))
 
 
-def _with_usual(data: DataConfig, config: EvaluateConfig) -> DataConfig:
-    """`data` with the usual names of columns, such as `text`, where the file has those and not the ones of training."""
-    usual = {name: getattr(DEFAULTS, name) for name in COLUMNS if not getattr(config.data, name)}
-    of_training = {name for name, one in usual.items() if getattr(data, name) not in ("", one)}
-    if not of_training:
-        return data
-    tables, _ = open_tables(data)
-    table = tables.get("all") or tables.get(config.split)
-    there = table().names if table else []
-    missing = {name for name in of_training if getattr(data, name) not in there}
-    found = {name for name in missing if usual[name] in there or (name == "label" and MULTI_LABEL in there)}
-    return replace(data, **{name: usual[name] for name in found})
+def _with_usual_names(data: DataConfig, config: EvaluateConfig) -> DataConfig:
+    """`data` with the usual names of columns, such as `text`, if the file has these and not those of training."""
+    tables, there = None, []
+    usual_names = {}
+    for name in COLUMNS:
+        usual, of_training = getattr(DEFAULTS, name), getattr(data, name)
+        if getattr(config.data, name) or of_training in ("", usual):  # it was typed, or is the same
+            continue
+        if tables is None:
+            tables, _ = open_tables(data)
+            table = tables.get("all") or tables.get(config.split)
+            there = table().names if table else []
+        is_there = usual in there or (name == "label" and MULTI_LABEL in there)
+        if of_training not in there and is_there:
+            usual_names[name] = usual
+    return replace(data, **usual_names)
 
 
 def _split_of(data: DataConfig, split: str) -> str:
-    return "all" if data.path and "all" in open_tables(data)[0] else split
+    if data.path and "all" in open_tables(data)[0]:
+        return "all"
+    return split

@@ -1,4 +1,4 @@
-"""Rows that a model did not learn from: whether some are, and what is said where they are not."""
+"""Whether rows are held out: that a model did not learn from them, and what is said if it did."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +12,11 @@ from manyheads.runs.summary import written_summary
 
 
 def require_held_out(run: RunConfig, what: str, otherwise: str) -> None:
-    """Raise UserError if a run was validated on the rows that it learnt from, by which `what` cannot be set."""
+    """Raise UserError if a run was validated on its training rows, on which `what` cannot be set.
+
+    Args:
+        otherwise: what the user can do.
+    """
     if run.data.validates_on_train:
         raise UserError(
             f"data.validation_split={run.data.validation_split} of the run made its training rows those of validation, "
@@ -21,14 +25,23 @@ def require_held_out(run: RunConfig, what: str, otherwise: str) -> None:
 
 
 def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None:
-    """Raise UserError if rows that were learnt from may be in `split`, as the data is not that of the training in
-    `home`; what is changed in a split that is a file of its own is noted. `otherwise`: what else can be done."""
+    """Raise UserError if `split` may hold training rows, because the data is not that of the training in `home`. If the
+    split is a file of its own, and only this file has changed, that is noted in `splits.notes`.
+
+    Args:
+        otherwise: what else the user can do.
+    """
     known = written_summary(home).get("digests")
-    named = splits.by_name()
-    if not isinstance(known, dict) or not known or known.get(split) == named[split].digest(splits.labels):
+    if not isinstance(known, dict) or not known:
         return
-    source = named[split].source
-    if any(known.get(name) != named[name].digest(splits.labels) for name in ("train", "validation")):
+    by_name, changed = splits.by_name(), set()
+    for name in {split, "train", "validation"}:
+        if known.get(name) != by_name[name].digest(splits.labels):
+            changed.add(name)
+    if split not in changed:
+        return
+    source = by_name[split].source
+    if changed & {"train", "validation"}:
         raise UserError(
             f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
             f"same data, or {otherwise}"
@@ -40,28 +53,40 @@ def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None
 def learnt_texts(
     home: Path | None, rows: Rows, labels: list[str], *, who: str = "the model", also_hub: bool = False
 ) -> tuple[int, str]:
-    """How many of the rows have a text that the run in `home`, `who`, learnt from, and that in words. None, where they
-    are a split of the run that it did not learn from, or where its data is not at hand, which it is on the Hub if
-    `also_hub`."""
-    from manyheads.data.hashes import count_shared  # and numpy with it
+    """How many rows have a text that a run learnt from, and a sentence that says so. 0 and an empty sentence if they
+    are a split that the run did not learn from, or if its data cannot be read.
 
-    known = written_summary(home).get("digests") if home else None
-    if not home or (isinstance(known, dict) and rows.digest(labels) in (known.get("validation"), known.get("test"))):
+    Args:
+        home: the folder of the run; None: it is not known.
+        who: the name of its model in the sentence.
+        also_hub: read its data even if that is fetched from the Hub.
+    """
+    from manyheads.data.hashes import count_shared  # imports numpy, which no mistake has to wait for
+
+    if home is None:
+        return 0, ""
+    known = written_summary(home).get("digests")
+    if isinstance(known, dict) and rows.digest(labels) in (known.get("validation"), known.get("test")):
         return 0, ""
     with suppress(ValueError):
         run = read_run(home / "config.yaml")
         if also_hub or (run.data.path and Path(run.data.path).expanduser().exists()):
             train = read_rows(run, with_test=False).train
             n, at, there = count_shared(row_hashes(rows), row_hashes(train))
-            first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})" if n else ""
+            first = ""
+            if n:
+                first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})"
             return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
     return 0, ""
 
 
 def require_new(home: Path | None, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
-    """Raise UserError if the run in `home` learnt from more than a half of the texts of rows that it is not to have
-    learnt from; that it did from fewer is said. `otherwise`: what can be done."""
-    n, said = learnt_texts(home, rows, labels)
+    """Raise UserError if the run in `home` learnt from more than half of these texts; return a note if from fewer.
+
+    Args:
+        otherwise: what the user can do.
+    """
+    n, sentence = learnt_texts(home, rows, labels)
     if 2 * n > len(rows):
-        raise UserError(f"{said}, of which it is too sure: {otherwise}")
-    return [said] if n else []
+        raise UserError(f"{sentence}, of which it is too sure: {otherwise}")
+    return [sentence] if n else []

@@ -1,13 +1,14 @@
-"""Pages and pictures of an evaluation, and how all pictures look: one palette, quiet axes, labels with units.
+"""Pages and pictures of an evaluation, and the style of all pictures: one palette, quiet axes, labels with units.
 
 A page is plain values: templates/page.html.j2 turns them into HTML, and jinja2 escapes each of them. It runs no script
-and fetches nothing. Pictures are PNGs, drawn without pyplot: no window system is asked for and nothing is global. Names
-are drawn as they are, never read as TeX.
+and fetches nothing. Pictures are PNGs, drawn without pyplot, so that there is no window system and no global state.
+Names are drawn as they are, never read as TeX.
 """
 
 import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -28,11 +29,11 @@ from manyheads.config.sentences import format_value
 from manyheads.evaluation.metrics import Scores
 from manyheads.runs.files import write_atomic
 from manyheads.runs.metrics_csv import MetricsRow
-from manyheads.runs.summary import Figures, words_of
+from manyheads.runs.summary import Figures, Interval, words_of
 
 MOST_LETTERS = 600  # of a text on a page
-UNSEEN = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned characters
-TURNING = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}  # the direction of what follows
+INVISIBLE = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned characters
+BIDI_CONTROLS = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}  # turn what follows
 PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "safetensors", "datasets", "scikit-learn", "numpy")
 INK, GREY, BLUE, PALE, RED = "#1c2330", "#8a93a3", "#4a82e4", "#c9daf8", "#d1495b"
 FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
@@ -53,8 +54,13 @@ SECONDARY = "validation_macro_f1"  # not drawn without other figures
 
 @dataclass(slots=True)
 class Link:
-    """A cell that shows the examples of the group `to`, none of them if it is empty; `title` says what it is to those
-    who hear the page, `share` how dark it is."""
+    """A cell of a table that shows examples when it is clicked.
+
+    Attributes:
+        to: the key of their group; empty: it shows none.
+        title: what it is, for those who hear the page.
+        share: how dark it is, 0 to 1.
+    """
 
     text: str
     to: str = ""
@@ -64,8 +70,13 @@ class Link:
 
 @dataclass(slots=True)
 class ReportTable:
-    """Rows of cells. `kinds` has a letter for each column: w name, n number, i figure with its interval, b bar of a
-    figure or share, l link, s link that is shaded; row `own` is set in bold."""
+    """Rows of cells.
+
+    Attributes:
+        kinds: a letter for each column: w word, n number, i figure with its interval, b bar of a figure or share,
+            l link, s link that is shaded.
+        own: the row that is set in bold.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -75,8 +86,8 @@ class ReportTable:
 
 @dataclass
 class Picture:
-    """A PNG inside the page, and as the file `name`.png, made of the `figure` once it is needed; `width`:
-    "wide", "full" as the page, or as usual."""
+    """A PNG in the page and in the file `name`.png, drawn when it is needed. `width` is "wide", "full" (as the page),
+    or the usual one."""
 
     name: str
     figure: Figure
@@ -91,9 +102,16 @@ class Picture:
 
 @dataclass(slots=True)
 class Example:
-    """Texts of one row, the first of them the input, at a `place` such as `row 7`; `label` and the wrong `answer`, or
-    the position of a `wrong` text. `parts` are pieces of each text as far as it is shown, each with what it adds to the
-    answer, -1 to 1, and `note` says that in words."""
+    """A row that is shown.
+
+    Attributes:
+        place: such as `row 7`.
+        texts: of the row; the first is the input.
+        label, answer: what is true, and the wrong answer.
+        wrong: the position of a text that is wrong.
+        parts: pieces of each text as far as it is shown, each with what it adds to the answer, -1 to 1.
+        note: says that in words.
+    """
 
     place: str
     texts: list[str]
@@ -106,7 +124,7 @@ class Example:
 
 @dataclass(slots=True)
 class Group:
-    """Examples that are seen once a link has been followed `to` their `key`."""
+    """Examples that are shown when a link to their `key` is followed."""
 
     key: str
     title: str
@@ -115,7 +133,7 @@ class Group:
 
 @dataclass(slots=True)
 class ReportSection:
-    """A titled card of a page; what is empty is left out, and a `long` one may break across printed pages."""
+    """A titled section of a page; what is empty is not shown. A `long` one may break across printed pages."""
 
     title: str
     table: ReportTable | None = None
@@ -153,10 +171,19 @@ def render(page: Page) -> str:
 
 @cache
 def templates(package: str) -> Environment:
-    """The templates of a package; every value in them is escaped, and its unseen characters are made visible."""
+    """The templates of a package; every value in them is escaped, and invisible characters in it are replaced."""
 
-    def on_track(value: float) -> float:
-        return min(max(value, 0.0), 1.0)
+    def percent(share: float) -> str:
+        return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
+
+    def width_of(figure: Interval) -> str:
+        return f"{100 * (min(max(figure.high, 0.0), 1.0) - min(max(figure.low, 0.0), 1.0)):.2f}%"
+
+    def with_plain_breaks(text: str) -> str:  # before a text is cut between the two characters
+        return text.replace("\r\n", "\n")
+
+    def base64(data: bytes) -> str:
+        return b64encode(data).decode("ascii")
 
     environment = Environment(
         loader=PackageLoader(package),
@@ -169,27 +196,29 @@ def templates(package: str) -> Environment:
     environment.globals["most"] = MOST_LETTERS
     environment.filters |= {
         "number": format,
-        "percent": lambda share: f"{100 * on_track(share):.2f}%",
-        "band": lambda figure: f"{100 * (on_track(figure.high) - on_track(figure.low)):.2f}%",
-        "lines": lambda text: text.replace("\r\n", "\n"),  # before it is cut between the two
-        "base64": lambda data: b64encode(data).decode("ascii"),
+        "percent": percent,
+        "band": width_of,
+        "lines": with_plain_breaks,
+        "base64": base64,
     }
     return environment
 
 
 def visible(value: object) -> str:
-    """Control characters, which HTML forbids, and those that turn the direction of what follows become a visible
-    replacement; markup of our own is left alone."""
+    """Replace control characters, which HTML forbids, and those that turn the direction of text by U+FFFD; our own
+    markup is left alone."""
     if isinstance(value, Markup):
         return value
     text = str(value)
     if text.isprintable():
         return text
-
-    def is_seen(letter: str) -> bool:
-        return letter in "\t\n" or (category(letter) not in UNSEEN and ord(letter) not in TURNING)
-
-    return "".join(one if one.isprintable() or is_seen(one) else "\ufffd" for one in text.replace("\r\n", "\n"))
+    letters = []
+    for letter in text.replace("\r\n", "\n"):
+        is_safe = letter.isprintable() or letter in "\t\n"
+        if not is_safe:
+            is_safe = category(letter) not in INVISIBLE and ord(letter) not in BIDI_CONTROLS
+        letters.append(letter if is_safe else "\ufffd")
+    return "".join(letters)
 
 
 def value_sections(values: Mapping[str, Mapping[str, object]]) -> list[ReportSection]:
@@ -208,14 +237,12 @@ def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
 
 @cache
 def installed_versions() -> dict[str, str]:
-    """Python and the packages a figure may depend on, by their metadata: nothing is imported."""
-    found = {"python": python_version()}
+    """Versions of Python and of the packages a figure may depend on, from their metadata: nothing is imported."""
+    versions = {"python": python_version()}
     for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def draw_reliability(scores: Scores) -> Figure:
@@ -240,17 +267,21 @@ def draw_reliability(scores: Scores) -> Figure:
 
 
 def draw_curves(curves: Sequence[MetricsRow]) -> dict[str, Figure]:
-    """Figures over steps, a picture for the losses and one for accuracy or micro F1, macro F1 in it, as far as `curves`
-    hold them."""
+    """Figures over steps: a picture of the losses, and one of accuracy or micro F1 with macro F1 in it, as far as
+    `curves` have them."""
     drawn = {}
     for panel, lines in PANELS.items():
-        found = [line for line in lines if any(line[0] in row for row in curves)]
-        if all(key == SECONDARY for key, _, _ in found):
+        measured = []
+        for key, colour, style in lines:
+            points = [(row["step"], row[key]) for row in curves if key in row]
+            if points:
+                measured.append((key, colour, style, points))
+        if all(line[0] == SECONDARY for line in measured):
             continue
         figure = Figure(figsize=(5.0, 3.2), layout="constrained")
         axes = figure.add_subplot()
-        for key, colour, style in found:
-            steps, figures = zip(*((row["step"], row[key]) for row in curves if key in row), strict=True)
+        for key, colour, style, points in measured:
+            steps, figures = zip(*points, strict=True)
             axes.plot(steps, figures, style, color=colour, label=words_of(key), marker=".", markersize=4)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))

@@ -1,7 +1,7 @@
 """Evaluations that are written: the summary and report of a run, and the folder of the verb `evaluate`."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -13,33 +13,43 @@ from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.conversion import to_plain
 from manyheads.data.disk_cache import fingerprint
 from manyheads.data.rows import Rows, Splits
+from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import evaluated_models
 from manyheads.evaluation.classification import frequent_label
 from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
-from manyheads.evaluation.evaluation_data import EVALUATED, PART, EvaluationData
+from manyheads.evaluation.evaluation_data import EVALUATED, PART, EvaluationData, EvaluationPlan
 from manyheads.evaluation.logits import kept_logits
 from manyheads.evaluation.report import installed_versions, write_page
 from manyheads.evaluation.tables import show_evaluation
+from manyheads.inference.answering import provenance
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import AnyPredictor, load, place
 from manyheads.inference.format import ModelFolder, enclosing_run
-from manyheads.inference.predict import origin
 from manyheads.inference.rules import fit_rules
-from manyheads.inference.workers import Workers
+from manyheads.inference.workers import Workers, work_together
 from manyheads.linear.model import BASELINE, LinearBaseline
 from manyheads.runs.files import refuse_unwritable, write_atomic, write_json
 from manyheads.runs.metrics_csv import read_metrics_csv
-from manyheads.runs.summary import Summary, facts, figures_to_plain, lead_line, models_of, with_baselines, words_of
+from manyheads.runs.summary import (
+    Figures,
+    Summary,
+    facts,
+    figures_to_plain,
+    lead_line,
+    models_of,
+    with_baselines,
+    words_of,
+)
 from manyheads.runs.verb_output import output_folder
 from manyheads.terminal import progress_bar
 
 
 def evaluate_rows(predictor: AnyPredictor, rows: Rows, setup: Setup) -> Evaluation:
-    """The evaluation of the task that the model has.
+    """Evaluate a model as its task does.
 
     Raises:
-        UserError: there are no rows, or none that suit the model.
+        UserError: there are no rows, or they do not suit the model.
     """
     return plugin.resolve(plugin.task(predictor.task).evaluate)(predictor, rows, setup)
 
@@ -52,38 +62,51 @@ def baseline_of(predictor: AnyPredictor, home: Path | None) -> LinearBaseline | 
 def evaluate_run(
     splits: Splits, predictor: AnyPredictor, training: dict[str, Any], config: dict[str, Any], folder: Path
 ) -> Summary:
-    """Evaluate what a run shipped, as it was shipped, and write summary.json and report.html into `folder`. `training`
-    holds the figures of Summary that only the training loop knows, `config` the run's settings."""
+    """Evaluate the finished model of a run on validation and, if there is one, on the test split; write summary.json
+    and report.html into `folder`. The report is about the last of these splits.
+
+    Args:
+        training: the fields of Summary that only the training loop knows.
+        config: the settings of the run.
+    """
     baseline, labels = baseline_of(predictor, folder), splits.labels
-    named = {"validation": splits.validation} | ({} if splits.test is None else {"test": splits.test})
-    split, rows = list(named.items())[-1]
     setup = Setup(train=splits.train, baseline=baseline)
-    last = evaluate_rows(predictor, rows, setup)
-    members = {  # of another split the figures alone are kept: scores hold C x C numbers
-        name: last.members if name == split else evaluate_rows(predictor, one, replace(setup, compare=False)).members
-        for name, one in named.items()
-    }
-    shipped = {split: next(iter(models.values())) for split, models in members.items()}
+    members: dict[str, dict[str, Figures]] = {}  # by split and model; the model that answers is the first
+    if splits.test is None:
+        split, rows = "validation", splits.validation
+    else:
+        split, rows = "test", splits.test
+        members["validation"] = evaluate_rows(predictor, splits.validation, replace(setup, compare=False)).members
+    evaluation = evaluate_rows(predictor, rows, setup)
+    members[split] = evaluation.members
+    answering = next(iter(evaluation.members))
+    linear, terms, most_frequent = 0.0, "", ""
+    if isinstance(predictor, TextClassifier):
+        linear = predictor.share
+    if baseline is not None:
+        terms = baseline.linear.terms.value
+    if labels:
+        most_frequent = labels[frequent_label(rows, len(labels), setup)]
     summary = Summary(
         output=str(folder),
         rows={name: len(one) for name, one in splits.by_name().items()},
-        validation=shipped["validation"],
-        test=shipped.get("test", {}),
+        validation=members["validation"][answering],
+        test=members["test"][answering] if "test" in members else {},
         judged_on=split,
-        baselines=last.baselines,
-        leads=last.leads,
-        linear=predictor.share if isinstance(predictor, TextClassifier) else 0.0,
+        baselines=evaluation.baselines,
+        leads=evaluation.leads,
+        linear=linear,
         digests=splits.digests(),
         versions=installed_versions(),
         members=members,
-        terms=baseline.linear.terms.value if baseline else "",
-        most_frequent=labels[frequent_label(rows, len(labels), setup)] if labels else "",
-        warnings=warnings_of(last, rows, split, split, labels, splits.validation),
+        terms=terms,
+        most_frequent=most_frequent,
+        warnings=warnings_of(evaluation, rows, split, split, labels, splits.validation),
         **training,
     )
-    page = last.page(
-        last.title,
-        f"{rows.source}, {split} split, {last.size}",
+    page = evaluation.page(
+        evaluation.title,
+        f"{rows.source}, {split} split, {evaluation.size}",
         curves=read_metrics_csv(folder / "metrics.csv"),
         facts=facts(summary),
         notes=splits.notes,
@@ -95,62 +118,85 @@ def evaluate_run(
     return summary
 
 
-def evaluate_data(
-    config: EvaluateConfig,
-    opened: ModelFolder,
-    data: EvaluationData,
-    analyses: Sequence[str],
-    folder: Path,
-    workers: Workers | None,
-) -> dict[str, Any]:
-    """Evaluate a finished model on `data` and write the results into `folder`; see `write_evaluation`.
+def evaluate_on_ranks(config: EvaluateConfig, plan: Callable[[EvaluateConfig], EvaluationPlan]) -> dict[str, Any]:
+    """`evaluate_data` in one of several processes: the first reads and writes, all compute. Nothing is returned in the
+    others.
 
     Args:
-        analyses: the names of those that the settings ask for.
+        plan: finds the rows, in the first process.
+    """
+    ranks = this_process()
+
+    def open_model() -> AnyPredictor:
+        return place(load(config.run), config.hardware)
+
+    with work_together(ranks, config.hardware.timeout) as workers:
+        if ranks.is_first:
+            return evaluate_data(config, plan(config), workers)
+        workers.serve_requests(open_model)
+    return {}
+
+
+def evaluate_data(config: EvaluateConfig, plan: EvaluationPlan, workers: Workers | None = None) -> dict[str, Any]:
+    """Evaluate a finished model and write the results; see `write_evaluation`.
+
+    Args:
         workers: other processes, which answer some of the rows.
 
     Raises:
-        UserError: the rows set something in the model, so that its figures on them would say nothing; or an answer is
-            not finite, or the folder cannot be written to.
+        UserError: the calibration or a rule of the model was fitted on these rows, so that figures on them would say
+            nothing; an answer is not finite; or the folder cannot be written to.
     """
+    opened, data, folder = plan.model, plan.data, plan.folder
     home, labels = enclosing_run(opened.path), opened.labels()
     predictor = replace(place(load(opened), config.hardware), workers=workers)
     rules = fit_rules(config, opened, predictor)
+    digest = data.rows.digest(labels)
     fitted = getattr(predictor, "calibration", None)
-    if fitted is not None and fitted.digest == data.rows.digest(labels):
+    if fitted is not None and fitted.digest == digest:
         raise UserError(
             f"{data.rows.source} holds the rows that calibrate was fitted on, which say nothing: judge others"
         )
     for rule in rules:
-        if rule.set_on and rule.set_on == data.rows.digest(labels):
+        if rule.set_on and rule.set_on == digest:
             raise UserError(rule.refusal.format(source=data.rows.source))
-    baseline = baseline_of(predictor, home)
+    setup = Setup(
+        baseline=baseline_of(predictor, home),
+        tokens=config.batch.tokens,
+        config=config,
+        analyses=[partial(plugin.make("analysis", name), config) for name in plan.analyses],
+        rules=rules,
+    )
+    if data.splits is not None:
+        setup = replace(setup, train=data.splits.train)
+    if data.most_frequent:
+        setup = replace(setup, most_frequent=labels.index(data.most_frequent))
     with _results_folder(folder), ExitStack() as stack:
-        kept = None
         if isinstance(predictor, TextClassifier):
-            files = [home / name for name in BASELINE if home and (home / name).is_file()]
-            plain = {"tokens": config.batch.tokens, "baseline": [fingerprint(one) for one in files]}
-            of = None if config.overwrite else origin(data.rows.digest(labels), opened, predictor, plain)
-            shape = len(data.rows), len(evaluated_models(predictor, baseline)), len(labels)
-            kept = stack.enter_context(kept_logits(folder / PART, shape, of))
-        setup = Setup(
-            train=data.splits.train if data.splits else None,
-            most_frequent=labels.index(data.most_frequent) if data.most_frequent else None,
-            baseline=baseline,
-            tokens=config.batch.tokens,
-            config=config,
-            progress=stack.enter_context(progress_bar(len(data.rows))),
-            logits=kept,
-            analyses=[partial(plugin.make("analysis", name), config) for name in analyses],
-            rules=rules,
-        )
+            answers_of = None
+            if not config.overwrite:
+                answers_of = _provenance(config, opened, data.rows, predictor)
+            shape = len(data.rows), len(evaluated_models(predictor, setup.baseline)), len(labels)
+            # what an interrupted evaluation of the same has answered is there
+            setup = replace(setup, logits=stack.enter_context(kept_logits(folder / PART, shape, answers_of)))
+        setup = replace(setup, progress=stack.enter_context(progress_bar(len(data.rows))))
         evaluation = evaluate_rows(predictor, data.rows, setup)
         return write_evaluation(folder, evaluation, data, config, predictor, home)
 
 
+def _provenance(config: EvaluateConfig, opened: ModelFolder, rows: Rows, classifier: TextClassifier) -> dict[str, str]:
+    """All that the answers of a classifier, and of the linear model of its run, depend on."""
+    home, files = enclosing_run(opened.path), []
+    for name in BASELINE:
+        if home is not None and (home / name).is_file():
+            files.append(fingerprint(home / name))
+    settings = {"tokens": config.batch.tokens, "baseline": files}
+    return provenance(rows.digest(opened.labels()), opened, classifier, settings)
+
+
 @contextmanager
 def _results_folder(folder: Path) -> Iterator[None]:
-    """The folder is made, and goes again if nothing came of it."""
+    """Make the folder, and remove it again if nothing was written."""
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -168,42 +214,43 @@ def write_evaluation(
     model: AnyPredictor,
     home: Path | None,
 ) -> dict[str, Any]:
-    """Write metrics.json, the predictions, report.html and its pictures, each whole or not at all, and print a table;
-    `home` is the run folder, whose learning curves are shown. A UserError where the folder cannot be written to.
+    """Write metrics.json, the predictions, report.html and its pictures, each whole or not at all, and print a table.
+
+    Args:
+        home: the run folder, whose learning curves are shown.
 
     Returns:
         The content of metrics.json: figures of the model at the top level, each as value, low, high; those of its
         members and of baselines by their names.
+
+    Raises:
+        UserError: the folder cannot be written to.
     """
-    classes = isinstance(model, TextClassifier)
     warnings = [data.learnt] if data.learnt else []
-    if classes:
-        split, validation = "the file" if data.split == "all" else data.split, data.splits and data.splits.validation
+    if isinstance(model, TextClassifier):
+        split, validation = data.split, None
+        if split == "all":
+            split = "the file"
+        if data.splits is not None:
+            validation = data.splits.validation
         warnings += warnings_of(evaluation, data.rows, split, data.role, model.labels, validation)
         if data.run is None and not data.most_frequent:
             kind = "class" if data.rows.sets is None else "label"
             warnings.append(f"the most frequent {kind} is that of these rows, as the training rows are not known")
-    judged_as = {"model": to_plain(model.model)} if data.run is None else {"run": to_plain(data.run)}
+    settings = {"evaluate": to_plain(config)}
+    if data.run is None:
+        settings["model"] = to_plain(model.model)
+    else:
+        settings["run"] = to_plain(data.run)
     page = evaluation.page(
         data.title,
         f"{data.rows.source}, {evaluation.size}",
         curves=read_metrics_csv(home / "metrics.csv") if home else [],
         notes=data.notes,
-        config={"evaluate": to_plain(config), **judged_as},
+        config=settings,
         warnings=warnings,
     )
-    fitted = getattr(model, "calibration", None)
-    metrics = {**evaluation.scores, **data.about}
-    models = {"members": evaluation.members, "baselines": evaluation.baselines, "leads": evaluation.leads}
-    for key, of_models in models.items():
-        if classes or key == "baselines":
-            metrics[key] = {name: figures_to_plain(figures) for name, figures in of_models.items()}
-    for finding in evaluation.findings:
-        metrics[finding.name] = finding.content
-    if classes:
-        metrics["warnings"] = warnings
-    if fitted:
-        metrics["calibration"] = fitted.name
+    metrics = _metrics(evaluation, data, model, warnings)
     with output_folder(folder, EVALUATED, overwrite=config.overwrite) as place:
         for section in page.sections:
             for picture in section.pictures:
@@ -219,23 +266,45 @@ def write_evaluation(
     return metrics
 
 
+def _metrics(evaluation: Evaluation, data: EvaluationData, model: AnyPredictor, warnings: list[str]) -> dict[str, Any]:
+    """The content of metrics.json."""
+    is_classifier = isinstance(model, TextClassifier)
+    metrics = {**evaluation.scores, **data.about}
+    models = {"members": evaluation.members, "baselines": evaluation.baselines, "leads": evaluation.leads}
+    for key, of_models in models.items():
+        if is_classifier or key == "baselines":
+            metrics[key] = {name: figures_to_plain(figures) for name, figures in of_models.items()}
+    for finding in evaluation.findings:
+        metrics[finding.name] = finding.content
+    if is_classifier:
+        metrics["warnings"] = warnings
+        if model.calibration is not None:
+            metrics["calibration"] = model.calibration.name
+    return metrics
+
+
 def card_figures(summary: Summary) -> dict[str, str]:
-    """What a model card says of the split judged last: the first four figures of the model, and the main one of the
-    others, with their intervals."""
-    split, first = summary.judged_on, next(iter(summary.validation))
+    """What a model card says of the split that the run was judged on: the first four figures of the model, and the main
+    figure of the others, with their intervals."""
+    split, main = summary.judged_on, next(iter(summary.validation))
     models = with_baselines(models_of(summary, split), summary.baselines)
-    own = next(iter(models))
-    shown = {f"{split} {words_of(name)}": figure.words for name, figure in list(models[own].items())[:4]}
-    for name, figures in models.items():
-        if name != own and first in figures:
-            shown[f"{split} {words_of(first)} of the {name}"] = figures[first].words
+    own, *others = models
+    shown = {}
+    for figure, interval in list(models[own].items())[:4]:
+        shown[f"{split} {words_of(figure)}"] = interval.words
+    for name in others:
+        if main in models[name]:
+            shown[f"{split} {words_of(main)} of the {name}"] = models[name][main].words
     return shown
 
 
 def card_notes(summary: Summary, data: str) -> list[str]:
-    """What a model card says of the training, the lead and the warnings."""
+    """What a model card says of the training, the lead and the warnings, a paragraph each."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     rows = ", ".join(f"{n:,} for {name}" for name, n in summary.rows.items())
+    notes = [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets."]
     lead = lead_line(summary.leads, summary.baselines, summary.judged_on)
-    said = [f"{line[:1].upper()}{line[1:]}." for line in (lead, *summary.warnings) if line]
-    return [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets.", *said]
+    for line in (lead, *summary.warnings):
+        if line:
+            notes.append(f"{line[:1].upper()}{line[1:]}.")
+    return notes

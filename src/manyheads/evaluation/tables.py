@@ -12,9 +12,9 @@ from manyheads.terminal import as_text, console, say, show_files
 if TYPE_CHECKING:
     from rich.console import Console
 
-WIDE = 160  # letters of a line in run.log, where no terminal says how many
+WIDE = 160  # characters of a line in run.log, which has no terminal
 CELL = 13  # characters of a column of figures, with its margins
-Figures = dict[str, Any]  # by name: an interval, or a bare number
+Figures = dict[str, Any]  # by name: an interval, or a number without one
 
 
 def show_evaluation(
@@ -22,35 +22,42 @@ def show_evaluation(
 ) -> None:
     """Print the figures of all models, the lead over the strongest baseline, warnings, and where the files are."""
     models = with_baselines(evaluation.members, evaluation.baselines)
-    block = f"{data.name}, {data.split}: {len(data.rows):,} rows"
-    show_figures(console(), {block: models}, list(next(iter(models.values()))), "metrics.json")
+    title = f"{data.name}, {data.split}: {len(data.rows):,} rows"
+    own = next(iter(models.values()))
+    show_figures(console(), {title: models}, list(own), "metrics.json")
     lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
-    found = [line for one in evaluation.findings for line in one.lines]
-    lines = [f"lead: {lead}" if lead else "", *(f"warning: {one}" for one in warnings), evaluation.note, *found]
-    say(*filter(None, lines))
+    lines = []
+    if lead:
+        lines.append(f"lead: {lead}")
+    lines += [f"warning: {warning}" for warning in warnings]
+    if evaluation.note:
+        lines.append(evaluation.note)
+    for finding in evaluation.findings:
+        lines += finding.lines
+    say(*lines)
     show_files(folder, ["metrics.json", predictions, "report.html"])
 
 
 def show_summary(summary: Summary, file: Path | None = None, screen: "Console | None" = None) -> None:
-    """Print the table and where the report lies, on the terminal or another `screen`; add them to `file`, too."""
+    """Print the figures of a run and where its report is, on the terminal or another `screen`; append them to `file`,
+    too."""
     screen = screen or console()
-    blocks: dict[str, dict[str, Figures]] = {
-        f"{name}: {summary.rows[name]:,} rows": with_baselines(
-            models_of(summary, name), summary.baselines if name == summary.judged_on else {}
-        )
-        for name in ("test", "validation")
-        if getattr(summary, name)
-    }
+    blocks: dict[str, dict[str, Figures]] = {}
+    for split in ("test", "validation"):
+        if getattr(summary, split):
+            models = models_of(summary, split)
+            if split == summary.judged_on:
+                models = with_baselines(models, summary.baselines)
+            blocks[f"{split}: {summary.rows[split]:,} rows"] = models
     epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
     blocks["training, with dropout"] = {f"{NETWORK}, {epoch}": summary.train}
     show_figures(screen, blocks, list(summary.validation), "summary.json")
-    say(*(f"warning: {one}" for one in summary.warnings), screen=screen)
-    lines = facts(summary) | {
-        "wall time": f"{summary.wall_seconds:.1f} s",
-        "model": str(Path(summary.output) / "model"),
-        "report": str(Path(summary.output) / "report.html"),
-    }
-    say(*(f"{name}: {fact}" for name, fact in lines.items()), screen=screen)
+    lines = [f"warning: {warning}" for warning in summary.warnings]
+    lines += [f"{name}: {fact}" for name, fact in facts(summary).items()]
+    lines.append(f"wall time: {summary.wall_seconds:.1f} s")
+    lines.append(f"model: {Path(summary.output) / 'model'}")
+    lines.append(f"report: {Path(summary.output) / 'report.html'}")
+    say(*lines, screen=screen)
     if file is not None:
         from rich.console import Console
 
@@ -64,8 +71,10 @@ def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    widest = max(len(name) + 2 for of_block in blocks.values() for name in of_block)
-    shown = list(names)[: max(1, (screen.width - max(widest, *map(len, blocks)) - 4) // CELL)]
+    widest = 0  # of the first column
+    for title, models in blocks.items():
+        widest = max(widest, len(title), *(len(name) + 2 for name in models))
+    shown = list(names)[: max(1, (screen.width - widest - 4) // CELL)]
     title = "figures and their 95 % intervals"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("")
@@ -76,15 +85,20 @@ def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names
         for name, figures in models.items():
             table.add_row(as_text(f"  {name}", screen), *(cell(figures.get(figure)) for figure in shown))
     screen.print(table)
-    if left := [words_of(name) for name in names if name not in shown]:
-        say(f"also in {file}: {', '.join(left)}", screen=screen)
+    if len(shown) < len(names):
+        say(f"also in {file}: {', '.join(words_of(name) for name in names[len(shown) :])}", screen=screen)
 
 
 def cell(figure: Interval | float | None) -> str:
-    """A figure to four digits, its interval below it to three, of large figures to fewer."""
+    """A figure to four digits, its interval below it to three, of large figures to fewer: a perplexity has to fit into
+    the column, too."""
     if figure is None:
         return ""
     if isinstance(figure, float | int):
         return f"{figure:.4f}"
-    digits = 3 if figure.high < 10 else 1 if figure.high < 1000 else 0  # a perplexity has to fit in the column, too
+    digits = 0
+    if figure.high < 10:
+        digits = 3
+    elif figure.high < 1000:
+        digits = 1
     return f"{figure.value:.4f}\n{figure.low:.{digits}f}-{figure.high:.{digits}f}"
