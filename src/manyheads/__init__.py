@@ -5,47 +5,30 @@ The blocks are in `manyheads.nn`; the names below are imported on first use, so 
 
 from typing import TYPE_CHECKING, Any
 
-from manyheads.plugin import VERSION
+from manyheads.plugin import VERSION, register, resolve
 
 if TYPE_CHECKING:
     from manyheads.cli.compose import compose
     from manyheads.data.datamodule import TextData
     from manyheads.inference.folder import load_to_answer as load
-    from manyheads.plugin import register
     from manyheads.training.module import LitModule
     from manyheads.training_run import train
 
 __version__ = VERSION
 __all__ = ["LitModule", "TextData", "__version__", "compose", "load", "register", "train"]
+_HOME = {
+    "LitModule": "manyheads.training.module:LitModule",
+    "TextData": "manyheads.data.datamodule:TextData",
+    "compose": "manyheads.cli.compose:compose",
+    "load": "manyheads.inference.folder:load_to_answer",
+    "train": "manyheads.training_run:train",
+}
 
 
 def __getattr__(name: str) -> Any:
-    match name:
-        case "LitModule":
-            from manyheads.training.module import LitModule
-
-            return LitModule
-        case "TextData":
-            from manyheads.data.datamodule import TextData
-
-            return TextData
-        case "compose":
-            from manyheads.cli.compose import compose
-
-            return compose
-        case "load":
-            from manyheads.inference.folder import load_to_answer
-
-            return load_to_answer
-        case "register":
-            from manyheads.plugin import register
-
-            return register
-        case "train":
-            from manyheads.training_run import train
-
-            return train
-    raise AttributeError(f"module 'manyheads' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'manyheads' has no attribute {name!r}")
+    return resolve(_HOME[name])
 
 
 def __dir__() -> list[str]:

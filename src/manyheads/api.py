@@ -6,6 +6,8 @@ Each is imported on first use.
 
 from typing import TYPE_CHECKING, Any
 
+from manyheads.plugin import resolve
+
 if TYPE_CHECKING:
     from manyheads.config.facts import section, setting
     from manyheads.errors import UserError
@@ -55,8 +57,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'manyheads.api' has no attribute {name!r}")
-    from manyheads.plugin import resolve
-
     return resolve(f"{_HOME[name]}:{name}")
 
 

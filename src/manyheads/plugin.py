@@ -12,7 +12,6 @@ heavy. Standard library only.
 """
 
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 from manyheads.errors import UserError
@@ -42,7 +41,7 @@ VERSION = "0.1.0"  # of manyheads, core and the plugins that come with it
 class _Registry:
     given: dict[str, Plugin]  # users' plugins by name
     found: dict[str, Plugin] | None = None  # all plugins by name; a cache
-    parts: dict[tuple[str, str], Part] | None = None  # all parts by kind and name; a cache
+    parts: dict[str, dict[str, Part]] | None = None  # all parts by kind, then by name; a cache
     changes: int = 0
 
 
@@ -58,7 +57,7 @@ def register(plugin: Plugin) -> None:
     """
     if plugins().get(plugin.name, plugin) is not plugin and plugin.name not in _registry.given:
         raise UserError(f"plugin {plugin.name} has the name of one that comes with manyheads: choose another")
-    named = [(one.kind, one.name) for one in plugin.parts]
+    named = _named(plugin)
     for one in plugin.parts:
         if one.kind not in KINDS:
             raise UserError(f"{one.kind} {one.name} of plugin {plugin.name} is of no kind: choose {', '.join(KINDS)}")
@@ -66,15 +65,22 @@ def register(plugin: Plugin) -> None:
             _check_figure(one, plugin.name)
         if named.count((one.kind, one.name)) > 1:
             raise UserError(f"plugin {plugin.name} has {one.kind} {one.name} twice: rename one of them")
-        other = next((it for it, its in _owners(one.kind, one.name) if it != plugin.name), None)
-        if other is not None:
-            raise UserError(f"{one.kind} {one.name} of plugin {plugin.name} is that of {other}: choose another name")
-    taken = {verb.name: name for name, other in plugins().items() for verb in other.verbs if name != plugin.name}
+        for other in plugins().values():
+            if other.name != plugin.name and (one.kind, one.name) in _named(other):
+                raise UserError(
+                    f"{one.kind} {one.name} of plugin {plugin.name} is that of {other.name}: choose another name"
+                )
     for verb in plugin.verbs:
-        if verb.name in taken:
-            raise UserError(f"verb {verb.name} of plugin {plugin.name} is that of {taken[verb.name]}: rename it")
+        for other in plugins().values():
+            if other.name != plugin.name and verb.name in [its.name for its in other.verbs]:
+                raise UserError(f"verb {verb.name} of plugin {plugin.name} is that of {other.name}: rename it")
     _registry.given[plugin.name] = plugin
     _forget()
+
+
+def _named(plugin: Plugin) -> list[tuple[str, str]]:
+    """Kind and name of each of its parts."""
+    return [(part.kind, part.name) for part in plugin.parts]
 
 
 def _check_figure(part: Part, owner: str) -> None:
@@ -125,7 +131,10 @@ def plugins() -> dict[str, Plugin]:
 
 def verbs() -> dict[str, Verb]:
     """All verbs by name."""
-    return {verb.name: verb for one in plugins().values() for verb in one.verbs}
+    found: dict[str, Verb] = {}
+    for one in plugins().values():
+        found |= {verb.name: verb for verb in one.verbs}
+    return found
 
 
 def sections(opening: str | None = None) -> list[Section]:
@@ -138,16 +147,14 @@ def sections(opening: str | None = None) -> list[Section]:
     return found
 
 
-def _owners(kind: str, name: str) -> Iterator[tuple[str, Part]]:
-    for owner, one in plugins().items():
-        yield from ((owner, part) for part in one.parts if (part.kind, part.name) == (kind, name))
-
-
 def parts(kind: str) -> dict[str, Part]:
     """The parts of a kind by name, in the order in which they were registered."""
     if _registry.parts is None:
-        _registry.parts = {(part.kind, part.name): part for one in plugins().values() for part in one.parts}
-    return {name: part for (its, name), part in _registry.parts.items() if its == kind}
+        _registry.parts = {}
+        for one in plugins().values():
+            for part in one.parts:
+                _registry.parts.setdefault(part.kind, {})[part.name] = part
+    return _registry.parts.get(kind, {})
 
 
 def names(kind: str) -> list[str]:
@@ -161,8 +168,12 @@ def asked(kind: str, *of: Any) -> list[str]:
     The fact `check` of a part, called with `of`, says whether it is used, or raises UserError if that is impossible. A
     part without this fact is always used.
     """
-    checks = {name: part.facts.get("check") for name, part in parts(kind).items()}
-    return [name for name, check in checks.items() if check is None or resolve(check)(*of)]
+    found = []
+    for name, part in parts(kind).items():
+        check = part.facts.get("check")
+        if check is None or resolve(check)(*of):
+            found.append(name)
+    return found
 
 
 def find(kind: str, name: str) -> Part:
@@ -193,7 +204,10 @@ def task(name: str) -> Task:
 
 def owner(kind: str, name: str) -> Plugin:
     """The plugin that a part comes from."""
-    return plugins()[next(owner for owner, _ in _owners(kind, name))]
+    for one in plugins().values():
+        if (kind, name) in _named(one):
+            return one
+    raise LookupError(f"{kind} {name}")
 
 
 def resolve(code: Any) -> Any:

@@ -39,31 +39,42 @@ def user_sentence(error: BaseException) -> str | None:
 
 
 def _file_sentence(error: OSError) -> str:
-    reason = {FileNotFoundError: "does not exist", PermissionError: "may not be read or written"}.get(type(error))
-    return f"{os.fspath(error.filename)} {reason or f'cannot be used: {os.strerror(error.errno or 0)}'}"
+    if isinstance(error, FileNotFoundError):
+        reason = "does not exist"
+    elif isinstance(error, PermissionError):
+        reason = "may not be read or written"
+    else:
+        reason = f"cannot be used: {os.strerror(error.errno or 0)}"
+    return f"{os.fspath(error.filename)} {reason}"
 
 
 def composition_sentence(error: BaseException, chosen: Sequence[str], schema: type) -> str:
     """A mistake in a preset file, from what Hydra, OmegaConf or PyYAML said while composing it."""
     said = str(error)
     lines = [line.strip() for line in said.splitlines() if line.strip()] or [type(error).__name__]
-    mark = getattr(error, "problem_mark", None)
-    file = re.match(r"In '([^']+)'", said)
-    where = f"{mark.name} line {mark.line + 1}" if mark else f"preset {file[1] if file else ' '.join(chosen)}"
+    file = re.match(r"In '([^']+)'", said)  # where Hydra begins so
+    if mark := getattr(error, "problem_mark", None):  # of PyYAML
+        where = f"{mark.name} line {mark.line + 1}"
+    else:
+        where = f"preset {file[1] if file else ' '.join(chosen)}"
     key = re.search(r"full_key: (\S+)", said)
-    if file and _lacks_header(file[1], key[1] if key and "Key '" in said else "", said, schema):
+    unknown_key = key[1] if key and "Key '" in said else ""
+    if file and _lacks_header(file[1], unknown_key, said, schema):
         return (
             f"{where} lacks the first line `# @package _global_`, without which what it sets counts as settings of "
             f"{file[1].partition('/')[0]}: add that line"
         )
-    if key and "Key '" in said:
-        return f"{where}: {unknown_sentence(key[1], None, schema).replace('=null ', ' ', 1)}"
+    if unknown_key:
+        return f"{where}: {unknown_sentence(unknown_key, None, schema).replace('=null ', ' ', 1)}"
     if options := getattr(error, "options", None):
         return f"{where}: {lines[0].partition(': ')[2]}: choose {one_of(list(options))}"
     if missing := getattr(error, "missing_cfg_file", None):
         return f"{where}: its defaults name {missing}, which is no preset: name one that there is, or remove it"
-    reason = lines[1] if file and len(lines) > 1 else getattr(error, "problem", None) or lines[0]
-    return f"{where}: {key[1] if key else 'it'} cannot be used ({reason}): fix the file"
+    reason = getattr(error, "problem", None) or lines[0]
+    if file and len(lines) > 1:
+        reason = lines[1]
+    subject = key[1] if key else "it"
+    return f"{where}: {subject} cannot be used ({reason}): fix the file"
 
 
 def _lacks_header(preset: str, key: str, said: str, schema: type) -> bool:
@@ -71,14 +82,16 @@ def _lacks_header(preset: str, key: str, said: str, schema: type) -> bool:
     within the group, where no section has its name, or has the name of a section or a setting of its own. An override
     of another group's preset is placed there, too."""
     group = preset.partition("/")[0]
-    _, _, within = key.partition(".")
-    known = settings(schema)
-    sections = {name.partition(".")[0] for name in known}
     if not key:
         return f"@{group}." in said
-    return key.partition(".")[0] == group and (
-        group not in sections or (key not in known and (within.partition(".")[0] in sections or within in known))
-    )
+    first, _, within = key.partition(".")
+    known = settings(schema)
+    sections = {name.partition(".")[0] for name in known}
+    if first != group:
+        return False
+    if group not in sections:
+        return True
+    return key not in known and (within in known or within.partition(".")[0] in sections)
 
 
 def hydra_sentence(error: BaseException, words: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ texts are wanted, are never read as numbers or constants. Standard library only,
 
 import json
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,11 @@ PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)  # a text that is written wit
 CONSTANTS = {"true": True, "false": False, "null": None, "nan": float("nan"), "inf": float("inf")}
 QUOTED = re.compile(r"""'(?:\\.|''|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 RANGE = re.compile(r"(log:)?([^\[\]{}(),'\"]*?)\.\.([^\[\]{}(),'\"]*)")  # two ends, of a search
+PAIRS = (  # key and value: a space after the colon; a number after the last one; whatever follows the first one
+    r"(.+?)\s*:\s+(.+)",
+    rf"(.+):({NUMBER.pattern}|{INTEGER.pattern})",
+    r"(.+?)\s*:(.+)",
+)
 ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 CLOSES = {"[": "]", "{": "}", "(": ")"}
 
@@ -54,21 +58,28 @@ def read(text: str, *, names: bool = False) -> Parsed:
 def _parts(text: str) -> list[str]:
     """What lies between commas outside of quotes and brackets. A quote opens where a value may begin alone, so that
     `it's` is a name."""
-    parts, open_ones, start, at, begins = list[str](), list[str](), 0, 0, True
+    parts: list[str] = []
+    closing: list[str] = []  # what closes the brackets that are open, the innermost last
+    start = at = 0
+    may_begin = True  # whether a value may begin here
     while at < len(text):
-        sign, quoted = text[at], QUOTED.match(text, at) if begins else None
-        if begins and sign in "'\"" and not quoted:
-            raise UserError(f"a quote is not closed in {text}")
+        sign = text[at]
+        if may_begin and sign in "'\"":
+            quoted = QUOTED.match(text, at)
+            if quoted is None:
+                raise UserError(f"a quote is not closed in {text}")
+            at, may_begin = quoted.end(), False
+            continue
         if sign in CLOSES:
-            open_ones.append(CLOSES[sign])
-        elif sign in CLOSES.values() and (not open_ones or open_ones.pop() != sign):
+            closing.append(CLOSES[sign])
+        elif sign in CLOSES.values() and (not closing or closing.pop() != sign):
             raise UserError(f"a bracket is not opened in {text}")
-        elif sign == "," and not open_ones:
+        elif sign == "," and not closing:
             parts.append(text[start:at].strip())
             start = at + 1
-        begins = sign in ("[", "{", "(", ",", ":") or (begins and sign.isspace())
-        at = quoted.end() if quoted else at + 1 + (sign == "\\")
-    if open_ones:
+        may_begin = sign in "[{(,:" or (may_begin and sign.isspace())
+        at += 2 if sign == "\\" else 1  # what follows a backslash is a sign of the text
+    if closing:
         raise UserError(f"a bracket is not closed in {text}")
     parts.append(text[start:].strip())
     if len(parts) > 1 and "" in parts:
@@ -82,7 +93,9 @@ def _element(text: str, names: bool) -> Any:
             raise UserError(f"{text} continues after its bracket")
         inside = text[1:-1].strip()
         parts = _parts(inside) if inside else []
-        return [_element(one, names) for one in parts] if text[0] == "[" else _mapping(parts, names)
+        if text[0] == "{":
+            return _mapping(parts, names)
+        return [_element(one, names) for one in parts]
     if QUOTED.fullmatch(text):
         return _unquoted(text)
     if text[:1] in ("'", '"'):
@@ -105,19 +118,17 @@ def _mapping(parts: list[str], names: bool) -> dict[str, Any]:
 
 def _pair(text: str) -> tuple[str, str]:
     """`key: value`. Where no space follows any colon, a number begins after the last one, all else after the first."""
-    if quoted := QUOTED.match(text):
-        found, key = re.fullmatch(r"\s*:\s*(.+)", text[quoted.end() :], re.DOTALL), _unquoted(quoted[0])
-        value = found and found[1]
-        with suppress(ValueError):
-            key = json.loads(quoted[0])  # as JSON and YAML write it, "\\u00e9" too
-    else:
-        found = re.fullmatch(r"(.+?)\s*:\s+(.+)", text, re.DOTALL)
-        found = found or re.fullmatch(rf"(.+):({NUMBER.pattern}|{INTEGER.pattern})", text, re.DOTALL)
-        found = found or re.fullmatch(r"(.+?)\s*:(.+)", text, re.DOTALL)
-        key, value = (ESCAPED.sub(r"\1", found[1]), found[2]) if found else ("", None)
-    if not value:
-        raise UserError(f"{text} is no key: value")
-    return key, value
+    quoted = QUOTED.match(text)
+    if quoted is None:
+        for pattern in PAIRS:
+            if found := re.fullmatch(pattern, text, re.DOTALL):
+                return ESCAPED.sub(r"\1", found[1]), found[2]
+    elif found := re.fullmatch(r"\s*:\s*(.+)", text[quoted.end() :], re.DOTALL):
+        try:
+            return json.loads(quoted[0]), found[1]  # as JSON and YAML write it, "\\u00e9" too
+        except ValueError:
+            return _unquoted(quoted[0]), found[1]
+    raise UserError(f"{text} is no key: value")
 
 
 def _plain(text: str) -> Parsed:
@@ -151,23 +162,38 @@ def parse(text: str) -> Parsed:
 
 def _unquoted(text: str) -> str:
     """A text without its quotes. Before one, and at the end, two backslashes are one; YAML doubles a quote instead."""
-    inside = rf"(\\+)({text[0]}|\Z)" + "|''" * (text[0] == "'")
-    return re.sub(inside, lambda one: "'" if one[0] == "''" else one[1][: len(one[1]) // 2] + one[2], text[1:-1])
+
+    def plain(found: re.Match[str]) -> str:
+        if found[0] == "''":
+            return "'"
+        return found[1][: len(found[1]) // 2] + found[2]
+
+    pattern = rf"(\\+)({text[0]}|\Z)"
+    if text[0] == "'":
+        pattern += "|''"
+    return re.sub(pattern, plain, text[1:-1])
 
 
 def write(value: Any) -> str:
     """Text that `read` reads back equal."""
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {write(one)}" for key, one in value.items()) + "}"
-        )
+        pairs = [f"{json.dumps(key, ensure_ascii=False)}: {write(inner)}" for key, inner in value.items()]
+        return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(write, value)) + "]"
     if isinstance(value, str):
-        return value if PLAIN.fullmatch(value) and value.lower() not in CONSTANTS else quote(value)
-    return "null" if value is None else repr(value).lower()
+        is_plain = PLAIN.fullmatch(value) and value.lower() not in CONSTANTS
+        return value if is_plain else quote(value)
+    if value is None:
+        return "null"
+    return repr(value).lower()
 
 
 def quote(text: str) -> str:
     """A text in quotes as Hydra reads them: a backslash counts as two before a quote."""
-    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + "\\'" * bool(found[2]), text) + "'"
+
+    def escaped(found: re.Match[str]) -> str:
+        backslashes, sign = found.groups()
+        return backslashes * 2 + (f"\\{sign}" if sign else "")
+
+    return "'" + re.sub(r"(\\*)('|\Z)", escaped, text) + "'"

@@ -121,7 +121,9 @@ def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str
             stock = _hydra_settings(hydra.compose(verb, list(own), return_hydra_config=True), own)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(hydra_sentence(error, [word for word in own if word in typed.words])) from error
-    for groups in every_choice(verb, typed) if config_dir else ():
+    if not config_dir:
+        return
+    for groups in every_choice(verb, typed):
         theirs = _hydra_settings(composed(verb, groups, own, config_dir), [*_chosen(groups), *own])
         if name := first_difference(stock, theirs, "hydra"):
             raise UserError(

@@ -12,7 +12,7 @@ from manyheads.cli.compose import base_settings, resolve
 from manyheads.cli.hydra import plain_values, refuse_settings, run_app, run_jobs, this_job
 from manyheads.cli.implied import imply_presets, resumed_folder
 from manyheads.cli.overrides import LOGGING_OVERRIDES, Typed, hydra_word, read_overrides
-from manyheads.cli.sweeps import check_jobs, hydra_words, keep_split, of_one_job, say_split, with_output
+from manyheads.cli.sweeps import check_jobs, hydra_words, keep_split, of_one_job, say_split, show_jobs, with_output
 from manyheads.cli.verbs import Config, schema_of
 from manyheads.config.conversion import section_and_key
 from manyheads.config.facts import settings
@@ -65,7 +65,9 @@ def run_hydra(
     run_one = partial(_run_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
     open_keys = [name for name in typed.swept if name not in settings(schema_of(verb))]
     words = [word for word in typed.words if word not in own]
-    return run_jobs(verb, words + own, config_dir, run_one, open_keys)
+    scores = run_jobs(verb, words + own, config_dir, run_one, open_keys)
+    show_jobs([score for score in scores if score is not None and score.summary])
+    return scores
 
 
 def _run_job(config: Any, verb: str, typed: Typed, config_dir: str | None, task: Task) -> Any:

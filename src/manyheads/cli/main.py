@@ -1,4 +1,4 @@
-"""The command line: `manyheads VERB key=value ...`, its help, and the life of a process that a run or a search starts.
+"""The command line: `manyheads VERB key=value ...`, and the life of a process that a run or a search starts.
 
 Nothing heavy is imported before the settings are valid.
 
@@ -17,16 +17,17 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple
 
 import manyheads.plugin as plugin
 from manyheads.cli.errors import user_sentence
-from manyheads.cli.verbs import VERBS, Config, choices, schema_of, settings_of
-from manyheads.config.conversion import KIND_WORDS, choices_of, from_plain, split_optional
-from manyheads.config.facts import Setting, hooks, nearest, nearest_setting, settings
+from manyheads.cli.help import top_help, verb_help
+from manyheads.cli.verbs import VERBS, Config, schema_of
+from manyheads.config.conversion import from_plain
+from manyheads.config.facts import hooks, nearest, nearest_setting, settings
 from manyheads.config.plugins import VARIABLE, plugin_words, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
-from manyheads.config.sentences import format_value, one_of
+from manyheads.config.sentences import one_of
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import die_with_parent
 from manyheads.errors import RunEnded, UserError
@@ -50,15 +51,6 @@ FORBIDDEN_FLAGS = {
     "--config-name": "would replace the verb: add your own presets by --config-dir FOLDER",
 }
 FORBIDDEN_FLAGS |= {"-cp": FORBIDDEN_FLAGS["--config-path"], "-cn": FORBIDDEN_FLAGS["--config-name"]}
-FLAGS = """\
-flags
-  -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
-  --cfg job                 print the composed settings, run nothing
-  --info                    print where the settings come from (also: --info defaults-tree)
-  --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
-  plugins=[NAME,./FILE.py]  your own parts: modules that are imported before all else
-  --shell-completion install=bash     (or zsh, fish) print the script that completes words
-  --help, --version"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,40 +135,47 @@ def _run(words: list[str]) -> int:
         print(verb_help(verb))
         return 0
     asked = _read_flags(verb, words[1:])
-    from manyheads.cli.compose import compose, shown
+    from manyheads.cli.compose import compose, shown  # not at the top: --help needs none of it
 
     if "--cfg" in asked.flags:
         print(shown(verb, asked.flags, asked.overrides, asked.config_dir), end="")
         return 0
     if asked.flags:
-        from manyheads.cli.jobs import run_hydra
-        from manyheads.cli.sweeps import show_jobs
-
-        task = partial(_one_of_many, verb, os.getpid())
-        with nullcontext() if "-m" in asked.flags else _written_at_the_end():
-            scores = run_hydra(verb, asked.flags, asked.overrides, task, asked.config_dir)
-        show_jobs([score for score in scores if score is not None and score.summary])
-        missed = [score.missed for score in scores if score is not None and score.missed]
-        return max((_say(one, RequirementError.exit_code) for one in missed), default=0)
+        return _run_by_hydra(verb, asked)
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     words = [*plugin_words(), *asked.overrides]
-    lines = (launch(verb, config, words, asked.config_dir) for launch in hooks(config, "launch"))
-    if line := next(filter(None, lines), ""):
-        print(line)
-    else:
-        call(verb, config)
+    for launch in hooks(config, "launch"):
+        if submitted := launch(verb, config, words, asked.config_dir):
+            print(submitted)
+            return 0
+    call(verb, config)
     return 0
+
+
+def _run_by_hydra(verb: str, asked: _Command) -> int:
+    """`-m` and `--info`."""
+    from manyheads.cli.jobs import run_hydra
+
+    task = partial(_one_of_many, verb, os.getpid())
+    with nullcontext() if "-m" in asked.flags else _written_at_the_end():
+        scores = run_hydra(verb, asked.flags, asked.overrides, task, asked.config_dir)
+    code = 0
+    for score in scores:
+        if score is not None and score.missed:
+            code = _say(score.missed, RequirementError.exit_code)
+    return code
 
 
 def _verb(words: list[str]) -> str:
     first = words[0]
     if first in VERBS:
         return first
-    later = next((word for word in words if word in VERBS), None)
-    if later:
-        raise UserError(f"{first} stands before the verb: write manyheads {later} {first} ...")
+    for later in words:
+        if later in VERBS:
+            raise UserError(f"{first} comes before the verb: write manyheads {later} {first} ...")
     near = nearest(first, VERBS)
-    raise UserError(f"{first} is not a verb: {f'did you mean {near}?' if near else f'choose {one_of(list(VERBS))}'}")
+    remedy = f"did you mean {near}?" if near else f"choose {one_of(list(VERBS))}"
+    raise UserError(f"{first} is not a verb: {remedy}")
 
 
 def _read_flags(verb: str, words: list[str]) -> _Command:
@@ -195,44 +194,47 @@ def _read_flags(verb: str, words: list[str]) -> _Command:
         elif flag not in FLAG_VALUES:
             raise UserError(_unknown_flag(verb, word))
         else:
-            value = attached if equals else next(rest, "all" if flag == "--info" else "")
-            if flag == "--info" and "=" in value:  # a setting that follows a bare --info
-                overrides.append(value)
+            value, known = attached, FLAG_VALUES[flag]
+            if not equals:
+                value = next(rest, "")
+            if flag == "--info" and not equals and (not value or "=" in value):  # a bare one, before a setting or last
+                overrides += [value] if value else []
                 value = "all"
-            if not value or (FLAG_VALUES[flag] and value not in FLAG_VALUES[flag]):
-                remedy = f"choose {one_of(FLAG_VALUES[flag])}" if FLAG_VALUES[flag] else f"write {flag} VALUE"
-                raise UserError(f"{flag} {value or 'has no value'}: {remedy}")
+            if known and value not in known:
+                raise UserError(f"{flag} {value or 'has no value'}: choose {one_of(known)}")
+            if not value:
+                raise UserError(f"{flag} has no value: write {flag} VALUE")
             if flag == "--config-dir":
                 config_dir = os.path.expanduser(value)
             else:
                 flags += [flag, value]
     doing = [flag for flag in flags if flag in ("-m", "--cfg", "--info")]
-    if flags and len(doing) != 1:
-        remedy = "give one of them" if doing else "add --cfg job"
-        raise UserError(f"{' '.join(doing or flags)}: -m, --cfg and --info each do one thing: {remedy}")
+    if len(doing) > 1:
+        raise UserError(f"{' '.join(doing)}: -m, --cfg and --info each do one thing: give one of them")
+    if flags and not doing:
+        raise UserError(f"{' '.join(flags)}: -m, --cfg and --info each do one thing: add --cfg job")
     if VERBS[verb].no_multirun and "-m" in flags:
         raise UserError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
     return _Command(overrides, flags, config_dir)
 
 
 def _unknown_flag(verb: str, word: str) -> str:
-    flag, equals, value = word.partition("=")
-    known = nearest(
-        flag, [*PLAIN_FLAGS, *FLAG_VALUES, *ABBREVIATIONS, *COMPLETION, "--help", "--version"], at_least=0.75
-    )
-    if known:
-        return f"{word} is not a flag: did you mean {known}?"
+    flag, _, value = word.partition("=")
+    flags = [*PLAIN_FLAGS, *FLAG_VALUES, *ABBREVIATIONS, *COMPLETION, "--help", "--version"]
+    if near := nearest(flag, flags, at_least=0.75):
+        return f"{word} is not a flag: did you mean {near}?"
     schema = schema_of(verb)
     name = flag.lstrip("-")
-    name = name if name in settings(schema) else nearest_setting(name, schema) or name
-    return f"{word} is not a flag: settings are typed without dashes, such as {name}={value if equals else 'VALUE'}"
+    if name not in settings(schema):
+        name = nearest_setting(name, schema) or name
+    return f"{word} is not a flag: settings are typed without dashes, such as {name}={value or 'VALUE'}"
 
 
 def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
     """One job of a sweep; returns its `JobScore`. A figure that is missed ends no sweep.
 
-    A mistake ends the whole sweep with its sentence, not with Hydra's traceback. Hydra hands an exception of a job in
-    another process than `sweep` to the sweep, but none that ends that process, such as SystemExit.
+    A mistake ends the whole sweep with its sentence, not with Hydra's traceback. In another process than `sweep` it
+    becomes a `UserError`: Hydra hands exceptions to the sweep, but none that ends the process, such as SystemExit.
     """
     from manyheads.cli.sweeps import refuse_many_devices, score_of
 
@@ -250,14 +252,18 @@ def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
         raise SystemExit(_reader_left()) from error
     except (SystemExit, RunEnded) as stop:
         code = stop.exit_code if isinstance(stop, RunEnded) else stop.code
-        raise SystemExit(code) if is_here else UserError(f"a job of the sweep ended with exit code {code}") from stop
+        if is_here:
+            raise SystemExit(code) from stop
+        raise UserError(f"a job of the sweep ended with exit code {code}") from stop
     except Exception as error:
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
             if not is_here:
                 traceback.print_exc()  # which is lost on the way to the sweep
             raise
-        raise SystemExit(_say(sentence, code_of(error))) if is_here else UserError(sentence) from error
+        if is_here:
+            raise SystemExit(_say(sentence, code_of(error))) from error
+        raise UserError(sentence) from error
 
 
 def _complete(words: list[str]) -> int:
@@ -292,68 +298,14 @@ def _written_at_the_end() -> Iterator[None]:
 
 
 def _say(sentence: str, code: int) -> int:
-    """Of processes started side by side the first speaks at once, mostly for all: the others then come to no word."""
+    """Print a sentence and return its exit code. Ranks other than the first wait: it mostly speaks for all, and its end
+    is theirs."""
     rank = this_process().rank
     if rank:
         time.sleep(RANK_DELAY)
         sentence = f"rank {rank}: {sentence}"
     print(sentence, file=sys.stderr)
     return code
-
-
-def top_help() -> str:
-    """What `manyheads --help` prints."""
-    verbs = "\n".join(f"  {name:<10}{verb.help}" for name, verb in VERBS.items())
-    return (
-        f"manyheads {VERSION}: train, judge and ship Transformer text classifiers from configuration\n\n"
-        f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
-        f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
-        "exit codes: 0 done, 1 a bug (with a traceback), 2 a user's mistake (one sentence),\n"
-        "  3 a condition of require is not met, 69 another process of the run died, hangs or left,\n"
-        "  75 to be started again, 124 trainer.max_time is up, 130 Ctrl-C, 137 a process was killed, 138 SIGUSR1,\n"
-        "  141 the reader of our output went away, 143 SIGTERM"
-    )
-
-
-def verb_help(name: str) -> str:
-    """What `manyheads VERB --help` prints: presets, then every setting with default, meaning and limits."""
-    verb = VERBS[name]
-    groups = "\n".join(_group(name, group, default) for group, default in verb.groups.items())
-    lines = "\n".join(_setting(one) for one in settings_of(name).values())
-    examples = "\n".join(f"  {example}" for example in verb.examples)
-    return (
-        f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
-        f"presets (the one in [] is the default)\n{groups}\n\nsettings, with their defaults\n{lines}\n\n{FLAGS}"
-    )
-
-
-def _group(verb: str, group: str, default: str | None) -> str:
-    names = [f"[{one}]" if one == default else one for one in choices(verb, group)]
-    return f"  {group + '=':<13}{' '.join(names)}"
-
-
-def _setting(one: Setting) -> str:
-    if isinstance(one.default, dict) and one.default:
-        return "\n".join(
-            [
-                _line(f"{one.name}.{key}={format_value(value)}", "a flag of Lightning's Trainer")
-                for key, value in one.default.items()
-            ]
-            + [_line(f"{one.name}.FLAG=VALUE", one.facts.help)]
-        )
-    inner, optional = split_optional(one.kind)
-    inner = get_args(inner)[0] if get_origin(inner) is list else inner
-    limits = one.facts.limits()
-    if choices := choices_of(one):
-        limits = [", ".join(choices)]
-    elif not limits and inner in KIND_WORDS and inner is not str:
-        limits = [KIND_WORDS[inner]]
-    words = " or ".join([" and ".join(limits)] * bool(limits) + ["null"] * optional)
-    return _line(f"{one.name}={format_value(one.default)}", one.facts.help + (f" ({words})" if words else ""))
-
-
-def _line(left: str, right: str) -> str:
-    return f"  {left:<34} {right}"
 
 
 def worker_main() -> None:

@@ -99,11 +99,12 @@ def refuse_twice(typed: Typed) -> None:
                 raise UserError(f"{name} is given {format_value(value)} twice: name each value once")
 
 
-def refuse_shared_output(config: Any, typed: Typed) -> None:
+def refuse_shared_output(config: Config, typed: Typed) -> None:
     """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
-    if config.output not in ("", "-") and {*typed.varied} - {"output"}:
+    output = getattr(config, "output", "")  # which `runs` has not
+    if output not in ("", "-") and {*typed.varied} - {"output"}:
         raise UserError(
-            f"output={config.output} would be shared by the jobs of -m, but each needs its own: remove it, and name "
+            f"output={output} would be shared by the jobs of -m, but each needs its own: remove it, and name "
             "the folder of them all by hydra.sweep.dir=FOLDER"
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from manyheads.cli.verbs import Config
 from manyheads.config import DataConfig, Long, Nonfinite, RunConfig, Schedule
-from manyheads.config.conversion import leaves
+from manyheads.config.conversion import leaves, to_plain
 from manyheads.config.facts import Setting, hooks, settings, settings_where
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
@@ -45,15 +45,23 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
     """
     known = settings(type(config))
     for name, value in typed.items():
-        if name not in known:
+        if name not in known:  # a flag, or an option of a block
             continue
         why, default = _why_unread(config, known[name], value), known[name].default
-        if not why and value not in (default, getattr(default, "name", default)):  # scripts may write all of them down
-            why = next(filter(None, (unread(config, name) for unread in hooks(config, "unread"))), "")
+        if not why and value not in (default, to_plain(default)):  # scripts may write down all defaults
+            why = _why_unread_by_plugins(config, name)
             if not why and isinstance(config, RunConfig):
                 why = _why_unread_here(config, known[name], varied)
         if why:
             raise UserError(f"{name}={format_value(value)} does nothing {why}")
+
+
+def _why_unread_by_plugins(config: Config, name: str) -> str:
+    """What the first plugin says that knows why nothing would read a setting; empty: none does."""
+    for unread in hooks(config, "unread"):
+        if why := unread(config, name):
+            return why
+    return ""
 
 
 def _why_unread(config: Config, one: Setting, value: Any) -> str:

@@ -75,8 +75,17 @@ def preset_file(group: str, name: str, more: str | Path | None = None) -> Path |
     Args:
         more: the user's own folder of presets (`--config-dir`), searched too.
     """
-    folders = [*preset_folders(), *([Path(os.path.expanduser(more))] if more else [])]
-    return next((file for folder in folders if (file := folder / group / f"{name}.yaml").is_file()), None)
+    for folder in _searched_folders(more):
+        file = folder / group / f"{name}.yaml"
+        if file.is_file():
+            return file
+    return None
+
+
+def _searched_folders(more: str | Path | None) -> list[Path]:
+    if more is None or more == "":
+        return preset_folders()
+    return [*preset_folders(), Path(os.path.expanduser(more))]
 
 
 def presets_folder(config_dir: str) -> Path:
@@ -91,11 +100,12 @@ def presets_folder(config_dir: str) -> Path:
         raise UserError(f"--config-dir {config_dir} is not a folder: {EXAMPLE}")
     groups = {group for verb in VERBS.values() for group in verb.groups} | {"hydra"}  # the last is refused in them
     if not any(file for group in groups for file in (folder / group).rglob("*.yaml")):
-        is_run = (folder / "config.yaml").is_file()
-        above = folder.name in groups and any(folder.glob("*.yaml"))
-        what = "is a run and holds no presets: to train it once more write again=" if is_run else "holds no presets: "
-        remedy = config_dir if is_run else f"name the folder above it, {folder.parent}" if above else EXAMPLE
-        raise UserError(f"--config-dir {config_dir} {what}{remedy}")
+        given = f"--config-dir {config_dir}"
+        if (folder / "config.yaml").is_file():
+            raise UserError(f"{given} is a run and holds no presets: to train it once more write again={config_dir}")
+        if folder.name in groups and any(folder.glob("*.yaml")):
+            raise UserError(f"{given} holds no presets: name the folder above it, {folder.parent}")
+        raise UserError(f"{given} holds no presets: {EXAMPLE}")
     for file in sorted(folder.rglob("*.yaml")):
         if "${" in str(_content(file).get("defaults")):
             raise UserError(
@@ -108,10 +118,13 @@ def own_settings(group: str, name: str, more: str | Path | None = None) -> dict[
     """What the file of a preset itself sets, by dotted name, without what it builds on."""
     file = preset_file(group, name, more)
     found: dict[str, Any] = {}
-    for section, value in (_content(file) if file else {}).items():
-        found |= (
-            {f"{section}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {section: value}
-        )
+    if file is None:
+        return found
+    for section, value in _content(file).items():
+        if isinstance(value, dict):
+            found |= {f"{section}.{key}": one for key, one in value.items()}
+        else:
+            found[section] = value
     return found
 
 
@@ -132,16 +145,20 @@ def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
     Args:
         more: the user's own folder of presets (`--config-dir`), searched too.
     """
-    folders = [*preset_folders(), *([Path(os.path.expanduser(more))] if more else [])]
-    names = {file.stem for folder in folders for file in (folder / group).glob("*.yaml")}
+    names = set[str]()
+    for folder in _searched_folders(more):
+        names |= {file.stem for file in (folder / group).glob("*.yaml")}
     return sorted(name for name in names - barred(verb).keys() if reads(verb, group, name))
 
 
 def barred(verb: str) -> dict[str, str]:
     """Presets that make no sense in a verb, each with the reason."""
-    its = {name.partition(".")[0] for name in settings(schema_of(verb))}
-    others = [one for one in plugin.sections() if one.name not in its]
-    return {name: why for one in others for name, why in one.barred.items()} | {**VERBS[verb].barred}
+    its_sections = {name.partition(".")[0] for name in settings(schema_of(verb))}
+    found: dict[str, str] = {}
+    for section in plugin.sections():
+        if section.name not in its_sections:
+            found |= section.barred
+    return found | dict(VERBS[verb].barred)
 
 
 def reads(verb: str, group: str, name: str) -> bool:

@@ -63,7 +63,9 @@ def checked_options(kind: str, names: Collection[str], given: Mapping[str, Any])
     Raises:
         UserError: none of them has such an option, its value is of another type, or one that is needed is missing.
     """
-    known = {option: default for name in names for option, default in options_of(kind, name).items()}
+    known: dict[str, Any] = {}
+    for name in names:
+        known |= options_of(kind, name)
     setting, of = f"model.{kind}_options", f"model.{kind}={one_of([*names])}"
     made = {}
     for option, value in given.items():

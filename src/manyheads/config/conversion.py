@@ -15,8 +15,7 @@ from enum import Enum, EnumType
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-import manyheads.plugin as plugin
-from manyheads.config.facts import Setting, default_of, nearest_setting
+from manyheads.config.facts import Setting, choices_by, default_of, nearest_setting
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
@@ -139,11 +138,10 @@ def convert(one: Setting, value: Any) -> Any:
         return require_plain(name, value) if number is None else number
     if get_origin(inner) is dict:
         if not isinstance(value, Mapping):
-            raise UserError(
-                f"{name}={format_value(value)} is not a section: "
-                f"set one {'flag' if name == 'trainer' else 'option'} at a time, such as "
-                + (f"{name}.max_epochs=3" if name == "trainer" else f"{name}.NAME=VALUE")
-            )
+            remedy = f"set one option at a time, such as {name}.NAME=VALUE"
+            if name == "trainer":
+                remedy = "set one flag at a time, such as trainer.max_epochs=3"
+            raise UserError(f"{name}={format_value(value)} is not a section: {remedy}")
         return {str(key): convert_item(one, str(key), each) for key, each in value.items()}
     if get_origin(inner) is list:
         each = replace(one, kind=get_args(inner)[0], default="an empty list")
@@ -190,13 +188,12 @@ def mapping_of(name: str, known: Mapping[str, Setting]) -> str:
 
 def choices_of(one: Setting) -> list[str]:
     """The names of which a setting, or each value of a list, is one; none where it is no choice."""
+    if callable(one.facts.among) or one.facts.part:
+        return choices_by(one.facts)
     kind, _ = split_optional(one.kind)
-    inner = get_args(kind)[0] if get_origin(kind) is list else kind
-    if callable(one.facts.among):
-        return one.facts.among()
-    if one.facts.part:
-        return plugin.names(one.facts.part)
-    return list(inner.__members__) if isinstance(inner, EnumType) else []
+    if get_origin(kind) is list:
+        (kind,) = get_args(kind)
+    return list(kind.__members__) if isinstance(kind, EnumType) else []
 
 
 def split_optional(kind: Any) -> tuple[Any, bool]:
@@ -217,9 +214,13 @@ def _scalar(kind: type, value: Any) -> Any:
         number = float(value)  # of a text, too: YAML 1.1 reads 1e-3 as one
     except (ValueError, OverflowError):
         return None
-    if kind is float or not number.is_integer():
-        return number if kind is float and math.isfinite(number) else None
-    return value if isinstance(value, int) else int(number)
+    if not math.isfinite(number):
+        return None
+    if kind is float:
+        return number
+    if isinstance(value, int):
+        return value  # the number itself, which float may have rounded
+    return int(number) if number.is_integer() else None
 
 
 def require_plain(name: str, value: Any, depth: int = 0) -> Any:
@@ -229,10 +230,11 @@ def require_plain(name: str, value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         if "_target_" in value:
             raise UserError(_code_sentence(f"{name}._target_", value["_target_"]))
-        return {
-            key if isinstance(key, str) else format_value(key): require_plain(name, inner, depth + 1)
-            for key, inner in value.items()
-        }
+        made = {}
+        for key, inner in value.items():
+            text = key if isinstance(key, str) else format_value(key)
+            made[text] = require_plain(name, inner, depth + 1)
+        return made
     if isinstance(value, list | tuple):
         return [require_plain(name, inner, depth + 1) for inner in value]
     if isinstance(value, None | bool | int | float | str):

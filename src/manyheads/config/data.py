@@ -141,8 +141,7 @@ class DataConfig:
         require(
             not self.hub or HUB_ID.fullmatch(self.hub) is not None,
             f"data.hub={format_value(self.hub)} is no dataset id, such as stanfordnlp/imdb: name one, or local files "
-            "by "
-            "data.path=<file or folder>",
+            "by data.path=<file or folder>",
         )
         require(
             not self.streaming or bool(self.hub or self.path) or self.source == "run",
@@ -159,19 +158,18 @@ class DataConfig:
             not self.folds or (self.fold or 0) <= self.folds,
             f"data.fold={self.fold} is more than the data.folds={self.folds} there are: choose 1 to {self.folds}",
         )
-        drawn = (
-            f"data.folds={self.folds}" if self.folds else f"data.group={format_value(self.group)}" if self.group else ""
-        )
-        require(
-            not (self.streaming and drawn),
-            f"{drawn} parts rows that are all at hand, which those of data.streaming=true are not: remove one of them",
-        )
+        for name, value in (("folds", self.folds), ("group", self.group)):
+            require(
+                not (self.streaming and value),
+                f"data.{name}={format_value(value)} parts rows that are all at hand, which those of "
+                "data.streaming=true are not: remove one of them",
+            )
         role_names = ("", "validation", "test", self.train_split)
         require(
             self.validation_split != self.test_split or self.test_split in role_names,
             f"data.validation_split={format_value(self.validation_split)} and "
-            f"data.test_split={format_value(self.test_split)} name one "
-            "split for two roles: name another one, or carve validation out of train by data.validation_split=",
+            f"data.test_split={format_value(self.test_split)} name one split for two roles: name another one, or carve "
+            "validation out of train by data.validation_split=",
         )
         require(
             self.stride <= self.max_length,
@@ -219,9 +217,13 @@ def data_name(data: DataConfig) -> str:
     """What a reader calls the data: the name of its file, folder or hub dataset, fit for a folder's name."""
     name = data.hub.rsplit("/", 1)[-1] or data.source
     if data.path:
-        path, is_folder = Path(os.path.expanduser(data.path)), os.path.isdir(os.path.expanduser(data.path))
-        name = path.name if is_folder else stem_of(path)
-        name = f"{path.absolute().parent.name}-{name}" if name in ROLES and not is_folder else name
+        path = Path(os.path.expanduser(data.path))
+        if os.path.isdir(path):
+            name = path.name
+        else:
+            name = stem_of(path)
+            if name in ROLES:  # train.csv says nothing: reviews-train
+                name = f"{path.absolute().parent.name}-{name}"
     return re.sub(r"[^\w.-]+", "-", name)[:LONGEST].strip("-.") or "data"
 
 
@@ -252,8 +254,7 @@ class BatchConfig:
         require(
             is_count or self.is_auto,
             f"batch.tokens={format_value(self.tokens)} is not understood: it must be auto, or a whole number of at "
-            "least 1; "
-            "the default is 8192",
+            "least 1; the default is 8192",
         )
 
     @property

@@ -71,18 +71,28 @@ class Facts(NamedTuple):
 
     def within(self, section: "Facts | None") -> "Facts":
         """The same, with what it leaves to the section around it."""
-        names = ("resume", "weights", "tasks", "needs") if section else ()
+        if section is None:
+            return self
+        names = ("resume", "weights", "tasks", "needs")
         return self._replace(**{name: getattr(section, name) for name in names if getattr(self, name) is None})
 
     def limits(self) -> list[str]:
         """The range in words: ["at least 1", "below 10"]."""
-        return [f"{words} {getattr(self, key)}" for key, (words, _) in BOUNDS.items() if getattr(self, key) is not None]
+        found = []
+        for key, (words, _) in BOUNDS.items():
+            bound = getattr(self, key)
+            if bound is not None:
+                found.append(f"{words} {bound}")
+        return found
 
     def allows(self, value: Any) -> bool:
         """Whether a number, or each number of a list, is in range."""
         numbers = value if isinstance(value, list) else [value]
-        bounds = [(holds, getattr(self, key)) for key, (_, holds) in BOUNDS.items()]
-        return all(bound is None or holds(number, bound) for holds, bound in bounds for number in numbers)
+        for key, (_, holds) in BOUNDS.items():
+            bound = getattr(self, key)
+            if bound is not None and not all(holds(number, bound) for number in numbers):
+                return False
+        return True
 
 
 def setting(default: Any, help: str, *, path: bool = False, verbatim: bool = False, **more: Any) -> Any:
@@ -127,16 +137,19 @@ def settings(schema: type, where: str = "") -> dict[str, Setting]:
         where: dotted section in front of every name, for instance "model."
     """
 
-    def within(schema: Any, where: str, made: Any, section: Facts | None) -> Iterator[Setting]:
-        for one in fields(schema):
-            kind, facts = one.type, one.metadata["facts"].within(section)
-            default = default_of(one) if made is None else getattr(made, one.name)
-            if is_dataclass(kind):
-                yield from within(kind, f"{where}{one.name}.", default, facts)
-            else:
-                yield Setting(f"{where}{one.name}", kind, default, facts)
+    found: dict[str, Setting] = {}
 
-    return {one.name: one for one in within(schema, where, None, None)}
+    def collect(schema: Any, where: str, section: Any, section_facts: Facts | None) -> None:
+        for one in fields(schema):
+            name, facts = f"{where}{one.name}", one.metadata["facts"].within(section_facts)
+            default = default_of(one) if section is None else getattr(section, one.name)  # as the section around has it
+            if is_dataclass(one.type):
+                collect(one.type, f"{name}.", default, facts)
+            else:
+                found[name] = Setting(name, one.type, default, facts)
+
+    collect(schema, where, None, None)
+    return found
 
 
 @cache
@@ -170,22 +183,28 @@ def check_ranges(section: Any, name: str) -> None:
             members = ", ".join(f"{choices.__name__}.{each}" for each in choices.__members__)
             raise UserError(f"{name}{one.name}={value} is not one of {choices.__name__}'s members: choose {members}")
         require(bool(value) or not facts.required, f"{name}{one.name} is empty: {facts.required}")
-        for each in (value if isinstance(value, list) else [value]) if facts.part else ():
-            if each not in plugin.names(facts.part):
-                choices = one_of(plugin.names(facts.part))
-                raise UserError(f"{name}{one.name}={each} is not a choice: choose {choices}")
-        if not isinstance(facts.among, tuple):
-            known: list[str] = facts.among()
-            require(value in known, f"{name}{one.name}={value} is not a choice: choose {one_of(known)}")
-        elif facts.among and value not in facts.among:
-            raise UserError(f"{name}{one.name}={value} is not a choice: choose one of {', '.join(facts.among)}")
-        made = default_of(one)
-        default = "an empty list" if made == [] else "null" if made is None else made
-        require(
-            value is None or facts.allows(value),
+        known = choices_by(facts)
+        for each in value if isinstance(value, list) else [value]:
+            if known and each not in known:
+                raise UserError(f"{name}{one.name}={each} is not a choice: choose {one_of(known)}")
+        if value is None or facts.allows(value):
+            continue
+        default = default_of(one)
+        if default is None:
+            default = "null"
+        elif default == []:
+            default = "an empty list"
+        raise UserError(
             f"{name}{one.name}={value} is out of range: it must be {' and '.join(facts.limits())}; "
-            f"the default is {default}",
+            f"the default is {default}"
         )
+
+
+def choices_by(facts: Facts) -> list[str]:
+    """All that a text with these facts may be; none where it may be any."""
+    if facts.part:
+        return plugin.names(facts.part)
+    return list(facts.among()) if callable(facts.among) else list(facts.among)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -268,9 +287,12 @@ def replace_settings(config: Schema, values: Mapping[str, Any]) -> Schema:
 
 def hooks(config: Any, name: str) -> Iterator[Callable[..., Any]]:
     """What the sections of plugins that widen `config`, or a section in it, have for a hook: a field of `Section`."""
-    for part in (config, *(getattr(config, one.name) for one in fields(config))):
-        codes = (getattr(one, name) for one in plugin.sections(getattr(part, "opening", "")))
-        yield from (plugin.resolve(code) for code in codes if code is not None)
+    inner = [getattr(config, one.name) for one in fields(config)]
+    for part in (config, *inner):
+        for section in plugin.sections(getattr(part, "opening", "")):
+            code = getattr(section, name)
+            if code is not None:
+                yield plugin.resolve(code)
 
 
 def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
@@ -280,22 +302,34 @@ def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
         where: dotted section in front of every name of `schema`, for instance "model."
     """
     known: list[str] = []
-    for one in settings(schema, where).values():  # of `trainer` its flags: they are what people type
-        known += [f"{one.name}.{key}" for key in one.default] if isinstance(one.default, dict) else [one.name]
+    for one in settings(schema, where).values():
+        if isinstance(one.default, dict):  # of `trainer` its flags: they are what people type
+            known += [f"{one.name}.{key}" for key in one.default]
+        else:
+            known.append(one.name)
     usual = SETTING_ALIASES.get(name.rsplit(".", 1)[-1].lower())
     return usual if usual in known else nearest(name, known)
 
 
 def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str | None:
     """The most similar of the dotted names, whole or by their last part; None where nothing is near."""
+    if len(name) > LONGEST:
+        return None
     name = name.lower().replace("-", "_")
     section, _, last = name.rpartition(".")
 
     def similarity(candidate: str) -> float:
-        its_section, _, its_last = candidate.replace("-", "_").rpartition(".")
-        tail = SequenceMatcher(None, last, its_last).ratio() * (1.0 if section in ("", its_section) else 0.9)
-        return max(SequenceMatcher(None, name, candidate.replace("-", "_")).ratio(), tail)
+        candidate = candidate.replace("-", "_")
+        its_section, _, its_last = candidate.rpartition(".")
+        whole = SequenceMatcher(None, name, candidate).ratio()
+        tail = SequenceMatcher(None, last, its_last).ratio()
+        if section not in ("", its_section):
+            tail *= 0.9
+        return max(whole, tail)
 
-    scores = {candidate: similarity(candidate) for candidate in (known if len(name) <= LONGEST else ())}
-    best = max(scores, key=scores.__getitem__, default=None)
-    return best if best is not None and scores[best] > at_least else None
+    best, highest = None, at_least
+    for candidate in known:
+        score = similarity(candidate)
+        if score > highest:
+            best, highest = candidate, score
+    return best

@@ -11,11 +11,15 @@ def figures_of(rows: str = "", fact: str = "rows") -> list[str]:
         fact: "table": those that tables and summary.json show; "checkpoint": those that validation measures.
     """
     kinds = [rows] if rows else ["classes", "labels"]
+    usual = kinds if fact == "rows" else []
     main, others = list[str](), list[str]()
     for name, part in plugin.parts("figure").items():
-        usual = kinds if fact == "rows" else []
-        if set(kinds) & set(part.facts.get(fact, usual)):
-            (main if kinds[0] in part.facts.get("main", ()) else others).append(name)
+        if not set(kinds) & set(part.facts.get(fact, usual)):
+            continue
+        if kinds[0] in part.facts.get("main", ()):
+            main.append(name)
+        else:
+            others.append(name)
     return main + others
 
 

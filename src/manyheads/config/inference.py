@@ -134,14 +134,12 @@ class RunsConfig:
     format: ListFormat = setting(ListFormat.table, "how they are printed; table: plain lines where no terminal reads")
 
     def __post_init__(self) -> None:
-        unread = (
-            f"where={format_value(self.where)}"
-            if self.where
-            else f"sort={format_value(self.sort)}"
-            if self.sort
-            else ""
-        )
-        require(not (self.runs and unread), f"{unread} does nothing with runs, which names them: remove one of them")
+        for name in ("where", "sort"):
+            value = getattr(self, name)
+            require(
+                not (self.runs and value),
+                f"{name}={format_value(value)} does nothing with runs, which names them: remove one of them",
+            )
         require(
             len(self.runs) != 1, f"runs={format_value(self.runs)} is one run, but two or more are compared: add another"
         )

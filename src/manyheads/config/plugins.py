@@ -83,19 +83,24 @@ def recorded() -> list[str]:
     """The plugins that were given to this process, as runs and models record them: name, version and digest."""
     found = []
     for name, one in plugin.given().items():
-        digest = _sources[name].digest[:SHOWN] if name in _sources else ""
-        found.append(" ".join(part for part in (name, one.version, digest) if part))
+        record = f"{name} {one.version}" if one.version else name
+        if name in _sources:
+            record = f"{record} {_sources[name].digest[:SHOWN]}"
+        found.append(record)
     return found
 
 
 def plugin_of(module: str) -> str:
     """The plugin of a user whose code is in a module of this name; empty: none."""
     for name, one in plugin.given().items():
-        codes = [*(part.make for part in one.parts), *(verb.run for verb in one.verbs)]
-        homes = {one.partition(":")[0] if isinstance(one, str) else getattr(one, "__module__", "") for one in codes}
-        typed = _module(_sources[name].typed) if name in _sources else ""
-        if module in homes or (typed and f"{module}.".startswith(f"{typed}.")):
-            return name
+        if name in _sources and _sources[name].typed:
+            typed = _module(_sources[name].typed)
+            if f"{module}.".startswith(f"{typed}."):  # it, or a module in it
+                return name
+        for code in [*(part.make for part in one.parts), *(verb.run for verb in one.verbs)]:
+            home = code.partition(":")[0] if isinstance(code, str) else getattr(code, "__module__", "")
+            if home == module:
+                return name
     return ""
 
 
@@ -106,7 +111,9 @@ def require_given(records: Any, owner: object) -> None:
         records: see `recorded`; they come from a file that may be anybody's.
         owner: whose they are, to begin the sentence.
     """
-    for record in records if isinstance(records, list) else ():
+    if not isinstance(records, list):
+        return
+    for record in records:
         name, _, rest = str(record).partition(" ")
         version = rest.partition(" ")[0]
         if name not in plugin.plugins():
@@ -121,11 +128,12 @@ def require_given(records: Any, owner: object) -> None:
 def changed_since(records: Sequence[str]) -> list[str]:
     """A sentence for each plugin that has changed since it was recorded."""
     now = {record.partition(" ")[0]: record for record in recorded()}
-    return [
-        f"the plugin {now[name]} has changed since ({record})"
-        for record in records
-        if (name := record.partition(" ")[0]) in now and now[name] != record
-    ]
+    found = []
+    for record in records:
+        name = record.partition(" ")[0]
+        if name in now and now[name] != record:
+            found.append(f"the plugin {now[name]} has changed since ({record})")
+    return found
 
 
 def refuse_unnamed(n_local: int) -> None:

@@ -86,12 +86,15 @@ def check_reached(required: str, figures: Mapping[str, Any], where: str) -> None
     """
     missed = list[str]()
     for bound in bounds_of(required, [name for name, of in figures.items() if isinstance(of, Mapping) and "low" in of]):
-        of = figures[bound.figure]
-        if not COMPARED[bound.sign](of[bound.end], bound.number):
-            whole = f"{of['value']:.4f} ({of['low']:.3f} to {of['high']:.3f})"
-            known = (
-                f", as {bound.figure} is {whole}" if bound.end != "value" else f" ({of['low']:.3f} to {of['high']:.3f})"
-            )
-            missed.append(f"{bound.words}{bound.sign}{bound.number:g} is not met: it is {of[bound.end]:.6g}{known}")
+        measured = figures[bound.figure]
+        if COMPARED[bound.sign](measured[bound.end], bound.number):
+            continue
+        found = f"{measured[bound.end]:.6g}"
+        interval = f"({measured['low']:.3f} to {measured['high']:.3f})"
+        if bound.end == "value":
+            found = f"{found} {interval}"
+        else:
+            found = f"{found}, as {bound.figure} is {measured['value']:.4f} {interval}"
+        missed.append(f"{bound.words}{bound.sign}{bound.number:g} is not met: it is {found}")
     if missed:
         raise RequirementError(f"require on {where}: {'; '.join(missed)}")

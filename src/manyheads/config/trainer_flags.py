@@ -98,14 +98,12 @@ def check_training(trainer: dict[str, Any]) -> None:
     if isinstance(interval, str | dict):
         raise UserError(
             f"trainer.val_check_interval={format_value(interval)} is a time, but validation comes by steps: give a "
-            "share of an "
-            "epoch, such as 0.5, or a number of batches"
+            "share of an epoch, such as 0.5, or a number of batches"
         )
     if not reads_all_or_none(limit):
         raise UserError(
             f"trainer.limit_val_batches={format_value(limit)} would judge epochs by the longest texts alone, which "
-            "validation "
-            "reads first: remove it, or give fewer rows by data.validation_share or data.rows"
+            "validation reads first: remove it, or give fewer rows by data.validation_share or data.rows"
         )
 
 

@@ -41,8 +41,7 @@ def read_budget(text: str) -> Budget | None:
     if found is None or not 0 < number < math.inf:
         raise UserError(
             f"budget={format_value(text)} is no budget: write a time, such as 90s, 10min or 1h, or a number of "
-            "tokens, such as "
-            "500ktok or 20Mtok"
+            "tokens, such as 500ktok or 20Mtok"
         )
     unit = found[2]
     return Budget(seconds=number * SECONDS[unit]) if unit in SECONDS else Budget(tokens=number * TOKENS[unit])
@@ -102,12 +101,8 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         weights = self.class_weights
-        by_name = isinstance(weights, dict) and all(
-            isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST_WEIGHT
-            for value in weights.values()
-        )
         require(
-            weights in ("none", "balanced") or by_name,
+            weights in ("none", "balanced") or (isinstance(weights, dict) and all(map(_is_weight, weights.values()))),
             f"optim.class_weights={weights} is not understood: it must be none, balanced, or positive weights by "
             "class name such as '{joy: 1, anger: 2.5}'",
         )
@@ -137,9 +132,17 @@ class OptimConfig:
         return trainer | limits
 
 
+def _is_weight(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < value < LARGEST_WEIGHT
+
+
 def all_figures() -> list[str]:
-    """The validation figures of all tasks."""
-    return [*dict.fromkeys(figure for name in plugin.names("task") for figure in checkpoint_figures(name))]
+    """The validation figures of all tasks, each once."""
+    found: list[str] = []
+    for task in plugin.names("task"):
+        found += [figure for figure in checkpoint_figures(task) if figure not in found]
+    return found
 
 
 Background = StrEnum("Background", "auto never always")

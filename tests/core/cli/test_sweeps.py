@@ -499,6 +499,8 @@ def test_an_output_for_each_job_is_taken(calls):
     assert [Path(one.output).name for one in calls] == ["a", "b", "c"]
     assert cli.main(["predict", "-m", "run=a,b", "text=x", "output=-"]) == 0
     assert [one.output for one in calls[3:]] == ["-", "-"]
+    assert cli.main(["runs", "-m", "folder=a,b"]) == 0
+    assert [Path(one.folder).name for one in calls[5:]] == ["a", "b"]
 
 
 def test_a_reader_that_leaves_ends_a_sweep_too(calls, monkeypatch):

@@ -44,7 +44,7 @@ def test_threads_of_evaluate_and_predict_too():
 
 @pytest.mark.parametrize("split", ["tests", ""])
 def test_a_split_is_one_of_three(split):
-    with pytest.raises(ValueError, match=f"^split={split} is not a choice: choose one of train, validation, test$"):
+    with pytest.raises(ValueError, match=f"^split={split} is not a choice: choose train, validation or test$"):
         compose("evaluate", ["run=x", f"split={split}"])
 
 

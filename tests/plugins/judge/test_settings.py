@@ -15,7 +15,7 @@ from tests.core.test_require import home, there  # noqa: F401  fixtures
 @pytest.mark.parametrize("split", ["tests", ""])
 def test_a_split_is_one_of_three(verb, split):
     runs = "runs=[x,y]" if verb == "compare" else "run=x"
-    with pytest.raises(ValueError, match=f"^split={split} is not a choice: choose one of train, validation, test$"):
+    with pytest.raises(ValueError, match=f"^split={split} is not a choice: choose train, validation or test$"):
         compose(verb, [runs, f"split={split}"])
 
 
