@@ -43,8 +43,9 @@ def main() -> None:
 
 def measure(data: Path, scratch: Path) -> dict[str, Any]:
     from manyheads.cli.compose import compose
+    from manyheads.data.prepare_tokens import prepare_tokens
     from manyheads.data.sources import read_splits
-    from manyheads.data.token_cache import cached_tokenizer, prepare_tokens
+    from manyheads.data.token_cache import cached_tokenizer
 
     run = compose("train", [f"data.path={data}", f"data.cache={scratch}", f"output={scratch / 'run'}", *SHAPE])
     started = perf_counter()

@@ -103,8 +103,9 @@ def sentences(results: dict[str, Any]) -> str:
 def read(folder: Path) -> tuple[Any, list[str]]:
     """A tokenizer learned from the training texts, and the test texts."""
     from manyheads.cli.compose import compose
+    from manyheads.data.disk_cache import cache_folder
     from manyheads.data.sources import read_splits
-    from manyheads.data.token_cache import cache_folder, cached_tokenizer
+    from manyheads.data.token_cache import cached_tokenizer
 
     run = compose("train", [f"data.path={folder}", "tokenizer.vocab_size=30522"])
     splits = read_splits(run.data, run.seed)

@@ -245,7 +245,8 @@ def ours(data: Path, scratch: Path, who: str) -> None:
         return
     with Stage("import"):
         from manyheads.data.datamodule import TextData
-        from manyheads.data.token_cache import cached_tokenizer, prepare_tokens, tokenizer_rows
+        from manyheads.data.prepare_tokens import prepare_tokens, tokenizer_rows
+        from manyheads.data.token_cache import cached_tokenizer
         from manyheads.linear.fit import fit_linear
     if "learn" in stages:
         with Stage("learn"):

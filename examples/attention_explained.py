@@ -26,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import manyheads
 from manyheads.config import ModelConfig
-from manyheads.data.demo import demo_splits
+from manyheads.data.formats.demo import demo_splits
 from manyheads.layout import Packed
 from manyheads.nn import MultiHeadAttention, assemble, attend, attention_weights
 from manyheads.nn.attention import Dot

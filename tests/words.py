@@ -27,7 +27,7 @@ FOLDERS = {"src": "*.py", "docs": "*.md", "conf": "*.yaml", "examples": "*.py", 
 EXCEPTED = {
     "docs/results/lab-notes.md",
     "benchmarks/long_range.py",
-    "src/manyheads/data/demo.py",
+    "src/manyheads/data/formats/demo.py",
 }  # history; generated texts
 
 

@@ -52,8 +52,8 @@ def prepare(setting: str, data: Path, weights: Path, folder: Path) -> list[int]:
     from safetensors.torch import save_file
 
     from manyheads.cli.compose import compose
+    from manyheads.data.prepare_tokens import prepare_tokens
     from manyheads.data.sources import read_splits
-    from manyheads.data.token_cache import prepare_tokens
     from manyheads.runs.config_file import save_run
 
     text = TEXTS[setting]

@@ -8,8 +8,8 @@ from tokenizers import Tokenizer
 
 from contestants.settings import VOCAB_SIZE, Text
 from manyheads.cli.compose import compose
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.sources import read_splits
-from manyheads.data.token_cache import prepare_tokens
 from manyheads.data.tokens import Tokens
 
 

@@ -134,7 +134,7 @@ BLOCKS = (  # docs/extending.md has the facts of each kind
 # Choices of `data.source`: from the settings `data` to splits by name. The fact `task` names the task of the rows,
 # unless it is classify.
 SOURCES = (
-    Part("source", "demo", "manyheads.data.demo:demo", facts={"task": "classify"}),  # its rows have classes alone
+    Part("source", "demo", "manyheads.data.formats.demo:demo", facts={"task": "classify"}),  # its rows have classes
     Part("source", "files", "manyheads.data.opening:nothing"),  # data.path names them
     Part("source", "hub", "manyheads.data.formats.hub:open_hub"),
     Part("source", "run", "manyheads.data.opening:nothing"),  # the data of a finished run, which evaluate reads

@@ -25,9 +25,9 @@ from manyheads.data.batches import (
     plan_steps,
 )
 from manyheads.data.opening import table_from
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_rows, read_splits
-from manyheads.data.token_cache import prepare_tokens
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 

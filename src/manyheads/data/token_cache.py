@@ -27,110 +27,23 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-import manyheads.plugin as plugin
-from manyheads.config import Cutting, DataConfig, Long, RunConfig, TokenizerConfig
+from manyheads.config import Cutting, Long, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data.column import Column
-from manyheads.data.disk_cache import cache_folder, cached_on_disk, file_lock, fingerprint
-from manyheads.data.rows import Rows, Splits
-from manyheads.data.tokenizer import check_lengths, check_marks, check_spelling, train_tokenizer
-from manyheads.data.tokens import Tokens, Windows, drop_pages, encode, load_tokenizer, multi_hot, reach
-from manyheads.errors import UserError
+from manyheads.data.disk_cache import cached_on_disk, file_lock, fingerprint
+from manyheads.data.rows import Rows
+from manyheads.data.tokenizer import load_tokenizer, tokenizer_sizes, train_tokenizer
+from manyheads.data.tokens import Tokens, Windows, drop_pages, encode
 from manyheads.runs.files import replace_file
 
 PATIENCE = 600.0  # seconds
 PART, PART_BYTES = 2**17, 2**26  # rows, and bytes of them, that a process tokenizes before they are written
-MOST_LEARNT = 1_000_000  # rows that a tokenizer is learned from
 HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
 MOST_SEGMENT = 3  # see `tokens.segments_of`
 AT_ONCE = 2**26  # bytes of tokens that are checked before their pages are let go
 FORMAT = f"4 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
-
-
-def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str, Tokens]]:
-    """The tokenizer of a run and the tokens of its train, validation and test (if any) splits.
-
-    Adds the share of texts that were cut to `splits.notes`.
-
-    Raises:
-        UserError: the tokenizer cannot be used, or not for the target texts.
-    """
-    folder, patience = cache_folder(run.data), float(run.hardware.timeout)
-    if run.tokenizer.path:
-        tokenizer = _given_tokenizer(run, pairs=splits.train.pairs is not None)
-    else:
-        learnt = tokenizer_rows(splits)
-        if len(learnt) < len(splits.train):
-            splits.notes.append(
-                f"train: the tokenizer is learned from {len(learnt):,} of {len(splits.train):,} rows, evenly spread"
-            )
-        tokenizer = cached_tokenizer(learnt, run.tokenizer, folder, patience)
-    if (own := plugin.task(run.task).tokens) is not None:
-
-        def encoded(rows: Rows, max_length: int) -> Tokens:
-            return cached_tokens(rows, tokenizer, max_length, folder, patience)
-
-        return tokenizer, plugin.resolve(own)(splits, tokenizer, run.data.max_length, encoded)
-    if splits.train.targets is not None:
-        check_marks(tokenizer)
-    tokens: dict[str, Tokens] = {}
-    for name, rows in splits.by_name().items():
-        tokens[name] = cached_tokens(rows, tokenizer, run.data.max_length, folder, patience, run.data.cutting)
-        splits.notes += long_texts(name, tokens[name], run.data)
-        if rows.sets is not None:
-            tokens[name].labels = multi_hot(rows.sets, len(splits.labels))
-        if rows.targets is not None:
-            texts, longest = rows.as_targets(), run.data.max_length
-            tokens[name].targets = targets = cached_tokens(texts, tokenizer, longest, folder, patience)
-            check_lengths(rows, targets, tokenizer, run.data.max_length)
-            splits.notes += check_spelling(rows, targets, tokenizer, name)
-    return tokenizer, tokens
-
-
-def tokenizer_rows(splits: Splits) -> Rows:
-    """The training rows that a tokenizer is learned from: at most `MOST_LEARNT`, evenly spread."""
-    rows = splits.train.readable()
-    return rows if len(rows) <= MOST_LEARNT else rows.pick(np.arange(MOST_LEARNT) * len(rows) // MOST_LEARNT)
-
-
-def long_texts(name: str, tokens: Tokens, data: DataConfig) -> list[str]:
-    """Notes on the texts of a split that are longer than `data.max_length`."""
-    notes, n_rows, limit = [], len(tokens), f"data.max_length={data.max_length} tokens"
-    if tokens.windows is not None:
-        many = tokens.windows.firsts.diff()
-        n_long = int((many > 1).sum())
-        notes.append(
-            f"{name}: {n_long:,} of {n_rows:,} texts ({n_long / n_rows:.1%}) are read in 2 to {int(many.max())} "
-            f"windows of {limit}"
-        )
-    if cut := tokens.n_truncated:
-        what = {
-            Long.cut: f"are cut to {limit}",
-            Long.both: f"keep head and tail, {limit} in all",
-            Long.windows: f"are longer than data.windows={data.windows} windows, which leave some of it out",
-        }
-        notes.append(f"{name}: {cut:,} of {n_rows:,} texts ({cut / n_rows:.1%}) {what[data.long]}")
-    return notes
-
-
-def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
-    """The tokenizer that is named by its path, or comes with the weights to begin with.
-
-    Raises:
-        UserError: see `load_tokenizer`, in the words that were typed.
-    """
-    try:
-        return load_tokenizer(run.tokenizer.path, pairs=pairs)
-    except ValueError as problem:
-        if not run.init_from:
-            raise
-        what = str(problem).removeprefix(f"tokenizer.path={run.tokenizer.path} ").partition(": ")[0]
-        raise UserError(
-            f"init_from={run.init_from} comes with a tokenizer, {run.tokenizer.path}, that {what}: "
-            "begin with other weights"
-        ) from problem
 
 
 def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience: float = PATIENCE) -> Tokenizer:
@@ -163,7 +76,7 @@ def cached_tokens(
     if cutting.long is not Long.cut:
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
     path = folder / f"tokens-{_key(settings, rows)}.safetensors"
-    labels, n_ids = torch.as_tensor(rows.labels, dtype=torch.int32), reach(tokenizer).ids
+    labels, n_ids = torch.as_tensor(rows.labels, dtype=torch.int32), tokenizer_sizes(tokenizer).n_ids
     weight = rows.texts.bytes_per_cell if isinstance(rows.texts, Column) else 0.0
     n_each = min(PART, int(PART_BYTES // max(1.0, weight)) + 1)
     parts = [(start, min(start + n_each, len(rows))) for start in range(0, len(rows), n_each)]

@@ -1,92 +1,255 @@
-"""A tokenizer: its entries, learning one from the training texts, and holding it against target texts.
+"""A tokenizer: read from a file that may be anybody's and checked, or trained on the training texts.
 
-Entries are marks, words, and pieces that continue a word. There is one way to learn for each `tokenizer.kind`. Target
-texts must fit, and come back from their tokens as they were written.
+Entries are marks such as [CLS], words, and pieces that continue a word. There is one way to train for each
+`tokenizer.kind`. Torch and tokenizers only, so that a shipped model needs no more.
 
 V entries, gaps between ids counted
 """
 
+import base64
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from manyheads.config import TokenizerConfig, TokenizerKind
-from manyheads.config.sentences import format_value
+from manyheads.config.sentences import format_value, older_tokenizer
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import MARKS, ROWS_AT_ONCE, SPECIAL, UNKNOWN, Tokens, reach, read_as_text
 from manyheads.errors import UserError
 
-MOST_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
+PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
+UNKNOWN = "[UNK]"
+SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
+ROWS_AT_ONCE = 4096
+MAX_BYTES = 2**27  # of a tokenizer.json
+MAX_IDS = 1_000_000  # the bound of tokenizer.vocab_size; each takes the library and us some 400 bytes
+MAX_SIGNS = {b":": 1.25 * MAX_IDS, b"[": 1.25 * MAX_IDS, b",": 3.25 * MAX_IDS}  # of entries and merges, in any form
+MAX_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
+MAX_SPLIT = 1000  # names of marks that are split where they are typed
+MAX_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
+OTHERWISE = "give another one, or leave it empty to train one"
+MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "unk": ("[UNK]", "<unk>"),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """`mask` is the id of a hidden token. Marks such as [CLS] are `special_V`, as are ids without an
-    entry. A text has `n_marks` of them around."""
+def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool = False) -> Tokenizer:
+    """A tokenizer from a `tokenizer.json`, or from a folder that holds one; its padding and truncation are reset.
 
-    mask: int
-    special_V: Tensor
-    n_marks: int
-
-
-def vocabulary(tokenizer: Tokenizer, *, pairs: bool) -> Vocabulary:
-    """Read it.
+    Args:
+        pairs: it is to encode pairs of texts.
+        reads_marks: the name of a mark that is typed in a text is that mark, as models were trained before.
 
     Raises:
-        UserError: there is no token that could stand for a hidden one.
+        UserError: no such file, not a tokenizer, one that puts no marks such as [CLS] and [SEP] around a text,
+            fails on one, gives more ids or, to `pairs`, segments than a model has, or cannot but read marks.
     """
-    mask = next((found for name in MARKS["mask"] if (found := tokenizer.token_to_id(name)) is not None), None)
-    if mask is None:
+    setting = f"tokenizer.path={path}"
+    tokenizer = _read_tokenizer(Path(path).expanduser(), setting)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if hasattr(tokenizer.model, "dropout"):
+        tokenizer.model.dropout = None  # of bpe: a text has the same tokens every time
+    _check_growth(tokenizer, setting)
+    if tokenizer.num_special_tokens_to_add(False) == 0:
         raise UserError(
-            "tokenizer.path names a tokenizer without a token such as [MASK], which stands where a word is hidden: "
-            "give another one, or leave it empty to train one"
+            f"{setting} puts no marks such as [CLS] and [SEP] around a text: give one with a post-processor, or leave "
+            "it empty to train one"
         )
-    entries = tokenizer.get_vocab(with_added_tokens=True)
-    special = {at for at, one in tokenizer.get_added_tokens_decoder().items() if one.special} | {mask}
-    special_V = torch.ones(reach(tokenizer, pairs=pairs).ids, dtype=torch.bool)
-    special_V[[at for at in entries.values() if at not in special]] = False
-    return Vocabulary(mask, special_V, tokenizer.num_special_tokens_to_add(pairs))
+    _check_sizes(tokenizer, setting, pairs=pairs)
+    if not reads_marks:
+        with tokenizer_errors(f"{setting} fails on a text: {OTHERWISE}"):
+            names = read_marks_as_text(tokenizer)
+        if names:
+            raise UserError(
+                f"{setting} reads '{format_value(names[0])}' that is typed in a text as its mark of that name: "
+                f"{OTHERWISE}"
+            )
+    return tokenizer
 
 
-def reading_mask(tokenizer: Tokenizer, mask: str) -> Tokenizer:
-    """A copy for which `mask`, alone of all marks, is the mark where it is typed in a text."""
-    content = json.loads(tokenizer.to_str())
-    for one in content["added_tokens"]:
-        one["special"] &= one["content"] != mask
-    copy = Tokenizer.from_str(json.dumps(content))
-    copy.add_tokens([AddedToken(mask, normalized=False)])  # where the model has it, but nothing says that it is a mark
-    copy.encode_special_tokens = True
-    assert copy.token_to_id(mask) == tokenizer.token_to_id(mask)
+def _read_tokenizer(path: Path, setting: str) -> Tokenizer:
+    """The tokenizer in a file, which may be built to fill the memory: it is looked through before the library is."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    older = older_tokenizer(file.parent)
+    if not file.is_file():
+        what = f"has no {file.name}" if path.is_dir() else "does not exist"
+        raise UserError(f"{setting} {what}: {older or 'name a tokenizer.json, or leave it empty to train one'}")
+    if file.stat().st_size > MAX_BYTES:
+        raise UserError(f"{setting} is larger than {MAX_BYTES // 2**20} MiB: name a tokenizer.json")
+    content = file.read_bytes()
+    if any(content.count(sign) > most for sign, most in MAX_SIGNS.items()):
+        raise UserError(f"{setting} lists more than {MAX_IDS:,} entries: name another one, or train one")
+    with tokenizer_errors(f"{setting} is not a tokenizer.json: {older or 'name one, or train one'}"):
+        if b"charsmap" in content or b"\\u" in content:  # spelt out or not
+            _check_tables(json.loads(content))
+        return Tokenizer.from_buffer(content)
+
+
+def _check_tables(part: Any) -> None:
+    """A table of characters says how long it is, and the library takes the memory for that before it looks."""
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, dict | list):
+            _check_tables(inner)
+    table = part.get("precompiled_charsmap") if isinstance(part, dict) else None
+    if isinstance(table, str):
+        table = base64.b64decode(table)
+        if int.from_bytes(table[:4], "little") > len(table):
+            raise UserError("a table of characters is cut short")
+
+
+def _check_growth(tokenizer: Tokenizer, setting: str) -> None:
+    """Replacements that are replaced again double a text with each line of the file, up to any size."""
+    for step in (tokenizer.normalizer, tokenizer.decoder):
+        if step is not None and _growth(json.loads(step.__getstate__())) > MAX_GROWTH:
+            raise UserError(
+                f"{setting} makes texts more than {MAX_GROWTH} times longer by what it replaces: {OTHERWISE}"
+            )
+
+
+def _growth(step: Any) -> float:
+    """How many times longer a text may become by the replacements of a normalizer or decoder."""
+    inner = step.get("normalizers") or step.get("decoders") or []
+    pattern = step.get("pattern")
+    replaced = pattern.get("String", "") if isinstance(pattern, dict) else ""
+    put = step.get("content", step.get("prepend")) or ""
+    growth = len(put) / len(replaced) if replaced else 1 + len(put)
+    return prod([max(growth, 1.0), *map(_growth, inner)])
+
+
+def _check_sizes(tokenizer: Tokenizer, setting: str, *, pairs: bool) -> None:
+    try:
+        sizes = tokenizer_sizes(tokenizer, pairs=pairs)
+    except ValueError as problem:
+        raise UserError(f"{setting} cannot be used, as {problem}: {OTHERWISE}") from problem
+    if sizes.n_ids > MAX_IDS:
+        raise UserError(f"{setting} gives the id {sizes.n_ids - 1:,}, but ids must be below {MAX_IDS:,}: {OTHERWISE}")
+    if sizes.n_segments > 2:
+        raise UserError(
+            f"{setting} marks texts by segment {sizes.n_segments - 1}, but a pair has segments 0 and 1: {OTHERWISE}"
+        )
+
+
+class TokenizerSizes(NamedTuple):
+    """How many ids (0, 1, ...) and segments a tokenizer may give; gaps count."""
+
+    n_ids: int
+    n_segments: int
+
+
+def tokenizer_sizes(tokenizer: Tokenizer, *, pairs: bool = False) -> TokenizerSizes:
+    """Ids of all entries and of the marks around a text: a stranger's tokenizer may give more ids than it has entries.
+
+    Raises:
+        UserError: it fails on a text.
+    """
+    with tokenizer_errors("it fails on a text"):
+        probe = tokenizer.encode(PROBE, PROBE) if pairs else tokenizer.encode(PROBE)
+    ids = [*tokenizer.get_vocab(with_added_tokens=True).values(), *probe.ids]
+    return TokenizerSizes(max(ids, default=0) + 1, max(probe.type_ids, default=0) + 1)
+
+
+@contextmanager
+def tokenizer_errors(what: str) -> Iterator[None]:
+    """Say in a sentence that begins with `what` how the library failed. Its panics are no Exception.
+
+    Raises:
+        UserError: it did.
+    """
+    try:
+        yield
+    except BaseException as problem:  # its errors are nothing narrower
+        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
+            raise
+        raise UserError(f"{what} ({format_value(problem)})") from problem
+
+
+def read_marks_as_text(tokenizer: Tokenizer) -> list[str]:
+    """From here on the name of a mark, such as [SEP], is text where it is typed in one. Returns the names that are read
+    as the marks all the same.
+
+    The library can leave marks unread, which tokenizer.json does not keep. Where the model itself has the name as a
+    piece, as Unigram has, its first letter is split off before, which the file does keep.
+    """
+    tokenizer.encode_special_tokens = True
+    names = _names_read_as_marks(tokenizer)
+    if not names:
+        return []
+    plain = {token.content for token in tokenizer.get_added_tokens_decoder().values() if not token.special}
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names if name in plain])
+    if _names_read_as_marks(tokenizer):
+        names = names_of_marks(tokenizer)[:MAX_SPLIT]
+        first_letters = "|".join(f"{re.escape(name[:1])}(?={re.escape(name[1:])})" for name in names)
+        split = pre_tokenizers.Split(Regex(first_letters), "merged_with_previous")
+        before = tokenizer.pre_tokenizer
+        tokenizer.pre_tokenizer = split if before is None else pre_tokenizers.Sequence([before, split])
+    return _names_read_as_marks(tokenizer)
+
+
+def names_of_marks(tokenizer: Tokenizer) -> list[str]:
+    """Of those around a text, of all that are special, and of those that are called as such are."""
+    probe = tokenizer.encode(PROBE)
+    names = [name for name, text in zip(probe.tokens, probe.sequence_ids, strict=True) if text is None]
+    names += [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    for usual_names in MARKS.values():
+        names += [name for name in usual_names if tokenizer.token_to_id(name) is not None]
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _names_read_as_marks(tokenizer: Tokenizer) -> list[str]:
+    """Names of marks that are the mark where they are typed, but for that of all without an entry."""
+    unknown = tokenizer.encode(PROBE, add_special_tokens=False).ids
+    names = names_of_marks(tokenizer)
+    found: list[str] = []
+    for name, encoding in zip(names, tokenizer.encode_batch_fast(names, add_special_tokens=False), strict=True):
+        mark = tokenizer.token_to_id(name)
+        if mark in encoding.ids and mark not in unknown:
+            found.append(name)
+    return found
+
+
+def copy_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """One of its own, without padding and truncation, which reads texts alike: the library's own copies do not."""
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.encode_special_tokens = tokenizer.encode_special_tokens
+    copy.no_padding()
+    copy.no_truncation()
     return copy
 
 
 def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
-    """A tokenizer learned from `rows` alone: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP].
+    """A tokenizer trained on `rows` alone: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP].
 
     The same rows and settings give the same tokenizer. bpe starts from the 256 bytes, so it may hold more entries
     than a smaller `vocab_size` asks for.
     """
-    tokenizer = _LEARN[config.kind](rows, config)
+    tokenizer = _TRAIN[config.kind](rows, config)
     tokenizer.add_special_tokens(list(SPECIAL))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]")],
     )
-    as_marks = read_as_text(tokenizer)
-    assert not as_marks
+    still_marks = read_marks_as_text(tokenizer)
+    assert not still_marks
     return tokenizer
 
 
-def _learn_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
+def _train_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     """Merges as in BPE, words cut greedily from the left.
 
     The library's own trainer numbers the letters in the order of a random hash; naming them first makes the result
@@ -109,14 +272,14 @@ def _learn_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     )
     learner.train_from_iterator(_texts(rows), trainer)
     tokenizer = Tokenizer(
-        models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN, max_input_chars_per_word=MOST_LETTERS)
+        models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN, max_input_chars_per_word=MAX_LETTERS)
     )
     tokenizer.normalizer, tokenizer.pre_tokenizer = learner.normalizer, learner.pre_tokenizer
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer
 
 
-def _learn_bpe(rows: Rows, config: TokenizerConfig) -> Tokenizer:
+def _train_bpe(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     lower = [normalizers.Lowercase()] if config.lowercase else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), *lower])
@@ -132,8 +295,8 @@ def _learn_bpe(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
-def _learn_unigram(rows: Rows, config: TokenizerConfig) -> Tokenizer:
-    """Pieces by the library, scores made the same every time: see `_settled`."""
+def _train_unigram(rows: Rows, config: TokenizerConfig) -> Tokenizer:
+    """Pieces by the library, scores made the same every time: see `_reproducible_scores`."""
     learner = Tokenizer(models.Unigram())
     lower = [normalizers.Lowercase()] if config.lowercase else []
     learner.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
@@ -149,14 +312,15 @@ def _learn_unigram(rows: Rows, config: TokenizerConfig) -> Tokenizer:
             f"every letter of the training texts ({problem}): use a larger one, or tokenizer.kind=wordpiece"
         ) from problem
     learned = json.loads(learner.to_str())["model"]["vocab"]
-    vocab = [(name, 0.0) for name in SPECIAL] + _settled([piece for piece in learned if piece[0] not in SPECIAL])
+    vocab = [(name, 0.0) for name in SPECIAL]
+    vocab += _reproducible_scores([piece for piece in learned if piece[0] not in SPECIAL])
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=SPECIAL.index(UNKNOWN)))
     tokenizer.normalizer, tokenizer.pre_tokenizer = learner.normalizer, learner.pre_tokenizer
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer
 
 
-def _settled(learned: list[list[Any]]) -> list[tuple[str, float]]:
+def _reproducible_scores(learned: list[list[Any]]) -> list[tuple[str, float]]:
     """Scores without the two accidents of the library's random hash order, likeliest piece first.
 
     Sums of floats differ in the 11th digit: they are rounded. Letters it never chose get the lowest score plus
@@ -164,14 +328,15 @@ def _settled(learned: list[list[Any]]) -> list[tuple[str, float]]:
     """
     lowest = min((score for _, score in learned), default=0.0)
     n_letters = sum(len(piece) == 1 for piece, _ in learned)
-    settled = [
-        (piece, round(lowest if len(piece) == 1 and score < lowest + 1e-4 * (n_letters + 1) else score, 6))
-        for piece, score in learned
-    ]
-    return sorted(settled, key=lambda one: (-one[1], one[0]))
+    scores: list[tuple[str, float]] = []
+    for piece, score in learned:
+        if len(piece) == 1 and score < lowest + 1e-4 * (n_letters + 1):
+            score = lowest
+        scores.append((piece, round(score, 6)))
+    return sorted(scores, key=lambda one: (-one[1], one[0]))
 
 
-def _learn_characters(rows: Rows, config: TokenizerConfig) -> Tokenizer:
+def _train_characters(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     """Every character is a token, white space too, so that a text is written back as it was; rare ones are [UNK]."""
     lower = [normalizers.Lowercase()] if config.lowercase else []
     normalizer = normalizers.Sequence(lower)
@@ -184,22 +349,27 @@ def _learn_characters(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     return tokenizer
 
 
-_LEARN: dict[TokenizerKind, Callable[[Rows, TokenizerConfig], Tokenizer]] = {
-    TokenizerKind.wordpiece: _learn_wordpiece,
-    TokenizerKind.bpe: _learn_bpe,
-    TokenizerKind.unigram: _learn_unigram,
-    TokenizerKind.characters: _learn_characters,
+_TRAIN: dict[TokenizerKind, Callable[[Rows, TokenizerConfig], Tokenizer]] = {
+    TokenizerKind.wordpiece: _train_wordpiece,
+    TokenizerKind.bpe: _train_bpe,
+    TokenizerKind.unigram: _train_unigram,
+    TokenizerKind.characters: _train_characters,
 }
 
 
 def _letters(rows: Rows, normalizer: Any, most: int, *, spaces: bool = False) -> list[str]:
     """The most frequent letters of the normalised texts, white space among them or not."""
-    counts: Counter[str] = Counter()
+    counts = Counter[str]()
     for texts in _texts(rows):
-        for text in texts if spaces else ["\n".join(texts)]:
+        if not spaces:
+            texts = ["\n".join(texts)]  # one call of the library, which is quicker
+        for text in texts:
             counts.update(normalizer.normalize_str(text))
-    found = [letter for letter in counts if spaces or not letter.isspace()]
-    return sorted(sorted(found, key=lambda letter: (-counts[letter], letter))[:most])
+    if not spaces:
+        for letter in [letter for letter in counts if letter.isspace()]:
+            del counts[letter]
+    most_frequent = sorted(counts, key=lambda letter: (-counts[letter], letter))[:most]
+    return sorted(most_frequent)
 
 
 def _texts(rows: Rows) -> Iterator[list[str]]:
@@ -208,24 +378,60 @@ def _texts(rows: Rows) -> Iterator[list[str]]:
             yield column[start : start + ROWS_AT_ONCE]
 
 
-def marks(tokenizer: Tokenizer) -> tuple[int, int] | None:
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What the ids of a tokenizer are, for a model that fills in masked words.
+
+    Attributes:
+        mask: the id of the mark in the place of a masked token.
+        special_V: bool; True for marks such as [CLS] and for ids without an entry.
+        n_marks: marks around a text.
+    """
+
+    mask: int
+    special_V: Tensor
+    n_marks: int
+
+
+def vocabulary(tokenizer: Tokenizer, *, pairs: bool) -> Vocabulary:
+    """The vocabulary of a tokenizer.
+
+    Raises:
+        UserError: it has no mask.
+    """
+    masks = [tokenizer.token_to_id(name) for name in MARKS["mask"]]
+    mask = masks[0] if masks[0] is not None else masks[1]
+    if mask is None:
+        raise UserError(
+            "tokenizer.path names a tokenizer without a token such as [MASK], which stands where a word is hidden: "
+            "give another one, or leave it empty to train one"
+        )
+    special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special} | {mask}
+    special_V = torch.ones(tokenizer_sizes(tokenizer, pairs=pairs).n_ids, dtype=torch.bool)
+    entries = tokenizer.get_vocab(with_added_tokens=True).values()
+    special_V[[id for id in entries if id not in special]] = False
+    return Vocabulary(mask, special_V, tokenizer.num_special_tokens_to_add(pairs))
+
+
+def reading_mask(tokenizer: Tokenizer, mask: str) -> Tokenizer:
+    """A copy for which `mask`, alone of all marks, is the mark where it is typed in a text."""
+    content = json.loads(tokenizer.to_str())
+    for one in content["added_tokens"]:
+        one["special"] &= one["content"] != mask
+    copy = Tokenizer.from_str(json.dumps(content))
+    copy.add_tokens([AddedToken(mask, normalized=False)])  # where the model has it, but nothing says that it is a mark
+    copy.encode_special_tokens = True
+    assert copy.token_to_id(mask) == tokenizer.token_to_id(mask)
+    return copy
+
+
+def start_and_end_marks(tokenizer: Tokenizer) -> tuple[int, int] | None:
     """Ids of the marks before and after a text, if there are just these two: a target starts with one and ends with
     the other."""
     ids = tokenizer.encode("").ids
-    return (ids[0], ids[1]) if len(ids) == 2 and ids[0] != ids[1] else None
-
-
-def check_marks(tokenizer: Tokenizer) -> None:
-    """A model needs a mark to start from, and one to end with.
-
-    Raises:
-        UserError: the tokenizer has not one mark before a text and another after it.
-    """
-    if marks(tokenizer) is None:
-        raise UserError(
-            "tokenizer.path names a tokenizer that does not put one mark before a text and another after it, as a "
-            "target needs: give another one, or leave it empty to train one"
-        )
+    if len(ids) != 2 or ids[0] == ids[1]:
+        return None
+    return ids[0], ids[1]
 
 
 def decode(tokenizer: Tokenizer, ids: list[list[int]]) -> list[str]:
@@ -235,56 +441,8 @@ def decode(tokenizer: Tokenizer, ids: list[list[int]]) -> list[str]:
 
 def same_text(text: str, other: str) -> bool:
     """Whether two texts read the same: in Unicode's composed form, without white space at both ends."""
-    return text == other or _one_spelling(text) == _one_spelling(other)
+    return text == other or _composed(text) == _composed(other)
 
 
-def check_lengths(rows: Rows, targets: Tokens, tokenizer: Tokenizer, max_length: int) -> None:
-    """No target may be cut, as the model would learn to stop in the middle.
-
-    Raises:
-        UserError: one is longer than `max_length` tokens; names its row.
-    """
-    if not targets.n_truncated:
-        return
-    assert rows.targets is not None
-    full = (targets.lengths == max_length).nonzero().flatten().tolist()
-    lengths = {at: len(tokenizer.encode(rows.targets[at])) for at in full}
-    first = next(at for at in full if lengths[at] > max_length)
-    raise UserError(
-        f"{rows.source}, row {rows.numbers[first]}: the target has {lengths[first]} tokens with its marks, more than "
-        f"data.max_length={max_length}: use data.max_length={max(lengths.values())}, as the longest has, or shorten it"
-    )
-
-
-def check_spelling(rows: Rows, targets: Tokens, tokenizer: Tokenizer, split: str) -> list[str]:
-    """Notes on the targets that tokens cannot spell, such as letters that no training text has.
-
-    Raises:
-        UserError: there are such targets in the training split.
-    """
-    assert rows.targets is not None
-    spoilt: list[tuple[int, str]] = []
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        some = range(start, min(start + ROWS_AT_ONCE, len(rows)))
-        bounds = targets.offsets[start : some.stop + 1].tolist()
-        ids = [targets.ids_N[a:b].tolist() for a, b in pairwise(bounds)]
-        written = decode(tokenizer, ids)
-        spoilt += [(at, text) for at, text in zip(some, written, strict=True) if not same_text(rows.targets[at], text)]
-    if not spoilt:
-        return []
-    first, text = spoilt[0]
-    found = (
-        f"{rows.source}, row {rows.numbers[first]}: the target '{format_value(rows.targets[first])}' comes back from "
-        "its "
-        f"tokens as '{format_value(text)}' ({len(spoilt):,} of {len(rows):,} targets change)"
-    )
-    if split == "train":
-        raise UserError(
-            f"{found}: use tokenizer.kind=bpe or tokenizer.kind=characters with tokenizer.lowercase=false, "
-            "or a larger tokenizer.vocab_size"
-        )
-    return [f"{split}: {found}: such rows cannot be answered right"]
-
-
-def _one_spelling(text: str) -> str:
+def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text).strip()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Encoding
 
-from manyheads.data.tokens import tokenizing
+from manyheads.data.tokenizer import tokenizer_errors
 from manyheads.evaluation.answered import AnsweredRows, LogitStore
 from manyheads.evaluation.report import MOST_LETTERS, Example, Group
 from manyheads.inference.classifier import TextClassifier
@@ -110,7 +110,7 @@ def with_words(classifier: TextClassifier, examples: Sequence[Example], *, most:
     if not examples:
         return []
     rows = [tuple(example.texts) if classifier.pairs else example.texts[0] for example in examples]
-    with tokenizing("the tokenizer fails on a text"):
+    with tokenizer_errors("the tokenizer fails on a text"):
         encodings = classifier.tokenizer.encode_batch(rows)
     cuts = []
     versions: list[list[str]] = []  # of each example its texts, and its texts without each span

@@ -19,7 +19,7 @@ import manyheads.plugin as plugin
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, Precision
 from manyheads.config.plugins import use
 from manyheads.config.sentences import one_of
-from manyheads.data.tokens import copied, load_tokenizer, reach
+from manyheads.data.tokenizer import copy_tokenizer, load_tokenizer, tokenizer_sizes
 from manyheads.errors import UserError
 from manyheads.inference.card import write_card
 from manyheads.inference.classifier import TextClassifier
@@ -92,7 +92,7 @@ def save(
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
         names = json.dumps(list(labels), indent=0, ensure_ascii=False)
         (part / "labels.json").write_text(f"{names}\n", encoding="utf-8")
-        (part / "tokenizer.json").write_text(copied(tokenizer).to_str(pretty=True), encoding="utf-8")
+        (part / "tokenizer.json").write_text(copy_tokenizer(tokenizer).to_str(pretty=True), encoding="utf-8")
         (part / "README.md").write_text(card, encoding="utf-8")
         if tuned.thresholds is not None:
             (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
@@ -183,18 +183,18 @@ def read_tokenizer(path: Path, settings: Settings) -> Tokenizer:
     """The tokenizer, once it has shown that every id it can give has a row in the embedding."""
     try:
         tokenizer = load_tokenizer(path, reads_marks=settings.reads_marks)
-        reached = reach(tokenizer, pairs=settings.pairs)
+        sizes = tokenizer_sizes(tokenizer, pairs=settings.pairs)
     except ValueError as error:
         raise UserError(
             f"{path} is not a whole tokenizer that puts marks such as [CLS] and [SEP] around any text"
         ) from error
-    if reached.ids > settings.vocab_size:
+    if sizes.n_ids > settings.vocab_size:
         raise UserError(
-            f"{path} has {reached.ids} entries, but the embedding has {settings.vocab_size} rows: "
+            f"{path} has {sizes.n_ids} entries, but the embedding has {settings.vocab_size} rows: "
             "it is not the tokenizer this model was trained with"
         )
-    if settings.pairs and reached.segments > 2:
-        raise UserError(f"{path} marks texts by segment {reached.segments - 1}, but a pair has segments 0 and 1")
+    if settings.pairs and sizes.n_segments > 2:
+        raise UserError(f"{path} marks texts by segment {sizes.n_segments - 1}, but a pair has segments 0 and 1")
     return tokenizer
 
 

@@ -15,7 +15,8 @@ import manyheads.plugin as plugin
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
-from manyheads.data.tokens import Tokens, reach
+from manyheads.data.tokenizer import tokenizer_sizes
+from manyheads.data.tokens import Tokens
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision
@@ -45,7 +46,7 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer, own: 
     origin = find_origin(run.init_from) if run.init_from else None
     pairs = splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
-    n_ids = reach(tokenizer, pairs=pairs).ids
+    n_ids = tokenizer_sizes(tokenizer, pairs=pairs).n_ids
     sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
     if own is not None:
         return OwnNetwork(copy.deepcopy(own), n_ids)

@@ -19,7 +19,7 @@ from manyheads.config import Resume, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.data import data_name
 from manyheads.config.facts import hooks
-from manyheads.data.token_cache import prepare_tokens
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.distributed.collectives import destroy_groups
 from manyheads.distributed.heartbeat import monitor_peers
 from manyheads.distributed.ranks import this_process

@@ -17,9 +17,11 @@ from safetensors import SafetensorError
 from manyheads.config import DataConfig, RunConfig, TokenizerConfig
 from manyheads.config.facts import replace_settings
 from manyheads.data import token_cache
+from manyheads.data.disk_cache import cache_folder
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.data.token_cache import cache_folder, cached_tokenizer, cached_tokens, prepare_tokens
+from manyheads.data.token_cache import cached_tokenizer, cached_tokens
 
 
 def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
@@ -176,7 +178,7 @@ def test_two_runs_that_start_together_agree(tmp_path):
     code = f"""
 import torch
 from manyheads.config import DataConfig, RunConfig
-from manyheads.data.token_cache import prepare_tokens
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.sources import read_splits
 run = RunConfig(data=DataConfig(cache={str(tmp_path)!r}, rows=800))
 tokenizer, tokens = prepare_tokens(read_splits(run.data, 0), run)
@@ -315,7 +317,7 @@ SHARE = """
 import sys, time
 from pathlib import Path
 from manyheads.data import token_cache
-from manyheads.data.tokens import load_tokenizer
+from manyheads.data.tokenizer import load_tokenizer
 from test_cache import ROWS
 folder, name, made = Path(sys.argv[1]), sys.argv[2], []
 token_cache.PART, encode = 5, token_cache.encode

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
-from manyheads.data.demo import N_ROWS, demo_splits
+from manyheads.data.formats.demo import N_ROWS, demo_splits
 
 SPLITS = demo_splits()
 ROWS = [row for split in SPLITS.values() for row in split]
@@ -34,7 +34,7 @@ def test_every_sentence_holds_its_ambiguous_word_and_reads_like_one():
 
 
 def test_another_process_makes_the_same_sentences_within_a_second():
-    code = "from manyheads.data.demo import demo_splits; print(hash(1), demo_splits()['test'][-1])"
+    code = "from manyheads.data.formats.demo import demo_splits; print(hash(1), demo_splits()['test'][-1])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == f"{hash(1)} {SPLITS['test'][-1]}"
     start = time.perf_counter()

@@ -26,9 +26,10 @@ from manyheads.data.column import Column, chained, in_memory
 from manyheads.data.formats import blocks, delimited, kinds, source
 from manyheads.data.hashes import count_shared, repeats
 from manyheads.data.opening import read_file
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.sources import read_split, read_splits
 from manyheads.data.table import coded
-from manyheads.data.token_cache import cached_tokens, prepare_tokens
+from manyheads.data.token_cache import cached_tokens
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.data.tokens import drop_pages
 
@@ -424,7 +425,7 @@ def test_tokens_of_a_large_table_are_those_of_a_small_one(pair, cutting, tmp_pat
 
 
 def test_of_many_rows_a_tokenizer_learns_from_some(tmp_path, monkeypatch):
-    monkeypatch.setattr(token_cache, "MOST_LEARNT", 30)
+    monkeypatch.setattr("manyheads.data.prepare_tokens.MAX_TRAINING_ROWS", 30)
     run = RunConfig(data=DataConfig(cache=str(tmp_path), rows=90))
     splits = read_splits(run.data, 0)
     tokenizer, _ = prepare_tokens(splits, run)

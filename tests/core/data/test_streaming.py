@@ -13,8 +13,8 @@ from manyheads.config import DataConfig, OnBadRow, RunConfig
 from manyheads.data import column, token_cache
 from manyheads.data.formats import dataset
 from manyheads.data.formats import hub as hub_format
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.sources import read_splits
-from manyheads.data.token_cache import prepare_tokens
 from manyheads.data.tokens import encode
 from manyheads.linear.fit import fit_linear
 from manyheads.training_run import train

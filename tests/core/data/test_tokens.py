@@ -11,10 +11,17 @@ import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, Long, TokenizerConfig, TokenizerKind
-from manyheads.data.demo import demo_splits
+from manyheads.data.formats.demo import demo_splits
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import train_tokenizer
-from manyheads.data.tokens import SPECIAL, copied, encode, load_tokenizer, names_of_marks, reach
+from manyheads.data.tokenizer import (
+    SPECIAL,
+    copy_tokenizer,
+    load_tokenizer,
+    names_of_marks,
+    tokenizer_sizes,
+    train_tokenizer,
+)
+from manyheads.data.tokens import encode
 
 
 def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
@@ -70,7 +77,7 @@ def test_marks_that_are_typed_in_a_text_are_text(kind, lowercase, tmp_path):
     rows = rows_of([*DEMO.texts, *["[ ] < / > A C D E K L M N P S U"] * 9])
     learnt = train_tokenizer(rows, TokenizerConfig(kind=kind, vocab_size=700, lowercase=lowercase))
     learnt.save(str(tmp_path / "tokenizer.json"))
-    for tokenizer in (learnt, load_tokenizer(tmp_path), copied(learnt)):
+    for tokenizer in (learnt, load_tokenizer(tmp_path), copy_tokenizer(learnt)):
         expected = [one.ids for one in unnamed(learnt).encode_batch(TYPED)]
         tokens = encode(tokenizer, TYPED, None, None, 512)
         assert [ids.tolist() for ids in tokens.ids_N.split(tokens.offsets.diff().tolist())] == expected
@@ -274,15 +281,15 @@ def test_ids_with_gaps_count_as_far_as_they_reach(written):
 
     tokenizer = load_tokenizer(written(skip))
     assert tokenizer.get_vocab_size() < 20
-    assert reach(tokenizer) == (901, 1)
-    assert reach(tokenizer, pairs=True) == (901, 2)
+    assert tokenizer_sizes(tokenizer) == (901, 1)
+    assert tokenizer_sizes(tokenizer, pairs=True) == (901, 2)
 
 
 def test_marks_beyond_the_entries_count_too(written):
     def mark(content) -> None:
         content["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [77]
 
-    assert reach(load_tokenizer(written(mark))).ids == 78
+    assert tokenizer_sizes(load_tokenizer(written(mark))).n_ids == 78
 
 
 REMEDY = "give another one, or leave it empty to train one"

@@ -10,8 +10,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, DataConfig, Long, ModelConfig
 from manyheads.data.batches import Batches, Planned, gather, moved, plan_evaluation
+from manyheads.data.prepare_tokens import long_text_notes
 from manyheads.data.rows import Rows
-from manyheads.data.token_cache import cached_tokens, long_texts
+from manyheads.data.token_cache import cached_tokens
 from manyheads.data.tokens import Tokens, encode, kept_tokens, window_starts
 from manyheads.layout import Packed
 from manyheads.nn import assemble
@@ -91,7 +92,7 @@ def test_the_end_is_cut_as_the_tokenizers_cut_it(pair):
             cut = TOKENIZER.encode(*given).ids
             TOKENIZER.no_truncation()
             if len(whole) > max_length:
-                (places,) = kept_tokens(whole.sequence_ids, max_length, Cutting()).parts
+                (places,) = kept_tokens(whole.sequence_ids, max_length, Cutting()).documents
                 assert [whole.ids[at] for at in places] == cut
 
 
@@ -121,7 +122,7 @@ def test_a_text_has_no_more_windows_than_allowed_and_they_lie_evenly():
     tokens = encode(TOKENIZER, texts_of(5, 100, 20), None, None, 12, Cutting(Long.windows, 0, 4))
     assert [len(one) for one in documents(tokens)] == [1, 4, 2]
     assert tokens.n_truncated == 1
-    said = long_texts("train", tokens, DataConfig(max_length=12, long=Long.windows, windows=4))
+    said = long_text_notes("train", tokens, DataConfig(max_length=12, long=Long.windows, windows=4))
     assert said == [
         "train: 2 of 3 texts (66.7%) are read in 2 to 4 windows of data.max_length=12 tokens",
         "train: 1 of 3 texts (33.3%) are longer than data.windows=4 windows, which leave some of it out",
@@ -229,4 +230,4 @@ def test_a_stride_longer_than_a_window_is_refused():
 def test_one_window_leaves_the_rest_of_a_text_out():
     for n_windows, is_cut in ((1, True), (2, True), (50, False)):
         cutting = Cutting(Long.windows, 0, n_windows)
-        assert kept_tokens([None, *[0] * 60, None], 12, cutting).whole is not is_cut
+        assert kept_tokens([None, *[0] * 60, None], 12, cutting).is_whole is not is_cut

@@ -7,8 +7,8 @@ import pytest
 def small_run(tmp_path, monkeypatch):
     """`small_run(verb, *words)`: settings, network, tokens and labels of a run of the demo, ready to train."""
     from manyheads.cli.compose import compose
+    from manyheads.data.prepare_tokens import prepare_tokens
     from manyheads.data.sources import read_rows
-    from manyheads.data.token_cache import prepare_tokens
     from manyheads.training.build import assemble_network
 
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path))

@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from manyheads.cli.compose import compose
 from manyheads.config import ModelConfig
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.tokens import encode, load_tokenizer
+from manyheads.data.tokenizer import load_tokenizer
+from manyheads.data.tokens import encode
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.training.build import assemble_network

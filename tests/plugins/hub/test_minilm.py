@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from manyheads.data.tokens import encode, load_tokenizer
+from manyheads.data.tokenizer import load_tokenizer
+from manyheads.data.tokens import encode
 from manyheads.layout import Packed
 from manyheads.nn import Classifier
 

@@ -11,7 +11,8 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config import Long, Pooler
-from manyheads.data.tokens import encode, load_tokenizer
+from manyheads.data.tokenizer import load_tokenizer
+from manyheads.data.tokens import encode
 from tests.conftest import word_tokenizer
 from tests.core.training.test_origin import TEXTS, begun, read
 

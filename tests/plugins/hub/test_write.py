@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from manyheads.cli.main import main
 from manyheads.config import DataConfig, Long, ModelConfig, Placement, Pooler, Segments
-from manyheads.data.tokens import load_tokenizer
+from manyheads.data.tokenizer import load_tokenizer
 from manyheads.inference.folder import load, save
 from manyheads.linear.blend import Blend
 from manyheads.nn import assemble

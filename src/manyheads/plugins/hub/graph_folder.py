@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from manyheads.config import Long, Terms
-from manyheads.data.tokens import PROBE, copied, names_of_marks
+from manyheads.data.tokenizer import PROBE, copy_tokenizer, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import GRAPH, PROGRAM, TYPED, write_settings
@@ -165,7 +165,7 @@ def plain_tokenizer(tokenizer: Tokenizer) -> tuple[Tokenizer, bool]:
     Where marks are text, that is a file in which no token is special: then there is nothing to find in texts. The
     template still puts the marks around them. It is impossible where the ids of other entries would move up.
     """
-    whole = copied(tokenizer)
+    whole = copy_tokenizer(tokenizer)
     if not tokenizer.encode_special_tokens:
         return whole, True
     content = json.loads(tokenizer.to_str())

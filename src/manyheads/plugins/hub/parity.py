@@ -17,7 +17,8 @@ from torch import Tensor
 from manyheads.config.sentences import format_value
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
-from manyheads.data.tokens import encode, names_of_marks
+from manyheads.data.tokenizer import names_of_marks
+from manyheads.data.tokens import encode
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import enclosing_run

@@ -16,7 +16,8 @@ from tokenizers import Encoding, Tokenizer, processors
 from torch import Tensor
 
 from manyheads.config.conversion import to_plain
-from manyheads.data.tokens import MARKS, PROBE, copied, segments_of, texts_of_marks
+from manyheads.data.tokenizer import MARKS, PROBE, copy_tokenizer
+from manyheads.data.tokens import segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.nn import Classifier
 from manyheads.nn.embeddings import SinusoidalPositions
@@ -88,7 +89,7 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described |
         described: as its family describes it; None: it is written as one of `manyheads.transformers`.
         pooled: whether it is a classifier of the family, or an encoder alone.
     """
-    tokenizer = copied(predictor.tokenizer)
+    tokenizer = copy_tokenizer(predictor.tokenizer)
     if described is None:
         architecture = {
             "model_type": "manyheads",

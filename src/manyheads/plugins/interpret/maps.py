@@ -22,7 +22,8 @@ from manyheads.config import Cutting
 from manyheads.config.data import CUT
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import PROBE, Tokens, encode, kept_tokens, segments_of, texts_of_marks
+from manyheads.data.tokenizer import PROBE
+from manyheads.data.tokens import Tokens, encode, kept_tokens, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.precision import multiplying_in
 from manyheads.layout import Layout, Packed
@@ -81,7 +82,7 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
         typed, segments = [text, pair], segments_of(encoding, texts_of_marks(tokenizer))
     windows = [list(range(len(encoding)))]  # the places of their tokens in the encoding
     if len(encoding) > max_length:
-        windows = kept_tokens(encoding.sequence_ids, max_length, cutting).parts
+        windows = kept_tokens(encoding.sequence_ids, max_length, cutting).documents
     words: list[Word] = []
     kept: set[int] = set()
     for places in windows:

@@ -19,8 +19,8 @@ from manyheads.data.rows import Rows
 from manyheads.data.splits import assign_folds, stratified_sample
 from manyheads.data.table import coded
 from manyheads.data.texts import script_of
-from manyheads.data.tokenizer import train_tokenizer
-from manyheads.data.tokens import load_tokenizer, multi_hot
+from manyheads.data.tokenizer import load_tokenizer, train_tokenizer
+from manyheads.data.tokens import multi_hot
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.statistics import error_at, percentile_interval, power_law, resamples
 from manyheads.linear.fit import fit_linear

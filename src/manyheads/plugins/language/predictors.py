@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from manyheads.config import PredictConfig
 from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
-from manyheads.data.tokenizer import Vocabulary, decode, marks, reading_mask, vocabulary
+from manyheads.data.tokenizer import Vocabulary, decode, reading_mask, start_and_end_marks, vocabulary
 from manyheads.data.tokens import Tokens, encode
 from manyheads.errors import UserError
 from manyheads.inference.batching import NONE
@@ -53,7 +53,7 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
 
     @classmethod
     def opened(cls, folder: ModelFolder, network: Seq2Seq, tokenizer: Tokenizer) -> Self:
-        if marks(tokenizer) is None:
+        if start_and_end_marks(tokenizer) is None:
             file = folder.path / "tokenizer.json"
             raise UserError(f"{file} does not put one mark before a text and another after it")
         return cls(network, tokenizer, folder.settings)
@@ -107,7 +107,7 @@ class Seq2SeqPredictor(Predictor[Seq2Seq]):
     @property
     def marks(self) -> tuple[int, int]:
         """Ids of the tokens with which a target starts and ends."""
-        found = marks(self.tokenizer)
+        found = start_and_end_marks(self.tokenizer)
         assert found is not None, "load checks them"
         return found
 

@@ -4,8 +4,9 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from manyheads.config import DataConfig, RunConfig
-from manyheads.data.token_cache import prepare_tokens
-from manyheads.data.tokens import Tokens, reach
+from manyheads.data.prepare_tokens import prepare_tokens
+from manyheads.data.tokenizer import tokenizer_sizes
+from manyheads.data.tokens import Tokens
 from manyheads.plugins.sweep.sets import ReadSet
 
 
@@ -44,7 +45,7 @@ def tokenize(found: ReadSet, run: RunConfig) -> TokenizedSet:
         for tensor in tensors:
             digest.update(tensor.numpy().tobytes())
     sizes = Sizes(
-        vocab_size=reach(tokenizer, pairs=pairs).ids,
+        vocab_size=tokenizer_sizes(tokenizer, pairs=pairs).n_ids,
         n_classes=len(found.splits.labels),
         max_length=found.data.max_length,
         n_segments=2 if pairs else 0,

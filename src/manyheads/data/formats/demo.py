@@ -44,7 +44,7 @@ SHOWN = (
 def words() -> dict[str, Any]:
     """What sentences are made of (sentences.json): of each sense of an ambiguous word who and where it belongs to, and
     clauses that show it by themselves; names, cities, sites and times."""
-    return json.loads((files("manyheads.data") / "sentences.json").read_text(encoding="utf-8"))
+    return json.loads((files("manyheads.data.formats") / "sentences.json").read_text(encoding="utf-8"))
 
 
 def demo(data: DataConfig) -> dict[str, dict[str, list[str]]]:

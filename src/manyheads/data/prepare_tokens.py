@@ -1,0 +1,171 @@
+"""The tokenizer of a run and the tokens of its splits, from the cache or made now; and what is wrong with them."""
+
+from itertools import pairwise
+
+import numpy as np
+from tokenizers import Tokenizer
+
+import manyheads.plugin as plugin
+from manyheads.config import DataConfig, Long, RunConfig
+from manyheads.config.sentences import format_value
+from manyheads.data.disk_cache import cache_folder
+from manyheads.data.rows import ROWS_AT_ONCE, Rows, Splits
+from manyheads.data.token_cache import cached_tokenizer, cached_tokens
+from manyheads.data.tokenizer import decode, load_tokenizer, same_text, start_and_end_marks
+from manyheads.data.tokens import Tokens, multi_hot
+from manyheads.errors import UserError
+
+MAX_TRAINING_ROWS = 1_000_000  # rows that a tokenizer is trained on
+
+
+def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str, Tokens]]:
+    """The tokenizer of a run and the tokens of its train, validation and test (if any) splits.
+
+    Adds the share of texts that were cut to `splits.notes`.
+
+    Raises:
+        UserError: the tokenizer cannot be used, or not for the target texts.
+    """
+    folder, patience, max_length = cache_folder(run.data), float(run.hardware.timeout), run.data.max_length
+    if run.tokenizer.path:
+        tokenizer = _given_tokenizer(run, pairs=splits.train.pairs is not None)
+    else:
+        rows = tokenizer_rows(splits)
+        if len(rows) < len(splits.train):
+            splits.notes.append(
+                f"train: the tokenizer is learned from {len(rows):,} of {len(splits.train):,} rows, evenly spread"
+            )
+        tokenizer = cached_tokenizer(rows, run.tokenizer, folder, patience)
+
+    def cut_to(rows: Rows, max_length: int) -> Tokens:
+        return cached_tokens(rows, tokenizer, max_length, folder, patience)
+
+    tokens_of_task = plugin.task(run.task).tokens
+    if tokens_of_task is not None:
+        return tokenizer, plugin.resolve(tokens_of_task)(splits, tokenizer, max_length, cut_to)
+    if splits.train.targets is not None:
+        check_target_marks(tokenizer)
+    tokens: dict[str, Tokens] = {}
+    for name, rows in splits.by_name().items():
+        tokens[name] = cached_tokens(rows, tokenizer, max_length, folder, patience, run.data.cutting)
+        splits.notes += long_text_notes(name, tokens[name], run.data)
+        if rows.sets is not None:
+            tokens[name].labels = multi_hot(rows.sets, len(splits.labels))
+        if rows.targets is not None:
+            targets = cut_to(rows.as_targets(), max_length)
+            check_target_lengths(rows, targets, tokenizer, max_length)
+            splits.notes += check_target_spelling(rows, targets, tokenizer, name)
+            tokens[name].targets = targets
+    return tokenizer, tokens
+
+
+def tokenizer_rows(splits: Splits) -> Rows:
+    """The rows that a tokenizer is trained on: at most `MAX_TRAINING_ROWS` of train, evenly spread."""
+    rows = splits.train.readable()
+    if len(rows) <= MAX_TRAINING_ROWS:
+        return rows
+    return rows.pick(np.arange(MAX_TRAINING_ROWS) * len(rows) // MAX_TRAINING_ROWS)
+
+
+def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
+    """The tokenizer that is named by its path, or comes with the weights to begin with.
+
+    Raises:
+        UserError: see `load_tokenizer`, in the words that were typed.
+    """
+    try:
+        return load_tokenizer(run.tokenizer.path, pairs=pairs)
+    except ValueError as problem:
+        if not run.init_from:
+            raise
+        what = str(problem).removeprefix(f"tokenizer.path={run.tokenizer.path} ").partition(": ")[0]
+        raise UserError(
+            f"init_from={run.init_from} comes with a tokenizer, {run.tokenizer.path}, that {what}: "
+            "begin with other weights"
+        ) from problem
+
+
+def long_text_notes(name: str, tokens: Tokens, data: DataConfig) -> list[str]:
+    """Notes on the texts of a split that are longer than `data.max_length`."""
+    notes: list[str] = []
+    n_rows, limit = len(tokens), f"data.max_length={data.max_length} tokens"
+    if tokens.windows is not None:
+        n_windows = tokens.windows.firsts.diff()
+        n_long = int((n_windows > 1).sum())
+        notes.append(
+            f"{name}: {n_long:,} of {n_rows:,} texts ({n_long / n_rows:.1%}) are read in 2 to {int(n_windows.max())} "
+            f"windows of {limit}"
+        )
+    n_cut = tokens.n_truncated
+    if n_cut:
+        what = {
+            Long.cut: f"are cut to {limit}",
+            Long.both: f"keep head and tail, {limit} in all",
+            Long.windows: f"are longer than data.windows={data.windows} windows, which leave some of it out",
+        }
+        notes.append(f"{name}: {n_cut:,} of {n_rows:,} texts ({n_cut / n_rows:.1%}) {what[data.long]}")
+    return notes
+
+
+def check_target_marks(tokenizer: Tokenizer) -> None:
+    """A model needs a mark to start a target from, and one to end it with.
+
+    Raises:
+        UserError: the tokenizer has not one mark before a text and another after it.
+    """
+    if start_and_end_marks(tokenizer) is None:
+        raise UserError(
+            "tokenizer.path names a tokenizer that does not put one mark before a text and another after it, as a "
+            "target needs: give another one, or leave it empty to train one"
+        )
+
+
+def check_target_lengths(rows: Rows, targets: Tokens, tokenizer: Tokenizer, max_length: int) -> None:
+    """No target may be cut, as the model would learn to stop in the middle.
+
+    Raises:
+        UserError: one is longer than `max_length` tokens; names its row.
+    """
+    if not targets.n_truncated:
+        return
+    assert rows.targets is not None
+    longer: dict[int, int] = {}  # tokens by row
+    for row in (targets.lengths == max_length).nonzero().flatten().tolist():
+        n_tokens = len(tokenizer.encode(rows.targets[row]))
+        if n_tokens > max_length:
+            longer[row] = n_tokens
+    first = min(longer)
+    raise UserError(
+        f"{rows.source}, row {rows.numbers[first]}: the target has {longer[first]} tokens with its marks, more than "
+        f"data.max_length={max_length}: use data.max_length={max(longer.values())}, as the longest has, or shorten it"
+    )
+
+
+def check_target_spelling(rows: Rows, targets: Tokens, tokenizer: Tokenizer, split: str) -> list[str]:
+    """Notes on the targets that tokens cannot spell, such as letters that no training text has.
+
+    Raises:
+        UserError: there are such targets in the training split.
+    """
+    assert rows.targets is not None
+    changed: list[tuple[int, str]] = []  # row, and the text that its tokens spell
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, len(rows))
+        bounds = targets.offsets[start : stop + 1].tolist()
+        written = decode(tokenizer, [targets.ids_N[begin:end].tolist() for begin, end in pairwise(bounds)])
+        for row, text in zip(range(start, stop), written, strict=True):
+            if not same_text(rows.targets[row], text):
+                changed.append((row, text))
+    if not changed:
+        return []
+    first, text = changed[0]
+    found = (
+        f"{rows.source}, row {rows.numbers[first]}: the target '{format_value(rows.targets[first])}' comes back from "
+        f"its tokens as '{format_value(text)}' ({len(changed):,} of {len(rows):,} targets change)"
+    )
+    if split == "train":
+        raise UserError(
+            f"{found}: use tokenizer.kind=bpe or tokenizer.kind=characters with tokenizer.lowercase=false, "
+            "or a larger tokenizer.vocab_size"
+        )
+    return [f"{split}: {found}: such rows cannot be answered right"]
