@@ -493,6 +493,7 @@ CARRIED = [
     {"project": False, "d_k": 8, "d_v": 8}, {"project_output": False, "d_v": 8}, {"d_embedding": 6},
     *({"encoder": one, "bidirectional": ways} for one in plugin.names("encoder")[1:] for ways in (False, True)),
     *({"encoder": one, "bias": False} for one in plugin.names("encoder")[1:2]),
+    *({"encoder": one, "pooling": "attention"} for one in plugin.names("encoder")[1:2]),
     {"scores": ["additive", "cosine"], "windows": [2, 0]},
 ]  # fmt: skip
 OF_PAIRS = [

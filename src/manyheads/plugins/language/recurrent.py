@@ -259,7 +259,7 @@ def last_states(x: Tensor, layout: Layout, *, bidirectional: bool) -> Tensor:
     """
     x_BLD = F.pad(layout.grid(x), (0, 0, 0, int(layout.longest == 0)))
     last_B = (layout.lengths_B - 1).clamp(min=0)
-    x_BD = x_BLD[torch.arange(len(last_B), device=x.device), last_B]
+    x_BD = x_BLD[torch.arange(last_B.size(0), device=x.device), last_B]  # len() would be a constant in a graph
     if bidirectional:
         half = x.size(-1) // 2
         x_BD = torch.cat((x_BD[:, :half], x_BLD[:, 0, half:]), dim=1)
