@@ -57,21 +57,21 @@ def results_of(opened: ModelFolder, kind: str, words: str) -> list[dict[str, Any
     for name, figure in summary[split].items():
         is_changed = bool(fitted) and moved_by(fitted.get("method", ""), multi=opened.settings.multi)(name)
         if not is_changed:
-            metrics.append(metric_of(name, figure, ""))
+            metrics.append(index_metric(name, figure, ""))
         elif not after:  # else those after it take their place, below
-            metrics.append(metric_of(name, figure, "before calibrate, "))
+            metrics.append(index_metric(name, figure, "before calibrate, "))
     task, results = {"type": kind, "name": words}, []
     if metrics:
         judged_on = {"type": dataset, "name": dataset, "split": split}
         results.append({"task": task, "dataset": judged_on, "metrics": metrics})
     if after:
         fitted_on = {"type": fitted["source"], "name": f"{fitted['rows']:,} rows of {fitted['source']}"}
-        metrics = [metric_of(name, figure, "after calibrate, by five folds, ") for name, figure in after.items()]
+        metrics = [index_metric(name, figure, "after calibrate, by five folds, ") for name, figure in after.items()]
         results.append({"task": task, "dataset": fitted_on, "metrics": metrics})
     return results
 
 
-def metric_of(name: str, figure: dict[str, float], when: str) -> dict[str, Any]:
+def index_metric(name: str, figure: dict[str, float], when: str) -> dict[str, Any]:
     """One metric of a model-index."""
     low, high = figure["low"], figure["high"]
     return {

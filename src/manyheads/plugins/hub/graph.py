@@ -41,12 +41,12 @@ class Graph(nn.Module):
         network_BC = self.network(ids, Padded(real), segments).float()
         if self.blend is None or terms is None:
             return (network_BC,)
-        linear_BC = linear_logits(self.blend.linear, terms, ids.size(0))
+        linear_BC = traceable_linear_logits(self.blend.linear, terms, ids.size(0))
         both_BC = blended(network_BC, linear_BC, self.blend.share, self.blend.temperature, multi=self.multi)
         return both_BC, network_BC, linear_BC
 
 
-def linear_logits(linear: LinearModel, terms_E3: Tensor, n_texts: int) -> Tensor:
+def traceable_linear_logits(linear: LinearModel, terms_E3: Tensor, n_texts: int) -> Tensor:
     """`LinearModel.forward` by operations that a graph has: a term is found by binary search among all terms."""
     rows_E, terms_E, counts_E = terms_E3.unbind(1)
     n_terms, at_E = len(linear.terms_U), torch.zeros_like(terms_E)

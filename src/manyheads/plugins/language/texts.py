@@ -154,7 +154,7 @@ def without_judged_texts(splits: Splits, further: list[Rows], n_rows: int, seed:
             f"pretrain.also={list_names(single)} adds single texts, but {splits.train.source} holds pairs: remove it, "
             "or read single texts by data.text_pair="
         )
-    train = concatenate([stratified_sample(rows, n_rows, seed) for rows in (splits.train, *further)])
+    train = concatenate_rows([stratified_sample(rows, n_rows, seed) for rows in (splits.train, *further)])
     judged = [row_hashes(splits.validation)]
     if splits.test is not None:
         judged.append(row_hashes(splits.test))
@@ -165,16 +165,16 @@ def without_judged_texts(splits: Splits, further: list[Rows], n_rows: int, seed:
         splits.notes.append(
             f"train: {n_left_out:,} of {len(train):,} texts are left out, as they are also in validation or test"
         )
-    train = without_labels(train.pick(good))
-    validation = without_labels(stratified_sample(splits.validation, n_rows, seed))
+    train = drop_labels(train.pick(good))
+    validation = drop_labels(stratified_sample(splits.validation, n_rows, seed))
     return Splits(train, validation, None, [], [one_line(note) for note in splits.notes])
 
 
-def without_labels(rows: Rows) -> Rows:
+def drop_labels(rows: Rows) -> Rows:
     return replace(rows, labels=zero_labels(rows.texts), targets=None, sets=None)
 
 
-def concatenate(parts: list[Rows]) -> Rows:
+def concatenate_rows(parts: list[Rows]) -> Rows:
     """Rows of several files as those of one: all single texts, or all pairs."""
     first = parts[0]
     if len(parts) == 1:

@@ -217,7 +217,7 @@ def prediction_body(served: Served, request: Request, found: list[ServedText]) -
     """
     predictor = served.predictor
     texts, pairs = request["texts"], request["pairs"]
-    thresholds = thresholds_of(predictor, request["thresholds"])
+    thresholds = request_thresholds(predictor, request["thresholds"])
     if served.config.data.on_bad_row is OnBadRow.drop and len(pairs or texts) == len(texts):
         empty = empty_rows(texts, pairs)
         if empty:
@@ -279,7 +279,7 @@ def empty_rows(texts: list[str], pairs: list[str] | None) -> set[int]:
     return {*text_faults(texts, "the text"), *text_faults(pairs or [], "the second text")}
 
 
-def thresholds_of(predictor: TextClassifier, asked: float | dict[str, float] | None) -> dict[str, float] | None:
+def request_thresholds(predictor: TextClassifier, asked: float | dict[str, float] | None) -> dict[str, float] | None:
     """The thresholds that a request has, by label; None: it has none, and those of the model hold."""
     if asked is None:
         return None
