@@ -34,8 +34,17 @@ UNNAMED: dict[str, Any] = dict.fromkeys(COLUMNS, "")
 
 @dataclass(slots=True)
 class Rules:
-    """What was set on a number of `rows`; a `risk` or `coverage` of 0 promises nothing. `answered` is the share of the
-    rows that `least` lets through; a `least` above 1 answers none."""
+    """What was set on labelled rows.
+
+    Attributes:
+        rows: how many there are.
+        risk: most of the answers that may be wrong; 0: nothing is promised.
+        least: the confidence from which on texts are answered; above 1: none is.
+        answered: the share of the rows that are answered by it.
+        coverage: the share of texts whose set is to hold the right class; 0: there are no sets.
+        by_class: the same for the texts of each class.
+        bounds_C: a class is in a set up to this probability of all likelier ones.
+    """
 
     rows: int
     risk: float = 0.0
@@ -54,8 +63,7 @@ class Rules:
 
     def words(self) -> list[str]:
         """What is promised, in sentences without a full stop."""
-        by = f"by {self.rows:,} labelled rows"
-        said = [*self.notes]
+        by, said = f"by {self.rows:,} labelled rows", list(self.notes)
         if self.risk and self.least > 1:
             said.append(f"abstain.risk={self.risk:g}: no text is answered, as {by} no confidence keeps the promise")
         elif self.risk:
@@ -74,14 +82,15 @@ class Rules:
 
 
 def held_out_rows(config: AnswerSettings, folder: ModelFolder) -> Rows:
-    """Rows with the class ids of the model: those of the file `labelled`, else the run's own validation split. A
-    ValueError where there are none."""
+    """Rows with the class ids of the model: those of the file `labelled`, else the run's own validation split.
+
+    Raises:
+        UserError: there are none that the model did not learn from.
+    """
     settings, labels, home = folder.settings, folder.labels(), enclosing_run(folder.path)
     if config.labelled:
-        data = with_columns(
-            DataConfig(source="run", path=config.labelled, **UNNAMED), settings.columns, pairs=settings.pairs
-        )
-        return read_split(data, "validation", labels)
+        data = DataConfig(source="run", path=config.labelled, **UNNAMED)
+        return read_split(with_columns(data, settings.columns, pairs=settings.pairs), "validation", labels)
     if home is None:
         raise UserError(
             f"run={config.run} is a model without its run folder, whose validation split abstain.risk and "
@@ -93,15 +102,15 @@ def held_out_rows(config: AnswerSettings, folder: ModelFolder) -> Rows:
     require_same(splits, "validation", home, "name rows by labelled=<file>")
     if sorted(splits.labels) != sorted(labels):
         raise UserError(f"{splits.validation.source} has changed since training: name rows by labelled=<file>")
-    rows, ids = splits.validation, [labels.index(name) for name in splits.labels]
-    return replace(rows, labels=[ids[label] for label in rows.labels])
+    ids = [labels.index(name) for name in splits.labels]  # the model may have them in another order
+    return replace(splits.validation, labels=[ids[label] for label in splits.validation.labels])
 
 
 def promise_rule(config: AnswerSettings, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:
     """What predict and evaluate do with answers by `Rules`."""
     rules = set_rules(config, folder, classifier)
     return AnswerRule(
-        apply=lambda answers, predictions, marks_n: apply(rules, answers, predictions),
+        apply=lambda answers, predictions, marks_n: apply_rules(rules, answers, predictions),
         columns=("set",) if rules.coverage else (),
         lines=rules.words(),
         digest=str(rules),
@@ -115,41 +124,47 @@ def promise_rule(config: AnswerSettings, folder: ModelFolder, classifier: TextCl
     )
 
 
-def apply(rules: Rules, answers: list[dict[str, Any]], predictions: list[Prediction]) -> None:
+def apply_rules(rules: Rules, answers: list[dict[str, Any]], predictions: list[Prediction]) -> None:
     """The label of an answer below the least confidence becomes null; each gets its set, the likeliest class first."""
-    for answer, one in zip(answers, predictions, strict=True):
-        if max(one.probabilities.values()) < rules.least:
+    for answer, prediction in zip(answers, predictions, strict=True):
+        if max(prediction.probabilities.values()) < rules.least:
             answer["label"] = None
     if not rules.coverage:
         return
-    sets_nC = rules.sets(np.array([list(one.probabilities.values()) for one in predictions]))
-    for answer, one, held in zip(answers, predictions, sets_nC.tolist(), strict=True):
-        names = [name for name, is_in in zip(one.probabilities, held, strict=True) if is_in]
-        answer["set"] = sorted(names, key=lambda name: -one.probabilities[name])
+    probabilities_nC = np.array([list(prediction.probabilities.values()) for prediction in predictions])
+    for answer, prediction, is_in_C in zip(answers, predictions, rules.sets(probabilities_nC), strict=True):
+        likelihood = prediction.probabilities
+        names = [name for name, is_in in zip(likelihood, is_in_C.tolist(), strict=True) if is_in]
+        answer["set"] = sorted(names, key=lambda name: -likelihood[name])
 
 
 def set_rules(config: AnswerSettings, folder: ModelFolder, classifier: TextClassifier) -> Rules:
     """The rules that the settings ask for, by the classifier's answers to `held_out_rows`."""
-    rows, tokens = held_out_rows(config, folder), config.batch.tokens
-    otherwise = "name others by labelled=<file>"
-    notes = require_new(enclosing_run(folder.path), rows, classifier.labels, otherwise) if config.labelled else []
+    rows = held_out_rows(config, folder)
     labels_n, n_classes = np.array(rows.labels), len(classifier.labels)
-    confidence_n, likelier_n, right_n = np.empty(len(rows)), np.empty(len(rows)), np.empty(len(rows), dtype=bool)
-    start = 0
-    ask = lambda texts, pairs: {"": classifier.logits(texts, pairs, tokens=tokens)}  # noqa: E731
-    for found in chunks_of(ask, rows, n_classes, lambda n_rows: None):
-        likely_nC = classifier.probabilities(found[""]).numpy()
-        some = slice(start, start + len(likely_nC))
-        confidence_n[some], right_n[some] = likely_nC.max(1), likely_nC.argmax(1) == labels_n[some]
-        likelier_n[some] = of_label(likelier(likely_nC), labels_n[some])
-        start = some.stop
     rules = Rules(len(rows), config.abstain.risk, coverage=config.sets.coverage, by_class=config.sets.by_class)
-    rules.digest, rules.notes = rows.digest(classifier.labels), notes
+    rules.digest = rows.digest(classifier.labels)
+    if config.labelled:
+        otherwise = "name others by labelled=<file>"
+        rules.notes = require_new(enclosing_run(folder.path), rows, classifier.labels, otherwise)
     if classifier.calibration is not None and classifier.calibration.digest == rules.digest:
         raise UserError(
             f"abstain.risk and sets.coverage are set on the rows of {rows.source}, which calibrate was fitted on: name "
             "others by labelled=<file>"
         )
+
+    def answer(texts: list[str], pairs: list[str] | None) -> dict[str, Any]:
+        return {"": classifier.logits(texts, pairs, tokens=config.batch.tokens)}
+
+    confidence_n, likelier_n, right_n = np.empty(len(rows)), np.empty(len(rows)), np.empty(len(rows), dtype=bool)
+    start = 0
+    for logits in chunks_of(answer, rows, n_classes, lambda n_rows: None):
+        probabilities_nC = classifier.probabilities(logits[""]).numpy()
+        some = slice(start, start + len(probabilities_nC))
+        confidence_n[some] = probabilities_nC.max(1)
+        right_n[some] = probabilities_nC.argmax(1) == labels_n[some]
+        likelier_n[some] = of_label(likelier(probabilities_nC), labels_n[some])
+        start = some.stop
     if rules.risk:
         rules.least = least_confidence(confidence_n, right_n, rules.risk)
         rules.answered = float((confidence_n >= rules.least).mean())
@@ -159,12 +174,17 @@ def set_rules(config: AnswerSettings, folder: ModelFolder, classifier: TextClass
 
 
 def least_confidence(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool_], risk: float) -> float:
-    """The least confidence at which a binary search finds that no more than `risk` of the answers are wrong; 2.0 where
-    it finds none. Each of its steps may err by an equal part of `DOUBT`."""
+    """The least confidence at which a binary search finds that no more than `risk` of the answers are wrong: Geifman
+    and El-Yaniv (2017), algorithm 1. Each of its steps may err by an equal part of `DOUBT`. It assumes rows that are
+    drawn as the texts to come are.
+
+    Returns:
+        2.0 where it finds none.
+    """
     order = np.argsort(-confidence_n, kind="stable")
     sure_n, wrong_n = confidence_n[order], np.cumsum(~right_n[order])
     steps = max(1, math.ceil(math.log2(len(sure_n) + 1)))
-    low, high, found = 0, len(sure_n), 2.0  # rows that are answered
+    low, high, found = 0, len(sure_n), 2.0  # low, high: how many rows are answered
     for _ in range(steps):
         middle = (low + high + 1) // 2
         if middle <= low:
@@ -179,9 +199,11 @@ def least_confidence(confidence_n: NDArray[np.float64], right_n: NDArray[np.bool
 
 def most_wrong(n_wrong: int, n: int, doubt: float) -> float:
     """The largest share of wrong answers that `n_wrong` of `n` do not rule out: Clopper and Pearson (1934)."""
-    from scipy.stats import beta
+    from scipy.stats import beta  # costs, which need this file, do not wait for it
 
-    return 1.0 if n_wrong >= n else float(beta.ppf(1 - doubt, n_wrong + 1, n - n_wrong))
+    if n_wrong >= n:
+        return 1.0
+    return float(beta.ppf(1 - doubt, n_wrong + 1, n - n_wrong))
 
 
 def likelier(probabilities_nC: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -202,13 +224,22 @@ def of_label(figures_nC: NDArray[np.float64], labels_n: NDArray[Any]) -> NDArray
 def set_bounds(
     likelier_n: NDArray[np.float64], labels_n: NDArray[Any], n_classes: int, coverage: float, *, by_class: bool
 ) -> NDArray[np.float64]:
-    """Up to which probability of all likelier classes a class is in a set `(C,)`, by that of the right class of each
-    row: one bound for all, or each class has its own, and is in every set where it has too few rows to promise
-    anything."""
+    """Up to which probability of all likelier classes a class is in a set: split conformal prediction, Romano, Sesia
+    and Candès (2020). It assumes that rows and texts to come can be exchanged.
+
+    Args:
+        likelier_n: that probability, for the right class of each row.
+
+    Returns:
+        `(C,)`: one bound for all, or each class has its own, and is in every set where it has too few rows to promise
+        anything.
+    """
 
     def bound(scores: NDArray[np.float64]) -> float:
         rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
-        return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+        if rank > len(scores):
+            return math.inf
+        return float(np.sort(scores)[rank - 1])
 
     if not by_class:
         return np.full(n_classes, bound(likelier_n))

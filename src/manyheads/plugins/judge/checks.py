@@ -37,7 +37,8 @@ def wants_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
         )
     known = rows.unread.names if rows.unread else []
     for one in config.slices:
-        if one.startswith("column:") and (column := one.removeprefix("column:")) not in known:
+        column = one.removeprefix("column:")
+        if one.startswith("column:") and column not in known:
             raise UserError(
                 f"slices=column:{column} is no further column of {rows.source}: it has {list_names(known) or 'none'}"
             )
@@ -69,8 +70,11 @@ def wants_outliers(config: AnswerSettings, folder: ModelFolder) -> bool:
 def wants_promises(config: AnswerSettings, folder: ModelFolder) -> bool:
     """Whether a risk or sets are asked for. A UserError where the settings do nothing, or the model has no one class a
     text to promise something of."""
-    names = [("abstain.risk", config.abstain.risk), ("sets.coverage", config.sets.coverage)]
-    asked = next((f"{name}={value:g}" for name, value in names if value), "")
+    asked = ""
+    if config.abstain.risk:
+        asked = f"abstain.risk={config.abstain.risk:g}"
+    elif config.sets.coverage:
+        asked = f"sets.coverage={config.sets.coverage:g}"
     if config.labelled and not asked:
         raise UserError(
             f"labelled={config.labelled} does nothing without abstain.risk or sets.coverage: add one, or remove it"
@@ -115,8 +119,7 @@ def read_costs(file: str, names: list[str]) -> list[list[float]]:
             if not abs(cost) <= MOST_COST:
                 raise UserError(
                     f"costs={file}: '{format_value(cell)}' of {true} answered as {answer} is not a number up to "
-                    f"{MOST_COST:g}: "
-                    "give one"
+                    f"{MOST_COST:g}: give one"
                 )
             costs[names.index(true)][names.index(answer)] = cost
     return costs

@@ -28,19 +28,21 @@ def promises_kept(stored: LogitStore, rules: Rules, marks_n: None = None) -> Fin
     of_class_C, held_C = np.zeros(n_classes, dtype=int), np.zeros(n_classes, dtype=int)
     for found in stored.answers():
         answered_n = found.probabilities_nC.max(1) >= rules.least
-        n, n_answered = n + len(answered_n), n_answered + int(answered_n.sum())
+        n += len(answered_n)
+        n_answered += int(answered_n.sum())
         n_wrong += int((answered_n & ~found.right_n).sum())
         if rules.coverage:
             sets_nC = rules.sets(found.probabilities_nC)
-            in_set_nC = sets_nC & found.marks_nC
-            n_held, n_in_sets = n_held + int(in_set_nC.sum()), n_in_sets + int(sets_nC.sum())
-            of_class_C, held_C = of_class_C + found.marks_nC.sum(0), held_C + in_set_nC.sum(0)
+            is_held_nC = sets_nC & found.marks_nC
+            n_in_sets += int(sets_nC.sum())
+            n_held += int(is_held_nC.sum())
+            of_class_C += found.marks_nC.sum(0)
+            held_C += is_held_nC.sum(0)
     content: dict[str, Any] = {"labelled_rows": rules.rows}
     lines, rows = rules.words(), list[list[str]]()
     if rules.risk:
         answered = share_interval(n_answered, n)
-        risk = share_interval(n_wrong, n_answered) if n_answered else None
-        wrong = asdict(risk) if risk else None
+        wrong = asdict(share_interval(n_wrong, n_answered)) if n_answered else None
         content["abstain"] = {
             "risk": rules.risk,
             "confidence": rules.least,
@@ -48,7 +50,8 @@ def promises_kept(stored: LogitStore, rules: Rules, marks_n: None = None) -> Fin
             "wrong": wrong,
         }
         rows.append(["texts that are answered", _words(asdict(answered)), "", f"{n:,}"])
-        rows += [["wrong among them", _words(wrong), f"at most {rules.risk:g}", f"{n_answered:,}"]] if wrong else []
+        if wrong:
+            rows.append(["wrong among them", _words(wrong), f"at most {rules.risk:g}", f"{n_answered:,}"])
         lines += [f"here: {row[0]}: {row[1]}" for row in rows]
     if rules.coverage:
         held, promised = asdict(share_interval(n_held, n)), f"at least {rules.coverage:g}"
@@ -56,14 +59,12 @@ def promises_kept(stored: LogitStore, rules: Rules, marks_n: None = None) -> Fin
         rows.append(["sets that hold the right class", _words(held), promised, f"{n:,}"])
         lines.append(f"here: sets that hold the right class: {rows[-1][1]}; a set has {n_in_sets / n:.2f} classes")
         if rules.by_class:
-            each = [
-                {"name": name, "n_rows": of, "held": asdict(share_interval(held_in, of)) if of else None}
-                for name, of, held_in in zip(stored.names, of_class_C.tolist(), held_C.tolist(), strict=True)
-            ]
-            content["sets"]["per_class"] = each
-            rows += [
-                [f"of {of['name']}", _words(of["held"]), promised, f"{of['n_rows']:,}"] for of in each if of["held"]
-            ]
+            per_class = content["sets"]["per_class"] = []
+            for name, n_rows, n_in in zip(stored.names, of_class_C.tolist(), held_C.tolist(), strict=True):
+                of_class = asdict(share_interval(n_in, n_rows)) if n_rows else None
+                per_class.append({"name": name, "n_rows": n_rows, "held": of_class})
+                if of_class:
+                    rows.append([f"of {name}", _words(of_class), promised, f"{n_rows:,}"])
     table = ReportTable(["", "here", "promised", "rows"], rows, "wnnn")
     return Finding("promises", content, [ReportSection("Are its promises kept?", table, rules.words())], lines)
 
@@ -75,13 +76,13 @@ def outlier_rows(stored: LogitStore, set_by: tuple[Outliers, float], p_n: Floats
     content = {"false_alarms": false_alarms, "validation_rows": len(outliers.scores_Z), "marked": asdict(marked)}
     line = f"rows marked as unlike those of the training: {_words(content['marked'])}"
     promise = f"of rows like those of the validation split at most {false_alarms:g} are to be marked"
-    shown = [
-        Example(
-            f"p = {p_n[at]:.4f}, row {rows.numbers[at]:,}", [rows.texts[at], *([rows.pairs[at]] if rows.pairs else [])]
-        )
-        for at in np.argsort(p_n, kind="stable")[:MOST_SHOWN].tolist()
-        if p_n[at] <= false_alarms
-    ]
+    shown = []
+    for at in np.argsort(p_n, kind="stable")[:MOST_SHOWN].tolist():
+        if p_n[at] <= false_alarms:
+            texts = [rows.texts[at]]
+            if rows.pairs:
+                texts.append(rows.pairs[at])
+            shown.append(Example(f"p = {p_n[at]:.4f}, row {rows.numbers[at]:,}", texts))
     section = ReportSection("Is it like what it learnt from?", notes=[line, promise], examples=shown, long=True)
     return Finding("outliers", content, [section], [f"outliers.false_alarms={false_alarms:g}: {line}"])
 
@@ -96,7 +97,8 @@ def costs(config: Any, stored: LogitStore) -> Finding:
 
 
 def least_costs(stored: LogitStore, costs_CC: Floats) -> Finding:
-    """What the likeliest class costs, and the class whose expected cost is least by the probabilities."""
+    """What the likeliest class costs, and the class whose expected cost is least by the probabilities: Elkan (2001),
+    "The Foundations of Cost-Sensitive Learning". `costs_CC` has true classes in rows, answers in columns."""
     triples = []
     for found in stored.answers():
         cheapest_n = (found.probabilities_nC @ costs_CC).argmin(1)
@@ -107,7 +109,9 @@ def least_costs(stored: LogitStore, costs_CC: Floats) -> Finding:
     moved = int(count_P[likeliest_P != cheapest_P].sum())
     content = {**figures_to_plain(cost_figures(labels_P, likeliest_P, cheapest_P, count_P, costs_CC)), "changed": moved}
     words = {"likeliest": "the likeliest class", "least_cost": "the class of least expected cost", "change": "change"}
-    rows = [[word, *(f"{content[key][end]:.4f}" for end in ("value", "low", "high"))] for key, word in words.items()]
+    rows = []
+    for key, word in words.items():
+        rows.append([word, *(f"{content[key][end]:.4f}" for end in ("value", "low", "high"))])
     section = ReportSection(
         "What do mistakes cost?",
         ReportTable(["cost of a row", "value", "low", "high"], rows, "wnnn"),

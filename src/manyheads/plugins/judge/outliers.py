@@ -48,9 +48,17 @@ FORMAT = "1"
 
 @dataclass(slots=True)
 class Outliers:
-    """What training rows are like: the `mean_D` of their vectors, `whiten_DD`, which makes their covariance one, the
-    `surprise_V` of each token in nats, the deviations of distance and surprise, `spreads_2`, and the writing `scripts`.
-    The ascending `scores_Z` are of validation rows, whose digest is `of_rows`; all is fp64."""
+    """What training rows are like, in fp64.
+
+    Attributes:
+        mean_D: of their vectors.
+        whiten_DD: makes the covariance of their vectors one.
+        surprise_V: of each token, in nats.
+        spreads_2: standard deviations of distance and surprise.
+        scripts: writing systems that occur.
+        scores_Z: ascending, of validation rows.
+        of_rows: the digest of these.
+    """
 
     mean_D: Tensor
     whiten_DD: Tensor
@@ -68,7 +76,8 @@ class Outliers:
         return network_nC, self.p_values(self.scores(texts, pairs, encoded, vectors_nD))
 
     def p_values(self, scores_n: Tensor) -> Tensor:
-        """Of each text the share of validation rows that are at least as strange, itself among them: `(n,)`."""
+        """Of each text the share of validation rows that are at least as strange, itself among them: `(n,)`. Such
+        conformal p-values assume that validation rows and texts like them can be exchanged."""
         n_below_n = torch.searchsorted(self.scores_Z, scores_n)
         return (1 + len(self.scores_Z) - n_below_n).double() / (1 + len(self.scores_Z))
 
@@ -103,7 +112,9 @@ def read_vectors(
 
 def scripts_of(texts: list[str], pairs: list[str] | None) -> list[str]:
     """The writing system of each row; of a pair that of both together."""
-    return list(map(script_of, texts if pairs is None else map("{} {}".format, texts, pairs)))
+    if pairs is None:
+        return [script_of(text) for text in texts]
+    return [script_of(f"{text} {pair}") for text, pair in zip(texts, pairs, strict=True)]
 
 
 def fit_outliers(classifier: TextClassifier, train: Rows, held_out: Rows, tokens: int = ANSWER_TOKENS) -> Outliers:
@@ -214,8 +225,11 @@ def write_outliers(found: Outliers, file: Path, of_model: str) -> None:
 
 
 def read_outliers(file: Path, of_model: str, vocab_size: int, width: int) -> Outliers | None:
-    """What was written for this model; None where there is nothing, or it is of another one. A UserError where the
-    file is broken."""
+    """What was written for this model; None where there is nothing, or it is of another one.
+
+    Raises:
+        UserError: the file is broken.
+    """
     if not file.is_file():
         return None
     try:
@@ -224,11 +238,12 @@ def read_outliers(file: Path, of_model: str, vocab_size: int, width: int) -> Out
             if (about.get("format"), about.get("model")) != (FORMAT, of_model):
                 return None
             names = ("mean", "whiten", "surprise", "spreads", "scores")
-            mean_D, whiten_DD, surprise_V, spreads_2, scores_Z = map(opened.get_tensor, names)
-            scripts = frozenset(map(str, json.loads(about.get("scripts", "[]"))))
-        every = (mean_D, whiten_DD, surprise_V, spreads_2, scores_Z)
-        shapes = [[width], [width, width], [vocab_size], [2], [len(scores_Z)]]
-        fits = [list(one.shape) for one in every] == shapes and all(one.dtype == torch.float64 for one in every)
+            tensors = [opened.get_tensor(name) for name in names]
+            scripts = frozenset(str(script) for script in json.loads(about.get("scripts", "[]")))
+        mean_D, whiten_DD, surprise_V, spreads_2, scores_Z = tensors
+        shapes = [(width,), (width, width), (vocab_size,), (2,), (len(scores_Z),)]
+        fits = [tuple(tensor.shape) for tensor in tensors] == shapes
+        fits = fits and all(tensor.dtype == torch.float64 for tensor in tensors)
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{file} is broken ({one_line(str(error))}): remove it, and it is made again") from error
     if not fits:

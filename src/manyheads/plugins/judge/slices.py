@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.stats import fisher_exact
 
 from manyheads.data.rows import Rows
 from manyheads.data.texts import script_of
@@ -31,8 +32,10 @@ from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import rows_at_once
 
 FEWEST = 30  # rows of a slice that is judged
-MOST_VALUES, MOST_DIFFERENT = 20, 10_000  # values of a column that are slices; that are counted
-PARTS = (0.25, 0.5, 0.75)  # of the rows, at which lengths are cut
+MOST_VALUES = 20  # of a column, each of which is a slice; others are one slice together, or numbers cut into quarters
+MOST_COUNTED = 10_000  # different values of a column
+MOST_OF_TREE = MOST_COUNTED // 100  # different values of a column that the tree looks at
+PARTS = (0.25, 0.5, 0.75)  # of the rows, at which numbers are cut
 CONFIDENCES = (0.5, 0.7, 0.9, 0.99)
 SURE = 0.05  # a corrected p-value below it
 DEPTH, MOST_SEARCHED, MOST_WORDS = 3, 50_000, 200  # of the tree that finds the worst slices
@@ -62,16 +65,16 @@ def find_slices(stored: LogitStore, slices: Sequence[str], seed: int = 0) -> Fin
     Raises:
         UserError: a column has too many values.
     """
-    multi, notes = next(iter(stored.models.values())) is not None, list[str]()
-    names = [one for one in slices if one != "worst"]
-    if multi and "confidence" in names:
+    names, notes = [one for one in slices if one != "worst"], list[str]()
+    if _is_multi(stored) and "confidence" in names:
         names.remove("confidence")
         notes.append("confidence cuts no slices, as rows with any number of labels have no confidence of one answer")
     lines = _score_slices([_cut(by, stored) for by in names], stored)
     if "worst" in slices:
         lines += _worst(stored, seed)
     correct_p_values(lines)
-    bad = sorted((one for one in lines if _is_bad(one)), key=lambda one: one["accuracy"]["value"])
+    bad = [one for one in lines if _is_bad(one)]
+    bad.sort(key=lambda one: one["accuracy"]["value"])
     said = []
     for one in bad[:WORST]:
         said.append(
@@ -86,91 +89,128 @@ def _is_bad(line: dict[str, Any]) -> bool:
     return line["by"] != "confidence" and line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]
 
 
-def chunks_of_rows(rows: Rows, step: int) -> Iterator[Rows]:
-    """Some rows after others."""
-    return (rows.pick(np.arange(at, min(at + step, len(rows)))) for at in range(0, len(rows), step))
+def _is_multi(stored: LogitStore) -> bool:
+    """Whether rows have any number of labels: a model has a threshold for each then."""
+    return next(iter(stored.models.values())) is not None
+
+
+def _row_chunks(stored: LogitStore) -> Iterator[Rows]:
+    """All rows, so many at a time as fit into memory."""
+    rows, step = stored.rows, rows_at_once(len(stored.names))
+    for start in range(0, len(rows), step):
+        yield rows.pick(np.arange(start, min(start + step, len(rows))))
 
 
 def _cut(by: str, stored: LogitStore) -> Cut:
-    """The cut that is named so in the settings."""
+    """The cut that the settings name `by`."""
     kind, _, column = by.partition(":")
     if kind == "label":
-        return Cut(by, stored.names, lambda found: found.marks_nC)
+        return Cut(by, stored.names, lambda answered: answered.marks_nC)
     if kind == "confidence":
-        bounds = [0.0, *CONFIDENCES, 1.0]
-        names = [f"{low:g} to {high:g}" for low, high in pairwise(bounds)]
-        return Cut(
-            by, names, lambda found: _of_ids(np.digitize(found.probabilities_nC.max(1), CONFIDENCES), len(names))
-        )
+        return _cut_confidence(by)
     if kind == "length":
-        return _cut_numbers(by, stored, n_characters, "characters")
-    values = scripts_of_rows if kind == "script" else lambda rows: cells_of(rows, column)
-    counted = _counted(by, stored, values)
-    if kind == "column" and len(counted) > MOST_VALUES and (numbers := _numbers(counted)) is not None:
-        return _cut_numbers(by, stored, lambda rows: [numbers[one] for one in values(rows)], "", counted)
+        counted = Counter[float]()
+        for rows in _row_chunks(stored):
+            counted.update(n_characters(rows))
+        return _cut_numbers(by, counted, n_characters, "characters")
+
+    def values(rows: Rows) -> list[str]:
+        return scripts_of_rows(rows) if kind == "script" else cells_of(rows, column)
+
+    counted = _count_values(by, stored, values)
+    numbers = as_numbers(counted) if kind == "column" and len(counted) > MOST_VALUES else None
+    if numbers is None:
+        return _cut_values(by, counted, values)
+    of_numbers = Counter[float]()
+    for name, n_rows in counted.items():
+        of_numbers[numbers[name]] += n_rows
+    return _cut_numbers(by, of_numbers, lambda rows: [numbers[name] for name in values(rows)], "")
+
+
+def _cut_confidence(by: str) -> Cut:
+    """By the probability of the answer."""
+    names = [f"{low:g} to {high:g}" for low, high in pairwise([0.0, *CONFIDENCES, 1.0])]
+
+    def masks(answered: AnsweredRows) -> Bools:
+        return _one_hot(np.digitize(answered.probabilities_nC.max(1), CONFIDENCES), len(names))
+
+    return Cut(by, names, masks)
+
+
+def _cut_values(by: str, counted: Counter[str], values: Callable[[Rows], list[str]]) -> Cut:
+    """A slice for each of the most frequent values, and one for all others."""
     names = [name for name, _ in counted.most_common(MOST_VALUES)]
-    at = {name: index for index, name in enumerate(names)}
+    slice_of = {name: index for index, name in enumerate(names)}
+    other = len(names)
     if len(counted) > len(names):
         names.append(OTHER)
-    return Cut(by, names, lambda found: _of_ids([at.get(one, len(at)) for one in values(found.rows)], len(names)))
+
+    def masks(answered: AnsweredRows) -> Bools:
+        return _one_hot([slice_of.get(value, other) for value in values(answered.rows)], len(names))
+
+    return Cut(by, names, masks)
 
 
-def _cut_numbers(
-    by: str, stored: LogitStore, values: Callable[[Rows], list[Any]], unit: str, known: Counter[str] | None = None
-) -> Cut:
-    """Into quarters of the rows."""
-    counted = Counter[float]()
-    if known is None:
-        for some in chunks_of_rows(stored.rows, rows_at_once(len(stored.names))):
-            counted.update(values(some))
-    else:
-        for name, n in known.items():
-            counted[float(name)] += n
+def _cut_numbers(by: str, counted: Counter[float], values: Callable[[Rows], list[Any]], unit: str) -> Cut:
+    """Into quarters of the rows, by numbers that were `counted`; fewer slices where many rows have the same number."""
     numbers = np.array(sorted(counted))
-    ends = np.cumsum([counted[one] for one in numbers.tolist()])
-    bounds = sorted({float(numbers[np.searchsorted(ends, part * ends[-1])]) for part in PARTS} - {float(numbers[-1])})
-    edges, names = list(map(_shown, bounds)), ["all"]
+    n_up_to = np.cumsum([counted[number] for number in numbers.tolist()])  # rows with this number or a smaller one
+    bounds = {float(numbers[np.searchsorted(n_up_to, part * n_up_to[-1])]) for part in PARTS}
+    edges = sorted(bounds - {float(numbers[-1])})
+    names = ["all"]
     if edges:
-        between = [f"above {low} to {high}" for low, high in pairwise(edges)]
-        names = [f"up to {edges[0]}", *between, f"above {edges[-1]}"]
-    names = [f"{one} {unit}".rstrip() for one in names]
-    return Cut(by, names, lambda found: _of_ids(np.digitize(values(found.rows), bounds, right=True), len(names)))
+        words = [format_bound(edge) for edge in edges]
+        between = [f"above {low} to {high}" for low, high in pairwise(words)]
+        names = [f"up to {words[0]}", *between, f"above {words[-1]}"]
+    names = [f"{name} {unit}".rstrip() for name in names]
+
+    def masks(answered: AnsweredRows) -> Bools:
+        return _one_hot(np.digitize(values(answered.rows), edges, right=True), len(names))
+
+    return Cut(by, names, masks)
 
 
-def _counted(by: str, stored: LogitStore, values: Callable[[Rows], list[str]]) -> Counter[str]:
+def _count_values(by: str, stored: LogitStore, values: Callable[[Rows], list[str]]) -> Counter[str]:
+    """How many rows have each value."""
     counted = Counter[str]()
-    for some in chunks_of_rows(stored.rows, rows_at_once(len(stored.names))):
-        counted.update(values(some))
-        if len(counted) > MOST_DIFFERENT:
+    for rows in _row_chunks(stored):
+        counted.update(values(rows))
+        if len(counted) > MOST_COUNTED:
             raise UserError(
-                f"slices={by} has more than {MOST_DIFFERENT:,} different values in {stored.rows.source}: name a column "
+                f"slices={by} has more than {MOST_COUNTED:,} different values in {stored.rows.source}: name a column "
                 "that groups rows"
             )
     return counted
 
 
-def _numbers(counted: Counter[str]) -> dict[str, float] | None:
-    """Of a column that holds nothing else."""
-    try:
-        found = {one: float(one) for one in counted}
-    except ValueError:
-        return None
-    return found if all(map(np.isfinite, found.values())) else None
+def as_numbers(values: Iterable[str]) -> dict[str, float] | None:
+    """The values of a column as numbers; None where one of them is none."""
+    found = {}
+    for value in values:
+        try:
+            found[value] = float(value)
+        except ValueError:
+            return None
+        if not math.isfinite(found[value]):
+            return None
+    return found
 
 
-def _shown(bound: float) -> str:
+def format_bound(bound: float) -> str:
     """With all digits of a date or a time in seconds."""
     return f"{bound:.{7 if abs(bound) < 1e6 else 15}g}"
 
 
-def _of_ids(ids: Iterable[int] | np.ndarray, n_slices: int) -> Bools:
-    return np.asarray(ids)[:, None] == np.arange(n_slices)
+def _one_hot(slice_n: Sequence[int] | np.ndarray, n_slices: int) -> Bools:
+    """Which slice each row is in `(n, S)`, by the number of its slice."""
+    return np.asarray(slice_n)[:, None] == np.arange(n_slices)
 
 
 def n_characters(rows: Rows) -> list[int]:
     """Characters of the text, or of both."""
-    pairs = rows.pairs if rows.pairs is not None else [""] * len(rows)
-    return [len(text) + len(pair) for text, pair in zip(rows.texts, pairs, strict=True)]
+    if rows.pairs is None:
+        return [len(text) for text in rows.texts]
+    return [len(text) + len(pair) for text, pair in zip(rows.texts, rows.pairs, strict=True)]
 
 
 def scripts_of_rows(rows: Rows) -> list[str]:
@@ -181,44 +221,56 @@ def scripts_of_rows(rows: Rows) -> list[str]:
 def cells_of(rows: Rows, column: str) -> list[str]:
     """The cells of a column that is not read, as texts."""
     assert rows.unread is not None, "evaluate requires the columns"
-    columns = rows.unread.columns()
-    return [NOTHING if one is None or one == "" else str(one) for one in columns[column]]
+    cells = rows.unread.columns()[column]
+    return [NOTHING if cell is None or cell == "" else str(cell) for cell in cells]
 
 
 def _score_slices(cuts: list[Cut], stored: LogitStore) -> list[dict[str, Any]]:
     """One line a slice; those of `FEWEST` rows or more have figures."""
     if not cuts:
         return []
-    names = [(cut.by, name) for cut in cuts for name in cut.names]
-    n_classes, multi = len(stored.names), next(iter(stored.models.values())) is not None
-    columns = (
-        [found.labels, found.answers, found.right_n, np.concatenate([cut.masks(found) for cut in cuts], axis=1)]
-        for found in stored.answers()
-    )
-    labels, answers, right_n, masks_nS = join_chunks(len(stored.rows), columns)
+    n_classes, multi = len(stored.names), _is_multi(stored)
+
+    def columns() -> Iterator[list[np.ndarray]]:
+        for answered in stored.answers():
+            masks_nS = np.concatenate([cut.masks(answered) for cut in cuts], axis=1)
+            yield [answered.labels, answered.answers, answered.right_n, masks_nS]
+
+    labels, answers, right_n, masks_nS = join_chunks(len(stored.rows), columns())
+
+    def columns_of(is_in_n: Bools) -> Iterator[list[np.ndarray]]:
+        for some in chunks(len(labels), n_classes):
+            yield [labels[some][is_in_n[some]], answers[some][is_in_n[some]]]
+
+    names: list[tuple[str, str]] = []
+    for cut in cuts:
+        names += [(cut.by, name) for name in cut.names]
     lines = []
-    for (by, name), of_slice in zip(names, masks_nS.T, strict=True):
-        n_rows = int(of_slice.sum())
+    for (by, name), is_in_n in zip(names, masks_nS.T, strict=True):
+        n_rows = int(is_in_n.sum())
         line: dict[str, Any] = {"by": by, "slice": name, "n_rows": n_rows}
         if n_rows >= FEWEST:
-            parts = ([one[at][of_slice[at]] for one in (labels, answers)] for at in chunks(len(labels), n_classes))
-            of_labels, of_answers = join_chunks(n_rows, parts)
-            figures = score_answers(of_labels, of_answers, n_classes)
+            slice_labels, slice_answers = join_chunks(n_rows, columns_of(is_in_n))
+            figures = score_answers(slice_labels, slice_answers, n_classes)
             shown = ["accuracy"]
             if by != "label" or multi:  # the accuracy of a class is its recall; other classes have no row here
                 shown.append("macro_f1")
             if multi:
                 shown.append("micro_f1")
-            line |= {one: asdict(figures[one]) for one in shown}
-            line |= against_rest(n_rows, int(right_n[of_slice].sum()), len(right_n), int(right_n.sum()))
+            line |= {figure: asdict(figures[figure]) for figure in shown}
+            line |= against_rest(n_rows, int(right_n[is_in_n].sum()), len(right_n), int(right_n.sum()))
         lines.append(line)
     return lines
 
 
 def against_rest(n_rows: int, right: int, n: int, n_right: int) -> dict[str, float]:
-    """The share of right rows among all others, and Fisher's test; nothing where there are no others."""
-    from scipy.stats import fisher_exact
+    """Compare a slice of `n_rows`, `right` of which are right, with all others of `n` rows, `n_right` of which are.
 
+    Fisher's exact test (Fisher, 1935, "The Design of Experiments"), which assumes that rows are independent.
+
+    Returns:
+        The share of right rows among the others, and the two-sided p; nothing where there are no others.
+    """
     if n_rows == n:
         return {}
     others, right_others = n - n_rows, n_right - right
@@ -235,31 +287,34 @@ def correct_p_values(lines: list[dict[str, Any]]) -> None:
 
 def _worst(stored: LogitStore, seed: int) -> list[dict[str, Any]]:
     """The leaves of a tree on one half of some rows in which most are wrong, as they are on the other half."""
-    from sklearn.tree import DecisionTreeClassifier
+    from sklearn.tree import DecisionTreeClassifier  # a second, which other slices do not wait for
 
     n, random = len(stored.rows), np.random.default_rng([seed, 3])
     chosen = np.sort(random.choice(n, min(n, MOST_SEARCHED), replace=False))
-    right, start = list[Bools](), 0
-    for found in stored.answers():
-        here = chosen[(chosen >= start) & (chosen < start + len(found.rows))] - start
-        right.append(found.right_n[here])
-        start += len(found.rows)
-    right_n, some = np.concatenate(right), stored.rows.pick(chosen)
+    parts, start = list[Bools](), 0
+    for answered in stored.answers():
+        here = chosen[(chosen >= start) & (chosen < start + len(answered.rows))] - start
+        parts.append(answered.right_n[here])
+        start += len(answered.rows)
+    right_n, rows = np.concatenate(parts), stored.rows.pick(chosen)
+
+    # The tree is fitted to the rows of the first half.
     first_n = random.permutation(len(chosen)) < len(chosen) // 2
-    names, values_nF = _features(some, first_n)
-    least = max(FEWEST, len(chosen) // 100)
+    names, values_nF = _features(rows, first_n)
     if min(first_n.sum(), (~first_n).sum()) < 2 * FEWEST or right_n[first_n].all() or not names:
         return []
-    tree = DecisionTreeClassifier(max_depth=DEPTH, min_samples_leaf=least, random_state=0)
+    tree = DecisionTreeClassifier(max_depth=DEPTH, min_samples_leaf=max(FEWEST, len(chosen) // 100), random_state=0)
     tree.fit(values_nF[first_n], ~right_n[first_n])
     leaf_n = tree.apply(values_nF)
-    rules, found = _rules(tree.tree_, names), list[tuple[float, int]]()
+    rules, worse = _rules(tree.tree_, names), list[tuple[float, int]]()
     for leaf in np.unique(leaf_n[first_n]).tolist():
         share = float(right_n[first_n & (leaf_n == leaf)].mean())
         if share < right_n[first_n].mean() and rules[leaf]:
-            found.append((share, leaf))
+            worse.append((share, leaf))
+
+    # Its worst leaves are judged on the other half.
     lines, held_n = list[dict[str, Any]](), right_n[~first_n]
-    for share, leaf in sorted(found)[:WORST]:
+    for share, leaf in sorted(worse)[:WORST]:
         of_leaf = held_n[leaf_n[~first_n] == leaf]
         line: dict[str, Any] = {"by": "worst", "slice": rules[leaf], "n_rows": len(of_leaf), "where_found": share}
         if len(of_leaf) >= FEWEST:
@@ -270,51 +325,69 @@ def _worst(stored: LogitStore, seed: int) -> list[dict[str, Any]]:
 
 
 def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.ndarray]:
-    """The features of the tree, each in words for no and for yes, and their values `(n, F)`: lengths, words that are
-    neither rare nor everywhere, and values of columns."""
-    texts = list(rows.texts) if rows.pairs is None else list(map("{} {}".format, rows.texts, rows.pairs))
-    words = [dict.fromkeys(WORD.findall(text.lower())) for text in texts]  # no set, whose order is another each time
+    """What the tree looks at: lengths, words that are neither rare nor everywhere, and values of columns.
+
+    Args:
+        first_n: the rows that the words are counted in.
+
+    Returns:
+        Each feature in words, for no and for yes; one that is a number has a name and nothing for yes. And their values
+        `(n, F)`.
+    """
+    words: list[dict[str, None]] = []  # of each row; no set, whose order is another each time
+    for at, text in enumerate(rows.texts):
+        both = text if rows.pairs is None else f"{text} {rows.pairs[at]}"
+        words.append(dict.fromkeys(WORD.findall(both.lower())))
     counted = Counter[str]()
     for at in np.flatnonzero(first_n).tolist():
         counted.update(words[at].keys())
     n = max(1, int(first_n.sum()))
-    usual = [word for word, times in counted.most_common() if 0.01 <= times / n <= 0.5][:MOST_WORDS]
-    names = [("length", "")] + [(f"without '{word}'", f"with '{word}'") for word in usual]
-    columns = [np.array(n_characters(rows)), *(np.array([word in one for one in words]) for word in usual)]
+    usual = [word for word, times in counted.most_common() if 0.01 <= times / n <= 0.5]
+
+    names, columns = [("length", "")], [np.array(n_characters(rows))]
+    for word in usual[:MOST_WORDS]:
+        names.append((f"without '{word}'", f"with '{word}'"))
+        columns.append(np.array([word in of_row for of_row in words]))
     for name in rows.unread.columns() if rows.unread else ():
         cells = cells_of(rows, name)
         values = Counter(cells)
-        if len(values) > MOST_VALUES and (numbers := _numbers(values)) is not None:
+        numbers = as_numbers(values) if len(values) > MOST_VALUES else None
+        if numbers is not None:
             names.append((name, ""))
-            columns.append(np.clip([numbers[one] for one in cells], -LARGEST, LARGEST))
-        elif len(values) <= MOST_DIFFERENT // 100:
+            columns.append(np.clip([numbers[cell] for cell in cells], -LARGEST, LARGEST))
+        elif len(values) <= MOST_OF_TREE:
             for value, _ in values.most_common(MOST_VALUES):
                 names.append((f"{name} is not {value}", f"{name} is {value}"))
-                columns.append(np.array([one == value for one in cells]))
+                columns.append(np.array([cell == value for cell in cells]))
     return names, np.stack(columns, axis=1, dtype=np.float32)  # as the tree takes them
 
 
 def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
-    """The conditions of each leaf, in words."""
-    found, open_ = dict[int, str](), [(0, dict[int, tuple[float, float]]())]
-    while open_:
-        node, within = open_.pop()
+    """The conditions of each leaf of scikit-learn's tree, in words."""
+    found: dict[int, str] = {}
+    to_visit: list[tuple[int, dict[int, tuple[float, float]]]] = [(0, {})]  # nodes, with the bounds of each feature
+    while to_visit:
+        node, bounds = to_visit.pop()
         left, right = int(tree.children_left[node]), int(tree.children_right[node])
-        if left == right:
-            found[node] = ", ".join(_rule(*names[feature], *bounds) for feature, bounds in within.items())
+        if left == right:  # a leaf
+            found[node] = ", ".join([_rule(*names[feature], *bounds[feature]) for feature in bounds])
             continue
-        feature, bound = int(tree.feature[node]), float(tree.threshold[node])
-        low, high = within.get(feature, (-math.inf, math.inf))
-        open_ += [(left, within | {feature: (low, bound)}), (right, within | {feature: (bound, high)})]
+        feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
+        low, high = bounds.get(feature, (-math.inf, math.inf))
+        to_visit.append((left, bounds | {feature: (low, threshold)}))
+        to_visit.append((right, bounds | {feature: (threshold, high)}))
     return found
 
 
 def _rule(no: str, yes: str, low: float, high: float) -> str:
+    """A feature of `_features` that is above `low`, up to `high`."""
     if yes:
         return no if low == -math.inf else yes
-    if low == -math.inf or high == math.inf:
-        return f"{no} above {_shown(low)}" if high == math.inf else f"{no} up to {_shown(high)}"
-    return f"{no} above {_shown(low)} to {_shown(high)}"
+    if high == math.inf:
+        return f"{no} above {format_bound(low)}"
+    if low == -math.inf:
+        return f"{no} up to {format_bound(high)}"
+    return f"{no} above {format_bound(low)} to {format_bound(high)}"
 
 
 def _section(lines: list[dict[str, Any]], notes: list[str]) -> ReportSection:
@@ -322,13 +395,13 @@ def _section(lines: list[dict[str, Any]], notes: list[str]) -> ReportSection:
     if any("micro_f1" in line for line in lines):
         f1, in_words = "micro_f1", "micro F1"
     rows = []
-    for one in lines:
-        shown = []
+    for line in lines:
+        row = [line["by"], line["slice"], f"{line['n_rows']:,}"]
         for name in ("accuracy", f1):
-            of = one.get(name)
-            shown.append("" if of is None else f"{of['value']:.3f} ({of['low']:.3f} to {of['high']:.3f})")
-        tested = [f"{one['rest']:.3f}", f"{one['p_holm']:.2g}"] if "p_holm" in one else ["", ""]
-        rows.append([one["by"], one["slice"], f"{one['n_rows']:,}", *shown, *tested])
+            figure = line.get(name)
+            row.append(f"{figure['value']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})" if figure else "")
+        row += [f"{line['rest']:.3f}", f"{line['p_holm']:.2g}"] if "p_holm" in line else ["", ""]
+        rows.append(row)
     notes = [
         *notes,
         "p is the chance of so large a difference from the rest if there were none, after Holm's correction; slices of "
