@@ -25,8 +25,7 @@ from manyheads.evaluation.report import (
     installed_versions,
     value_sections,
 )
-from manyheads.inference.answer_formats import json_text
-from manyheads.inference.answers import replaced_answers
+from manyheads.inference.answers import json_text, replaced_answers
 from manyheads.inference.chunks import plain_cell
 from manyheads.inference.rules import AnswerRule
 from manyheads.linear.model import LinearBaseline

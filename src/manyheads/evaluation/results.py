@@ -1,6 +1,5 @@
 """Evaluations that are written: the summary and report of a run, and the folder of the verb `evaluate`."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -36,10 +35,6 @@ from manyheads.runs.summary import (
     Summary,
     facts,
     figures_to_plain,
-    lead_line,
-    models_of,
-    with_baselines,
-    words_of,
 )
 from manyheads.runs.verb_output import output_folder
 from manyheads.terminal import progress_bar
@@ -281,30 +276,3 @@ def _metrics(evaluation: Evaluation, data: EvaluationData, model: AnyPredictor, 
         if model.calibration is not None:
             metrics["calibration"] = model.calibration.name
     return metrics
-
-
-def card_figures(summary: Summary) -> dict[str, str]:
-    """What a model card says of the split that the run was judged on: the first four figures of the model, and the main
-    figure of the others, with their intervals."""
-    split, main = summary.judged_on, next(iter(summary.validation))
-    models = with_baselines(models_of(summary, split), summary.baselines)
-    own, *others = models
-    shown = {}
-    for figure, interval in list(models[own].items())[:4]:
-        shown[f"{split} {words_of(figure)}"] = interval.words
-    for name in others:
-        if main in models[name]:
-            shown[f"{split} {words_of(main)} of the {name}"] = models[name][main].words
-    return shown
-
-
-def card_notes(summary: Summary, data: str) -> list[str]:
-    """What a model card says of the training, the lead and the warnings, a paragraph each."""
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    rows = ", ".join(f"{n:,} for {name}" for name, n in summary.rows.items())
-    notes = [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets."]
-    lead = lead_line(summary.leads, summary.baselines, summary.judged_on)
-    for line in (lead, *summary.warnings):
-        if line:
-            notes.append(f"{line[:1].upper()}{line[1:]}.")
-    return notes

@@ -1,6 +1,7 @@
 """The model card, README.md of a model's folder: what the model is, how good it is and how to open it."""
 
 import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,15 @@ import manyheads.plugin as plugin
 from manyheads.config import ModelConfig
 from manyheads.inference.format import Settings
 from manyheads.inference.predictor import ShapeWords
-from manyheads.runs.summary import Interval, moved_by, words_of
+from manyheads.runs.summary import (
+    Interval,
+    Summary,
+    lead_line,
+    models_of,
+    moved_by,
+    with_baselines,
+    words_of,
+)
 
 MOST_LABELS = 100  # that a card names
 FIGURE = "| figure | value |"
@@ -33,14 +42,15 @@ def write_card(
         figures: lines such as `{"test accuracy": "0.912 (0.900 to 0.924)"}`.
         tokenizer: where it is known, how a mask is written in a text.
     """
+    task = plugin.task(settings.task)
     kind, layers = _shape(settings.model)
     shape = ShapeWords(kind, f"of {n_parameters:,} parameters", layers, f"{settings.model.positions} positions")
-    about = plugin.resolve(plugin.task(settings.task).predictor).about(settings, shape, labels, tokenizer)
-    of_labels = ["", *_labels(labels, thresholds)] if plugin.task(settings.task).has_classes else []
-    plain = " What\n`manyheads export format=onnx` writes of it opens without manyheads." * (
-        settings.task == "classify"
-    )
-    use = [
+    about = plugin.resolve(task.predictor).about(settings, shape, labels, tokenizer)
+    opens = "It opens with manyheads, for which torch, safetensors and tokenizers have to be installed."
+    if settings.task == "classify":
+        opens += " What\n`manyheads export format=onnx` writes of it opens without manyheads."
+    lines = [f"# {about.title}", "", about.what, "", *_figures(figures or {})]
+    lines += [
         "## Use",
         "",
         "```python",
@@ -49,18 +59,49 @@ def write_card(
         f"print({about.name}.{about.call})",
         "```",
         "",
-        f"It opens with manyheads, for which torch, safetensors and tokenizers have to be installed.{plain}",
+        opens,
         "Nothing in the folder is code.",
     ]
-    return "\n".join([f"# {about.title}", "", about.what, "", *_figures(figures or {}), *use, *of_labels]) + "\n"
+    if task.has_classes:
+        lines += ["", *_labels(labels, thresholds)]
+    return "\n".join(lines) + "\n"
 
 
 def add_results(card: str, figures: dict[str, str], notes: list[str]) -> str:
     """`card` with these `figures` in place of those it has, and `notes` before them, a paragraph each."""
     head, use, rest = card.partition("\n## Use\n")
     head = head.partition("\n## Figures\n")[0].rstrip("\n")
-    paragraphs = [line for note in notes for line in (_plain(note), "")]
+    paragraphs = []
+    for note in notes:
+        paragraphs += [_plain(note), ""]
     return "\n".join([head, "", *paragraphs, *_figures(figures)]) + use + rest
+
+
+def card_figures(summary: Summary) -> dict[str, str]:
+    """What a model card says of the split that the run was judged on: the first four figures of the model, and the main
+    figure of the others, with their intervals."""
+    split, main = summary.judged_on, next(iter(summary.validation))
+    models = with_baselines(models_of(summary, split), summary.baselines)
+    own, *others = models
+    shown = {}
+    for figure, interval in list(models[own].items())[:4]:
+        shown[f"{split} {words_of(figure)}"] = interval.words
+    for name in others:
+        if main in models[name]:
+            shown[f"{split} {words_of(main)} of the {name}"] = models[name][main].words
+    return shown
+
+
+def card_notes(summary: Summary, data: str) -> list[str]:
+    """What a model card says of the training, the lead and the warnings, a paragraph each."""
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    rows = ", ".join(f"{n:,} for {name}" for name, n in summary.rows.items())
+    notes = [f"Trained on {data} until {day} (UTC); rows: {rows}. 95 % intervals are in brackets."]
+    lead = lead_line(summary.leads, summary.baselines, summary.judged_on)
+    for line in (lead, *summary.warnings):
+        if line:
+            notes.append(f"{line[:1].upper()}{line[1:]}.")
+    return notes
 
 
 def calibrated_card(
@@ -70,30 +111,34 @@ def calibrated_card(
     thresholds: Sequence[float] | None,
     figures: dict[str, str] | None = None,
 ) -> str:
-    """`card` after `manyheads calibrate`, which found `fitted`: figures of the model that it changed give way to those
-    after it, and labels have the probabilities from which on they are given now.
+    """`card` after `manyheads calibrate`, which found `fitted`: the figures that it changed are replaced, and labels
+    have their new thresholds.
 
     Args:
-        figures: of the model before it, as in `add_results`; None: those of the card, which an earlier calibration has
-            taken some of.
+        figures: of the model before it, as in `add_results`; None: those of the card, some of which an earlier
+            calibration has removed.
     """
     changed = moved_by(fitted["method"], multi=thresholds is not None)
-
-    def stays(line: str) -> bool:
-        split, _, figure = line.removeprefix("| ").partition(" |")[0].partition(" ")
-        of_model = split in ("validation", "test") and " of the " not in figure
-        return not figure.endswith(AFTER) and not (of_model and changed(figure.replace(" ", "_").lower()))
-
     head, use, rest = card.partition("\n## Use\n")
     head, _, table = head.partition("\n## Figures\n")
-    before = _figures(figures) if figures else table.split("\n")
-    rows = [line for line in before if line.startswith("| ") and line != FIGURE and stays(line)]
-    rows += [f"| {words_of(name)} {AFTER} | {Interval(**one).words} |" for name, one in fitted["after"].items()]
-    for label, threshold in zip(labels, thresholds or (), strict=False):
-        label = _plain(label)
-        line = rf"^(- {re.escape(label)}, from )[\d.]+ on$"
-        rest = re.sub(line, rf"\g<1>{threshold:.3f} on", rest, flags=re.MULTILINE)
-    earlier = "; how it compares with other models was measured before that" if changed("accuracy") else ""
+    rows = []
+    for line in _figures(figures) if figures else table.split("\n"):
+        if not line.startswith("| ") or line == FIGURE:
+            continue
+        split, _, figure = line.removeprefix("| ").partition(" |")[0].partition(" ")
+        is_of_model = split in ("validation", "test") and " of the " not in figure
+        is_changed = is_of_model and changed(figure.replace(" ", "_").lower())
+        if not is_changed and not figure.endswith(AFTER):
+            rows.append(line)
+    for name, figure in fitted["after"].items():
+        rows.append(f"| {words_of(name)} {AFTER} | {Interval(**figure).words} |")
+    if thresholds is not None:
+        for label, threshold in zip(labels, thresholds, strict=True):
+            line = rf"^(- {re.escape(_plain(label))}, from )[\d.]+ on$"
+            rest = re.sub(line, rf"\g<1>{threshold:.3f} on", rest, flags=re.MULTILINE)
+    earlier = ""
+    if changed("accuracy"):
+        earlier = "; how it compares with other models was measured before that"
     said = (
         f"{CALIBRATED} {fitted['method']} on {fitted['rows']:,} rows of {_plain(fitted['source'])}{earlier}. Figures "
         f"{AFTER} are of five folds of these rows, each mapped by what the others fitted."

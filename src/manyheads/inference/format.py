@@ -48,28 +48,18 @@ TYPED = {  # what the cards of a model say, by whether its tokenizer takes marks
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
 log = logging.getLogger("manyheads")
-LATER = {
-    "task",
-    "long",
-    "stride",
-    "windows",
-    "multi",
-    "linear",
-    "terms",
-    "temperature",
-    "reads_marks",
-    "network",
+OPTIONAL = {  # keys that older folders do not have
+    *("task", "long", "stride", "windows", "multi", "linear", "terms", "temperature", "reads_marks", "network"),
     "plugins",
 }
-"""Keys older folders have not."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ColumnNames:
     """Names of the columns the model was trained on.
 
-    With `preset` they are a hub dataset's: in a local file `text`, `text_pair`, `label` and `target` win where they
-    exist.
+    With `preset` they are those of a hub dataset: a local file is read by its columns `text`, `text_pair`, `label` and
+    `target` instead, if it has them.
     """
 
     text: str = setting("text", "column of the text")
@@ -132,13 +122,27 @@ class Settings:
 
     @classmethod
     def of(cls, task: str, model: ModelConfig, data: DataConfig, **learned: Any) -> "Settings":
-        """Of a model trained with these settings; `learned` are facts that the data fixed. Only a classifier has ways
-        with long texts."""
-        lengths = ("max_length", "long", "stride", "windows") if task == "classify" else ("max_length",)
-        of_data = {name: getattr(data, name) for name in lengths}
-        names = (*COLUMNS, "merge_labels")
-        columns = ColumnNames(**{name: getattr(data, name) for name in names}, preset=data.source == "hub")
-        return cls(task=task, model=model, columns=columns, plugins=recorded(), **of_data, **learned)
+        """Of a model trained with these settings; `learned` are facts that the data fixed."""
+        columns = ColumnNames(
+            text=data.text,
+            text_pair=data.text_pair,
+            label=data.label,
+            target=data.target,
+            preset=data.source == "hub",
+            merge_labels=data.merge_labels,
+        )
+        of_long_texts: dict[str, Any] = {}
+        if task == "classify":  # other tasks cut long texts
+            of_long_texts = {"long": data.long, "stride": data.stride, "windows": data.windows}
+        return cls(
+            task=task,
+            model=model,
+            columns=columns,
+            plugins=recorded(),
+            max_length=data.max_length,
+            **of_long_texts,
+            **learned,
+        )
 
     @property
     def cutting(self) -> Cutting:
@@ -156,19 +160,21 @@ def write_settings(settings: Settings) -> str:
 
 
 def read_settings(path: Path) -> Settings:
-    """Check config.json key by key; settings of the model, and keys that came later, keep their defaults if absent.
+    """Check config.json key by key; settings of the model, and keys that older folders do not have, keep their defaults
+    if absent.
 
     Raises:
         UserError: names the file, the key, its value and what it must be.
     """
     content = read_json(path)
-    names = [one.name for one in fields(Settings) if one.name not in LATER]
-    missing = [name for name in names if not isinstance(content, dict) or name not in content]
+    missing = [one.name for one in fields(Settings) if one.name not in OPTIONAL]
+    if isinstance(content, dict):
+        missing = [name for name in missing if name not in content]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}: it is not the config.json of a manyheads model")
     require_given(content.get("plugins"), f"{path}: the model")
     try:
-        settings = from_plain(Settings, {"reads_marks": True, **content})  # as they were before there was the key
+        settings = from_plain(Settings, {"reads_marks": True, **content})  # as all models did before the key existed
         for note in changed_since(settings.plugins):
             log.warning("%s: %s", path, note)
         return settings
@@ -177,13 +183,20 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_labels(path: Path, settings: Settings) -> list[str]:
-    """The class names of labels.json; index is class id. A UserError unless they are texts that can be written, one
-    for each class."""
+    """The class names of labels.json; index is class id.
+
+    Raises:
+        UserError: they are not texts that can be written, one for each class.
+    """
     labels = read_json(path)
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise UserError(f"{path} must be a list of class names")
-    if any("\ud800" <= letter <= "\udfff" for label in labels for letter in label):
-        raise UserError(f"{path} has a class name with half of a surrogate pair, which is no letter: write it whole")
+    try:
+        "".join(labels).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{path} has a class name with half of a surrogate pair, which is no letter: write it whole"
+        ) from error
     if len(labels) != settings.n_classes:
         raise UserError(f"{path} names {len(labels)} classes, but config.json has {settings.n_classes}")
     for label, times in Counter(labels).most_common(1):
@@ -193,15 +206,19 @@ def read_labels(path: Path, settings: Settings) -> list[str]:
 
 
 def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
-    """The numbers of thresholds.json, index is class id: a plain list is of `both`; where a linear model answers, too,
-    there are also those of each member asked by itself. A UserError unless all are lists of probabilities, one for
-    each class."""
-    found = read_json(path)
-    lists = found if isinstance(found, dict) else {"both": found}
-    if set(lists) != ({"both", "network", "linear"} if settings.terms else {"both"}):
-        what = "hold a list for each of both, network and linear" if settings.terms else "be a list of numbers"
-        raise UserError(f"{path} must {what}")
-    n = settings.n_classes
+    """The thresholds of thresholds.json by who answers; index is class id. A model with a linear model has lists for
+    `both`, and for `network` and `linear` alone; another has one list, which is returned as that of `both`.
+
+    Raises:
+        UserError: they are not lists of probabilities, one for each class.
+    """
+    lists, n = read_json(path), settings.n_classes
+    if not isinstance(lists, dict):
+        lists = {"both": lists}
+    if settings.terms and set(lists) != {"both", "network", "linear"}:
+        raise UserError(f"{path} must hold a list for each of both, network and linear")
+    if not settings.terms and set(lists) != {"both"}:
+        raise UserError(f"{path} must be a list of numbers")
     for numbers in lists.values():
         if not isinstance(numbers, list) or not all(type(one) in (int, float) and 0 <= one <= 1 for one in numbers):
             raise UserError(f"{path} must be a list of numbers between 0 and 1")
@@ -211,23 +228,15 @@ def read_thresholds(path: Path, settings: Settings) -> dict[str, list[float]]:
 
 
 def check_size(path: Path, n_held: int, settings: Settings) -> None:
-    """Raise UserError unless the file `path` of `n_held` numbers accounts for the model of `settings`, or if tables of
-    positions, which are not in the file, would be too large. The largest matrices are counted; what is not (keys,
-    values, gates, biases, norms) is no larger than they are."""
+    """Raise UserError unless the file `path` of `n_held` numbers can hold the model of `settings`, or if its tables of
+    positions, which are not in the file, would be too large. The largest matrices are counted; what is not counted
+    (keys, values, gates, biases, norms) is no larger than they are."""
     model = settings.model
-
-    def least_of(layer: int) -> int:
-        if not model.has_heads:
-            count = model.facts("encoder").get("flops")  # two for each number that is multiplied
-            return plugin.resolve(count)(model, pooled=False) // (2 * model.n_layers) if count else 0
-        widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
-        has_maps = plugin.find("score", model.score_of(layer)).facts.get("maps_query", False)
-        return model.d_model * widths + model.n_heads * model.d_k**2 * has_maps
-
-    of_layers = sum(map(least_of, range(model.n_layers + model.n_cross_layers)))
-    n_rows = settings.n_classes + (0 if model.pooler is Pooler.none else model.d_model)
-    of_words = model.width_of_words * settings.vocab_size
-    n_least = of_words + model.d_model * n_rows + of_layers
+    n_least = model.width_of_words * settings.vocab_size + model.d_model * settings.n_classes
+    if model.pooler is not Pooler.none:
+        n_least += model.d_model**2
+    for layer in range(model.n_layers + model.n_cross_layers):
+        n_least += _least_of_layer(model, layer)
     if n_least > n_held:
         raise UserError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
     n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
@@ -238,21 +247,44 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
         )
 
 
+def _least_of_layer(model: ModelConfig, layer: int) -> int:
+    """Numbers that a layer has at least."""
+    if not model.has_heads:
+        count = model.facts("encoder").get("flops")
+        if not count:
+            return 0
+        return plugin.resolve(count)(model, pooled=False) // (2 * model.n_layers)  # a product and a sum for each number
+    widths = model.n_heads * (model.d_k * model.project + model.d_v * model.project_output) + 2 * model.d_ff
+    n_least = model.d_model * widths
+    if plugin.find("score", model.score_of(layer)).facts.get("maps_query", False):
+        n_least += model.n_heads * model.d_k**2
+    return n_least
+
+
 def find_model(folder: Path, *, graph: bool = False) -> Path:
-    """The folder of the model: `folder` itself, or model/ in a run folder; with `graph` also one that was exported by
-    `format=onnx`. A UserError where a file is missing."""
+    """The folder of the model: `folder` itself, or model/ in a run folder.
+
+    Args:
+        graph: it may be one that was exported by `format=onnx`.
+
+    Raises:
+        UserError: a file is missing.
+    """
+    refused = f"run={folder} is not a run folder"
+    if folder.is_file():
+        raise UserError(f"{refused}: it is a file; {REMEDY}")
     if not folder.is_dir():
-        what = "it is a file" if folder.exists() else "there is no such folder"
-        raise UserError(f"run={folder} is not a run folder: {what}; {REMEDY}")
-    found = next((place for place in (folder, folder / "model") if (place / "config.json").is_file()), None)
-    if found is None:
-        began = (folder / "config.yaml").is_file()
-        what = (
-            "its training has not written model/, and run.log in it says how far it came"
-            if began
-            else "there is no model/config.json in it"
+        raise UserError(f"{refused}: there is no such folder; {REMEDY}")
+    if (folder / "config.json").is_file():
+        found = folder
+    elif (folder / "model" / "config.json").is_file():
+        found = folder / "model"
+    elif (folder / "config.yaml").is_file():
+        raise UserError(
+            f"{refused} to use: its training has not written model/, and run.log in it says how far it came; {REMEDY}"
         )
-        raise UserError(f"run={folder} is not a run folder{' to use' if began else ''}: {what}; {REMEDY}")
+    else:
+        raise UserError(f"{refused}: there is no model/config.json in it; {REMEDY}")
     missing = [name for name in FILES if not (found / name).is_file()]
     if missing == [WEIGHTS] and (found / GRAPH).is_file():
         if graph:
@@ -267,18 +299,23 @@ def find_model(folder: Path, *, graph: bool = False) -> Path:
             "that it was exported from"
         )
     if missing:
-        raise UserError(f"run={folder} is not a run folder: {found} has no {' and no '.join(missing)}; {REMEDY}")
+        raise UserError(f"{refused}: {found} has no {' and no '.join(missing)}; {REMEDY}")
     return found
 
 
 def enclosing_run(model: Path) -> Path | None:
-    """The run folder around model/, which says what data it was trained on; None where model/ is by itself."""
-    return model.parent if model.name == "model" and (model.parent / "config.yaml").is_file() else None
+    """The run folder around model/, which says what data it was trained on; None if model/ is by itself."""
+    if model.name == "model" and (model.parent / "config.yaml").is_file():
+        return model.parent
+    return None
 
 
 def home_of(run: str, model: Path) -> Path:
-    """Where what is made of a model goes unless `output` says: its run folder, or its own where it has none. A
-    UserError where it is the hub's, as nothing is written to the copy in the cache."""
+    """Where verbs write the results for a model if `output` is not set: its run folder, or its own if it has none.
+
+    Raises:
+        UserError: it is a model of the hub; nothing is written to the copy in the cache.
+    """
     if is_hub_name(run):
         raise UserError(
             f"run={run} is a model of the Hugging Face hub, to whose copy nothing is written: name a folder by output="
@@ -307,23 +344,32 @@ class ModelFolder(NamedTuple):
 
 
 def open_folder(folder: str | Path, needed: str | None = None, *, graph: bool = False) -> ModelFolder:
-    """Find the model, as `find_model` does, and read its config.json. A UserError where there is none, it is not of
-    the task `needed`, or a file cannot be read."""
-    is_of_hub = isinstance(folder, str) and is_hub_name(folder)
-    path = find_model(download(str(folder), "run") if is_of_hub else Path(folder), graph=graph)
+    """Find the model, as `find_model` does, and read its config.json.
+
+    Args:
+        folder: or the name of a model of the hub.
+        needed: the task that it must have; None: any.
+
+    Raises:
+        UserError: there is none, it is of another task, or a file cannot be read.
+    """
+    if isinstance(folder, str) and is_hub_name(folder):
+        folder = download(folder, "run")
+    path = find_model(Path(folder), graph=graph)
     with readable(path):
         settings = read_settings(path / "config.json")
-    if needed not in (None, settings.task):
+    if needed is not None and needed != settings.task:
         wanted = "a classifier" if needed == "classify" else f"a model of task={needed}"
         raise UserError(f"run={path} {plugin.task(settings.task).model}, but {wanted} is needed here: name another")
     return ModelFolder(path, settings)
 
 
 def refuse_other_task(config: Any, settings: Settings) -> None:
-    """Refuse what is set for models of another task than the one of `settings`, which would read nothing of it."""
+    """Raise UserError if a setting was typed that models of this task do not read."""
     plain = plain_settings(config)
     for name, one in all_settings(type(config)).items():
-        if not one.is_read_in(settings.task) and plain[name] != to_plain(one.default) and one.facts.tasks is not None:
+        is_unread = one.facts.tasks is not None and not one.is_read_in(settings.task)
+        if is_unread and plain[name] != to_plain(one.default):
             raise UserError(
                 f"{name}={format_value(plain[name])} does nothing here, as the model of run answers by "
                 f"{plugin.task(settings.task).answers}: remove it"

@@ -17,10 +17,10 @@ from manyheads.errors import UserError
 from manyheads.layout import Packed
 from manyheads.linear.model import LinearModel
 
-FATAL = 4  # onnxruntime says nothing less, as what is wrong becomes an error
+FATAL = 4  # onnxruntime logs nothing less, as mistakes become errors
+# Tokens that a thread gives onnxruntime at a time. Several small calls in parallel answer more texts a second than one
+# large call with the threads inside, while one long text is faster with them.
 PART = 512
-"""Tokens that a thread gives onnxruntime at a time: several small calls side by side answer more texts a second than
-one large call with the threads inside, while one long text is faster with them."""
 
 
 class GraphNetwork(nn.Module):

@@ -23,10 +23,10 @@ from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.distributed.collectives import destroy_groups
 from manyheads.distributed.heartbeat import monitor_peers
 from manyheads.distributed.ranks import this_process
-from manyheads.evaluation.results import card_figures, card_notes, evaluate_run
+from manyheads.evaluation.results import evaluate_run
 from manyheads.evaluation.tables import show_summary
 from manyheads.inference.batching import network_logits
-from manyheads.inference.card import add_results
+from manyheads.inference.card import add_results, card_figures, card_notes
 from manyheads.inference.folder import AnyPredictor, load, save
 from manyheads.inference.origin import file_digests
 from manyheads.linear.blend import Tuned, tune

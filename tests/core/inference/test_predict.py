@@ -21,8 +21,7 @@ from manyheads.config import Accelerator, InferenceHardware, OnBadText, Precisio
 from manyheads.data.formats.kinds import KINDS_IN_WORDS
 from manyheads.data.opening import read_file
 from manyheads.inference import chunks as lines
-from manyheads.inference.answer_formats import parquet_bytes, write_parquet
-from manyheads.inference.answers import n_written
+from manyheads.inference.answers import n_written, parquet_bytes, write_parquet
 from manyheads.inference.folder import load_to_answer as load
 from manyheads.inference.predict import predict
 

@@ -21,8 +21,7 @@ from torch.nn import functional as F
 from manyheads.data.tokens import multi_hot
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.metrics import score, score_labels
-from manyheads.evaluation.results import card_figures
-from manyheads.inference.card import calibrated_card
+from manyheads.inference.card import calibrated_card, card_figures
 from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import CALIBRATION, CARD, ModelFolder, enclosing_run, read_thresholds
