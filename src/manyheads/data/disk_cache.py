@@ -81,8 +81,15 @@ def cached_on_disk(
     make: Callable[[], dict[str, Any]],
     fits: Callable[[dict[str, Any]], bool] = bool,
 ) -> dict[str, Any]:
-    """Arrays and what JSON holds, from the cache where they were made before and `fits` says yes, or fails on nothing;
-    or as they are made now."""
+    """Arrays and what JSON holds, from the cache where they were made before; or as they are made now.
+
+    Args:
+        folder: of the cache; None: nothing is cached.
+        name: what the file is called, before a digest of `key`.
+        key: all that the result depends on.
+        make: makes the result.
+        fits: whether what was found may be such a result. If it raises what damage raises, it is not.
+    """
     import numpy as np
 
     if folder is None:
@@ -91,21 +98,29 @@ def cached_on_disk(
     with file_lock(path, PATIENCE):
         if path.is_file():
             try:
-                with np.load(path, allow_pickle=False) as found:
-                    held = json.loads(found["json"].tobytes())
-                    held |= {one: found[one] for one in found.files if one != "json"}
-                if fits(held):
-                    return held
+                with np.load(path, allow_pickle=False) as file:
+                    found = json.loads(file["json"].tobytes())
+                    for key_of_array in file.files:
+                        if key_of_array != "json":
+                            found[key_of_array] = file[key_of_array]
+                if fits(found):
+                    return found
             except DAMAGE:
                 pass
             log.warning("%s is damaged and is made again", path)
         made = make()
-        arrays: dict[str, Any] = {one: value for one, value in made.items() if isinstance(value, np.ndarray)}
-        about = json.dumps({one: value for one, value in made.items() if one not in arrays}, default=str).encode()
+        arrays: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for key_of_value, value in made.items():
+            if isinstance(value, np.ndarray):
+                arrays[key_of_value] = value
+            else:
+                others[key_of_value] = value
+        as_bytes = np.frombuffer(json.dumps(others, default=str).encode(), dtype=np.uint8)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as part, part.open("wb") as file:
-                np.savez(file, json=np.frombuffer(about, dtype=np.uint8), **arrays)
+                np.savez(file, json=as_bytes, **arrays)
         except OSError as problem:
             log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", folder, problem)
         return made
@@ -120,29 +135,37 @@ def cached_splits(
     *,
     with_unread: bool,
 ) -> Splits:
-    """The splits of large tables, by role, as `make` found them before or finds them now; `asked` is all that they
-    depend on apart from what is read."""
+    """The splits of large tables, as `make` found them before or finds them now.
+
+    Args:
+        asked: all that they depend on apart from what is read.
+        tables: by role; a split that has none of its own is a part of the first.
+        columns: a `columns.ColumnRoles`.
+        with_unread: rows can give the columns that are not read.
+    """
     names = [*columns.by_key().values()]
-    key = asked, names, [(role, *(table.column(one).digest for one in names)) for role, table in tables.items()]
+    digests = [(role, *(table.column(name).digest for name in names)) for role, table in tables.items()]
+    whole = next(iter(tables.values()))
     made: list[Splits] = []
 
-    def of(name: str) -> RawTable:
-        return tables.get(name) or next(iter(tables.values()))
-
-    def about() -> dict[str, Any]:
-        made.append(make())
-        every = made[0].by_name()
-        told = [_describe_rows(name, rows, of(name).column(columns.text)) for name, rows in every.items()]
-        whole = {"labels": made[0].labels, "notes": made[0].notes, "splits": [*every]}
-        return whole | {key: value for one in told for key, value in one.items()}
+    def describe() -> dict[str, Any]:
+        splits = make()
+        made.append(splits)
+        by_name = splits.by_name()
+        found: dict[str, Any] = {"labels": splits.labels, "notes": splits.notes, "splits": [*by_name]}
+        for name, rows in by_name.items():
+            found |= _describe_rows(name, rows, tables.get(name, whole).column(columns.text))
+        return found
 
     def fits(found: dict[str, Any]) -> bool:
-        return all(_fits(found, name, len(of(name).numbers)) for name in found["splits"])
+        return all(_fits(found, name, len(tables.get(name, whole).numbers)) for name in found["splits"])
 
-    found = cached_on_disk(folder, "splits", key, about, fits)
+    found = cached_on_disk(folder, "splits", (asked, names, digests), describe, fits)
     if made:
         return made[0]
-    rows = {name: _rows_again(found, name, of(name), columns, with_unread=with_unread) for name in found["splits"]}
+    rows: dict[str, Rows] = {}
+    for name in found["splits"]:
+        rows[name] = _rows_again(found, name, tables.get(name, whole), columns, with_unread=with_unread)
     return Splits(rows["train"], rows["validation"], rows.get("test"), found["labels"], found["notes"])
 
 
@@ -153,57 +176,58 @@ def _describe_rows(name: str, rows: Rows, every: Any) -> dict[str, Any]:
     texts: Any = rows.texts
     found: dict[str, Any] = {f"{name} labels": np.asarray(rows.labels)}
     if len(texts) < len(every):
-        found[f"{name} rows"] = texts.rows if every.rows is None else np.searchsorted(every.rows, texts.rows)
+        found[f"{name} rows"] = texts.rows
+        if every.rows is not None:  # a part of a file, by its column `split`
+            found[f"{name} rows"] = np.searchsorted(every.rows, texts.rows)
     if rows.targets is not None:
         found[f"{name} targets"] = True
     sets: Any = rows.sets
     if sets is not None:
-        found |= {f"{name} sets": sets.codes, f"{name} values": sets.values}
+        found[f"{name} sets"] = sets.codes
+        found[f"{name} values"] = sets.values
     return found
 
 
 def _fits(found: dict[str, Any], name: str, n_rows: int) -> bool:
     """Whether what is remembered of a split is of rows and classes that there are."""
     which, ids, n_classes = found.get(f"{name} rows"), found[f"{name} labels"], len(found["labels"])
+    codes, values = found.get(f"{name} sets"), found.get(f"{name} values")
     if which is not None:
         if which.ndim != 1 or which.dtype.kind != "i" or (which[1:] <= which[:-1]).any():
             return False
         if not len(which) or which[0] < 0 or which[-1] >= n_rows:
             return False
         n_rows = len(which)
-    codes, values = found.get(f"{name} sets"), found.get(f"{name} values")
-    most = max(n_classes, 1) - (values is None)
-    if ids.dtype.kind != "i" or ids.shape != (n_rows,) or ids.min() < 0 or ids.max() > most:
+    largest = max(n_classes, 1)
+    if values is None:  # else the number of classes is the label of a row that has none
+        largest -= 1
+    if ids.dtype.kind != "i" or ids.shape != (n_rows,) or ids.min() < 0 or ids.max() > largest:
         return False
     if codes is None or values is None:
         return codes is values
     if codes.dtype.kind != "i" or codes.shape != (n_rows,) or codes.min() < 0 or codes.max() >= len(values):
         return False
-    return all(0 <= one < n_classes for value in values if value is not None for one in value)
+    return all(0 <= label < n_classes for value in values if value is not None for label in value)
 
 
 def _rows_again(found: dict[str, Any], name: str, table: RawTable, columns: Any, *, with_unread: bool) -> Rows:
-    """The rows that `_told` describes."""
+    """The rows that `_describe_rows` describes."""
     which = found.get(f"{name} rows")
 
     def some(column: Any) -> Any:
         return column if which is None else take(column, which)
 
-    sets: Any = None
-    if f"{name} sets" in found:
-        values = [None if one is None else tuple(one) for one in found[f"{name} values"]]
-        sets = Coded(found[f"{name} sets"], values)
     texts = table.column(columns.text)
-    rows = Rows(
-        texts=some(texts),
-        pairs=None if columns.pair is None else some(table.column(columns.pair)),
-        labels=found[f"{name} labels"],
-        source=table.source,
-        numbers=some(table.numbers),
-        targets=some(table.column(columns.answer)) if f"{name} targets" in found else None,
-        sets=sets,
-    )
+    rows = Rows(some(texts), None, found[f"{name} labels"], table.source, some(table.numbers))
+    if columns.pair is not None:
+        rows.pairs = some(table.column(columns.pair))
+    if f"{name} targets" in found:
+        rows.targets = some(table.column(columns.answer))
+    if f"{name} sets" in found:
+        values = [None if value is None else tuple(value) for value in found[f"{name} values"]]
+        sets: Any = Coded(found[f"{name} sets"], values)
+        rows.sets = sets
     if with_unread:
-        names = [one for one in table.names if one not in columns.by_key().values()]
+        names = [column for column in table.names if column not in columns.by_key().values()]
         rows.unread = Unread(table, names, range(len(texts)) if which is None else which)
     return rows
