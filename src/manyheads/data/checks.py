@@ -37,12 +37,19 @@ def check_long(data: DataConfig, *, pairs: bool) -> None:
 
 
 def check_memory(splits: Splits, memory: int) -> None:
-    """Judging by classes must fit into `memory`, in bytes: all answers to the rows of the larger split and, where a row
-    has one class, the table of confusions, else what they move the figures by: of each row, or the squares."""
-    judged, n_classes = max(splits.test or splits.validation, splits.validation, key=len), len(splits.labels)
-    per_class = BYTES_JUDGED * len(judged) + BYTES_CONFUSED * n_classes
-    per_label = BYTES_MARKED * len(judged) + min(BYTES_MOVED * len(judged), BYTES_SQUARED * n_classes)
-    n_bytes = n_classes * (per_label if splits.multi else per_class)
+    """What judging by classes holds must fit into `memory`, in bytes.
+
+    That is all answers to the rows of the larger split and the table of confusions. Where a row has any number of
+    labels, instead of that table it is what each answer moves the figures by, or the sums of its squares by two labels.
+    """
+    n_classes, judged = len(splits.labels), splits.validation
+    if splits.test is not None and len(splits.test) >= len(judged):
+        judged = splits.test
+    if splits.multi:
+        n_bytes = BYTES_MARKED * len(judged) + min(BYTES_MOVED * len(judged), BYTES_SQUARED * n_classes)
+    else:
+        n_bytes = BYTES_JUDGED * len(judged) + BYTES_CONFUSED * n_classes
+    n_bytes *= n_classes
     if n_bytes > memory:
         raise UserError(
             f"judging {len(judged):,} rows ({judged.source}) by {n_classes:,} classes takes {n_bytes / 1e9:,.0f} GB, "
@@ -67,14 +74,19 @@ def check_balance(balance: Balance, choice: Any, *, multi: bool) -> None:
 
 def check_class_names(choice: Any, names: list[str]) -> None:
     """`optim.class_weights` must name classes of the data, if it names any."""
-    known, choice = ClassLookup(names, any_case=True), choice if isinstance(choice, dict) else {}
-    named = {name: known.find(name) for name in choice}
-    if unknown := [name for name, of_class in named.items() if of_class not in names]:
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        raise UserError(
-            f"optim.class_weights names the class {unknown[0]!r}, which is not in the data: "
-            f"the classes are {', '.join(names[:SHOWN])}{more}"
-        )
-    if len({*named.values()}) < len(named):
-        twice = [name for name, of_class in named.items() if [*named.values()].count(of_class) > 1]
-        raise UserError(f"optim.class_weights names one class by {list_names(twice[:2])}: give it one weight")
+    if not isinstance(choice, dict):
+        return
+    known = ClassLookup(names, any_case=True)
+    typed_by_class: dict[str, list[str]] = {}
+    for typed in choice:
+        found = known.find(typed)
+        if found not in names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            raise UserError(
+                f"optim.class_weights names the class {typed!r}, which is not in the data: the classes are "
+                f"{', '.join(names[:SHOWN])}{more}"
+            )
+        typed_by_class.setdefault(found, []).append(typed)
+    for several in typed_by_class.values():
+        if len(several) > 1:
+            raise UserError(f"optim.class_weights names one class by {list_names(several[:2])}: give it one weight")

@@ -151,7 +151,7 @@ def require_columns(table: RawTable, columns: ColumnRoles) -> None:
         )
 
 
-def without_labels(table: RawTable, columns: ColumnRoles, known: list[str]) -> str:
+def why_unlabelled(table: RawTable, columns: ColumnRoles, known: list[str]) -> str:
     """That no row has a label: each is -1, which no class is called, or empty. Empty where some have one."""
     if columns.key != "label" or "-1" in known or not len(table.numbers):
         return ""

@@ -44,9 +44,9 @@ Tables = dict[str, Callable[[], RawTable]]  # by role: train, validation, test; 
 # settings should wait, nor a csv for parquet.
 TEXT_FILE = "manyheads.data.formats.blocks:read_text_file"
 PARQUET = "manyheads.data.formats.parquet:read_parquet"
-SHARDS = "manyheads.data.formats.pieces:concatenate"
+SHARDS = "manyheads.data.formats.pieces:join_shards"
 CLASS_FOLDER = "manyheads.data.formats.pieces:read_class_folder"
-ROWS = "manyheads.data.formats.pieces:read_rows"
+ROWS = "manyheads.data.formats.pieces:given_rows"
 DATASET = "manyheads.data.formats.dataset:table_of"
 SPLIT_OF_DATASET = "manyheads.data.formats.dataset:read_dataset"
 
@@ -282,8 +282,11 @@ def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> Ta
     import numpy as np
 
     of_row = _split_of_row(table, column, data)
-    typed_as = {name.lower(): name for name in (typed_split(data, role) for role in ALIASES) if name}
-    split_of = typed_as | ROLES  # from what a cell says, in lower case, to the name of a split
+    typed_as: dict[str, str] = {}  # from what a cell says, in lower case, to the name that the settings have
+    for role in ALIASES:
+        if name := typed_split(data, role):
+            typed_as[name.lower()] = name
+    split_of = typed_as | ROLES  # and to the name of a split
     n_of_value = np.bincount(of_row.codes, minlength=len(of_row.values)).tolist()
     counts = Counter[str]()  # rows of each split
     strange: list[str] = []  # what names no split

@@ -63,7 +63,7 @@ from manyheads.data.columns import (
     named_twice,
     note_of_twice,
     require_columns,
-    without_labels,
+    why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
 from manyheads.data.opening import Tables, open_split, open_tables
@@ -163,7 +163,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     notes = [*table.notes]
     columns = replace(find_columns(table, data, "label" if labels else "target"), multi=multi)
     table = _with_coded_labels(table, columns)
-    if why := without_labels(table, columns, labels):
+    if why := why_unlabelled(table, columns, labels):
         raise UserError(f"{why}; name another split by split=validation, or get the labels of these by predict")
     known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
     rows, answers = _check_rows(
@@ -213,7 +213,7 @@ def _make_splits(
         other = tables[role]()
         require_columns(other, columns)
         other = _with_coded_labels(other, columns)
-        if role == "test" and (why := without_labels(other, columns, labels)):
+        if role == "test" and (why := why_unlabelled(other, columns, labels)):
             remedy = "leave the split unread by test=false"
             if "validation" in tables:
                 remedy += ", or be judged on another by data.test_split=validation"

@@ -5,7 +5,7 @@ many times and in any order, and cannot hold a large file. So the file is parsed
 kept is an index: where each block of whole rows is. Later a block is read and parsed again by itself (column.py).
 
     read_text_file    for training and evaluation: the index, as a table; that of a large file is kept on disk
-    stream_file       for prediction: the rows one after another, in one pass, as of a pipe
+    stream_file       for prediction: the rows one after another, in one pass, also from a pipe
     open_file         of both: how the file is written, by its beginning
     blocks_of         of both: the blocks of a file, in one pass
 """

@@ -13,7 +13,7 @@ from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 
 
-def concatenate(shards: list[RawTable]) -> RawTable:
+def join_shards(shards: list[RawTable]) -> RawTable:
     """Shards of one split as one table, its rows counted from 1 over all of them.
 
     Raises:
@@ -78,7 +78,7 @@ def read_class_folder(folder: Path, files: list[Path]) -> RawTable:
     )
 
 
-def read_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
+def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     """See `opening.table_from`."""
     found: dict[str, list[Any]] = {}
     if hasattr(rows, "columns") and hasattr(rows, "isna"):  # of pandas, without importing it
