@@ -1,6 +1,6 @@
-"""Which column is the text, its pair and the answer; sets of labels: their ids, and which of them splits are carved by.
+"""Which column is the text, its pair and the answer; what a column of labels, of sets of labels or of groups says.
 
-Standard library only.
+Standard library at first.
 """
 
 import difflib
@@ -11,9 +11,9 @@ from typing import Any
 
 from manyheads.config import DataConfig
 from manyheads.config.sentences import format_value, list_names
-from manyheads.data.class_names import MULTI_LABEL, label_cells, names_in_json, normalise_name
+from manyheads.data.class_names import MULTI_LABEL, drop_zero_fraction, label_cells, names_in_json, normalise_name
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, row_hashes
 from manyheads.data.table import Coded, RawTable, coded
 from manyheads.errors import UserError
 
@@ -24,6 +24,7 @@ WORDS_OF_TEXT = 5  # names of columns seldom have as many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 SIGNS = ",;|"  # that join names
 NAMES = 3  # of labels in a sentence
+LARGEST_GROUP = 0.2  # share of the rows; with a larger group splits and folds cannot have the sizes they should
 
 
 @dataclass(slots=True)
@@ -335,3 +336,35 @@ def describe_label_sets(rows: Rows, labels: list[str]) -> str:
         f"{rows.source}: {' and '.join(counts)} of the {known} among {len(rows):,} rows (first: row "
         f"{rows.numbers[first]}: {names}), so each label is answered by itself"
     )
+
+
+def read_groups(rows: Rows, column: str, notes: list[str]) -> Any:
+    """A number a row, int64, by what it has in a further column of its file. Rows that have nothing there are groups of
+    their own, of which those of one text stay together."""
+    import numpy as np
+
+    further = rows.unread.names if rows.unread is not None else []
+    if rows.unread is None or column not in further:
+        raise UserError(
+            f"data.group={format_value(column)} is no further column of {rows.source}: it has "
+            f"{list_names(further) or 'none'}"
+        )
+    cells = coded(list(rows.unread.columns()[column]))
+    names = coded([drop_zero_fraction(normalise_name(value)) for value in cells.values])
+    groups = names.codes[cells.codes].astype(np.int64)
+    is_alone = np.array([not name for name in names])[cells.codes]
+    if is_alone.any():
+        _, text_ids = np.unique(row_hashes(rows)[is_alone], return_inverse=True)
+        groups[is_alone] = len(names) + text_ids
+        notes.append(
+            f"{rows.source}: {int(is_alone.sum()):,} of {len(rows):,} rows have nothing in {format_value(column)} "
+            "(data.group): each is a group of its own"
+        )
+    counts = np.bincount(groups[~is_alone], minlength=1)
+    largest = int(counts.argmax())
+    if counts[largest] > LARGEST_GROUP * len(rows):
+        notes.append(
+            f"{rows.source}: {counts[largest]:,} of {len(rows):,} rows have '{format_value(names.values[largest])}' in "
+            f"{format_value(column)} (data.group), and stay together in one split"
+        )
+    return groups

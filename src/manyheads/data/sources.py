@@ -44,7 +44,6 @@ from manyheads.config.sentences import format_value, list_names
 from manyheads.data.audit import audit_splits, good_rows
 from manyheads.data.class_names import (
     ClassLookup,
-    drop_zero_fraction,
     label_cells,
     label_names,
     label_sets,
@@ -62,19 +61,19 @@ from manyheads.data.columns import (
     joined_otherwise,
     named_twice,
     note_of_twice,
+    read_groups,
     require_columns,
     why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
 from manyheads.data.opening import Tables, open_split, open_tables
-from manyheads.data.rows import Rows, Splits, class_counts, row_hashes, zero_labels
+from manyheads.data.rows import Rows, Splits, class_counts, zero_labels
 from manyheads.data.splits import assign_folds, carve, stratified_sample
 from manyheads.data.table import Coded, RawTable, Unread, coded, take
 from manyheads.data.texts import hash_cells, hash_texts
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
-LARGEST_GROUP = 0.2  # share of the rows; with a larger group splits and folds cannot have the sizes they should
 MOST_OF_SAMPLE = 0.25  # share of the held texts of a stream that is carved out at most
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
@@ -199,7 +198,7 @@ def _make_splits(
     with_unread = with_unread or bool(data.group)
     train, answers = _check_rows(table, columns, data.on_bad_row, notes, with_unread=with_unread)
     if data.group:
-        train.groups = _groups(train, data.group, notes)
+        train.groups = read_groups(train, data.group, notes)
     labels: list[str] = []
     if has_labels:
         answers, labels = _name_classes(answers, table, columns, data, notes)
@@ -346,38 +345,6 @@ def _set_answers(rows: Rows, answers: Any, labels: list[str]) -> None:
     else:
         id_of = {name: index for index, name in enumerate(labels)}
         rows.labels = answers.numbers([id_of.get(name) for name in answers.values])
-
-
-def _groups(rows: Rows, column: str, notes: list[str]) -> Any:
-    """A number a row, int64, by what it has in a further column of its file. Rows that have nothing there are groups of
-    their own, of which those of one text stay together."""
-    import numpy as np
-
-    further = rows.unread.names if rows.unread is not None else []
-    if rows.unread is None or column not in further:
-        raise UserError(
-            f"data.group={format_value(column)} is no further column of {rows.source}: it has "
-            f"{list_names(further) or 'none'}"
-        )
-    cells = coded(list(rows.unread.columns()[column]))
-    names = coded([drop_zero_fraction(normalise_name(value)) for value in cells.values])
-    groups = names.codes[cells.codes].astype(np.int64)
-    is_alone = np.array([not name for name in names])[cells.codes]
-    if is_alone.any():
-        _, text_ids = np.unique(row_hashes(rows)[is_alone], return_inverse=True)
-        groups[is_alone] = len(names) + text_ids
-        notes.append(
-            f"{rows.source}: {int(is_alone.sum()):,} of {len(rows):,} rows have nothing in {format_value(column)} "
-            "(data.group): each is a group of its own"
-        )
-    counts = np.bincount(groups[~is_alone], minlength=1)
-    largest = int(counts.argmax())
-    if counts[largest] > LARGEST_GROUP * len(rows):
-        notes.append(
-            f"{rows.source}: {counts[largest]:,} of {len(rows):,} rows have '{format_value(names.values[largest])}' in "
-            f"{format_value(column)} (data.group), and stay together in one split"
-        )
-    return groups
 
 
 def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:

@@ -1,15 +1,19 @@
-"""Rows that a verb answers, some at a time: lines of a text become rows, and rows of any input become chunks.
+"""Rows that a verb answers, some at a time: lines of a text become rows, and rows of any input become chunks; which
+columns hold the texts.
 
 A chunk holds what goes through the network together, so that an input of any length takes bounded memory.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from manyheads.config import OnBadText
+from manyheads.config.sentences import format_value, list_names
+from manyheads.data.formats.dialect import NAME
 from manyheads.data.formats.source import MOST_ROW, decoding, reading
 from manyheads.data.formats.text_lines import take_labels
 from manyheads.data.texts import is_blank, text_faults
@@ -17,6 +21,7 @@ from manyheads.errors import UserError
 
 CHUNK = 1024  # rows answered together
 MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
+RENAME = "rename one of them"
 REMEDY = "; correct it, or have such rows answered by null with data.on_bad_row=drop"
 
 
@@ -203,3 +208,64 @@ def plain_cell(cell: Any) -> Any:
     if isinstance(cell, list | tuple):
         return [plain_cell(one) for one in cell]
     return str(cell)
+
+
+class WantedColumns(NamedTuple):
+    """The columns that are read.
+
+    Attributes:
+        text: names that the column of the text may have, of which the first that is there counts.
+        text_pair: those of the second text; empty for a model of single texts.
+        remedy: how to say which column it is.
+    """
+
+    text: list[str]
+    text_pair: list[str]
+    remedy: str = RENAME
+
+
+def find_text_columns(header: list[str], name: str, wanted: WantedColumns, hint: str = "") -> tuple[str, str | None]:
+    """The columns of the text and of the second text; None: the model takes single texts.
+
+    Args:
+        name: of the file, for sentences.
+        hint: what to do where there is no such column, if something better than the usual is known.
+    """
+    for column, times in Counter(header).most_common(1):
+        if times > 1:
+            raise UserError(f"{name} has the column '{format_value(column)}' twice: name every column once")
+    text = wanted.text
+    if len(header) == 1 < len(text) and not wanted.text_pair:  # a single column is the text
+        text = header
+    found: list[str | None] = []
+    for names in (text, wanted.text_pair):
+        present = [one for one in names if one in header]
+        if names and not present:
+            raise UserError(
+                f"{name} has no column {names[0]!r}, which the model reads: its columns are {list_names(header)}; "
+                f"{hint or wanted.remedy}"
+            )
+        found.append(present[0] if present else None)
+    first, second = found
+    assert first is not None, "there is always a name for the text"
+    if first == second:
+        raise UserError(
+            f"data.text={first} and data.text_pair={first} name one column of {name} twice: each needs its own"
+        )
+    return first, second
+
+
+def require_texts(cells: list[str], name: str, remedy: str) -> None:
+    """Raise UserError unless the first line is a row: one of its cells at least is clearly no name of a column."""
+    if not all(NAME.fullmatch(cell.strip()) for cell in cells):
+        return
+    line = " and ".join(f"'{format_value(cell)}'" for cell in cells)
+    if len(cells) == 1:
+        either, usual, them = "the name of its column or a text", "text", "it"
+    else:
+        either, usual, them = "the names of its columns or two texts", "text and text_pair", "them"
+    otherwise = f"call {them} {usual}" if remedy == RENAME else remedy
+    raise UserError(
+        f"{name} begins with {line}, which may be {either}: if texts begin there, put a line that says {usual} on top, "
+        f"else {otherwise}"
+    )

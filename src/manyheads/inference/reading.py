@@ -30,8 +30,15 @@ from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, remedy_for, why_
 from manyheads.data.formats.source import OPENERS, reading
 from manyheads.data.formats.text_lines import is_marked
 from manyheads.errors import UserError
-from manyheads.inference.chunks import Chunk, chunks_of_lines, into_chunks, row_of_line
-from manyheads.inference.text_columns import RENAME, WantedColumns, require_texts
+from manyheads.inference.chunks import (
+    RENAME,
+    Chunk,
+    WantedColumns,
+    chunks_of_lines,
+    into_chunks,
+    require_texts,
+    row_of_line,
+)
 
 if TYPE_CHECKING:
     from manyheads.inference.predictor import Predictor

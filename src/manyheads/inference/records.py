@@ -15,8 +15,16 @@ from manyheads.data.formats.delimited import DelimitedParser
 from manyheads.data.formats.dialect import width_rule
 from manyheads.data.texts import NOT_UTF8
 from manyheads.errors import UserError
-from manyheads.inference.chunks import REMEDY, Chunk, InputRow, into_chunks, plain_cell
-from manyheads.inference.text_columns import WantedColumns, find_text_columns, require_texts
+from manyheads.inference.chunks import (
+    REMEDY,
+    Chunk,
+    InputRow,
+    WantedColumns,
+    find_text_columns,
+    into_chunks,
+    plain_cell,
+    require_texts,
+)
 
 
 def chunks_of_table(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:

@@ -17,10 +17,10 @@ from manyheads.data.formats import blocks
 from manyheads.data.formats.dialect import start_of
 from manyheads.data.formats.source import lines_of
 from manyheads.data.opening import read_file
+from manyheads.inference.chunks import WantedColumns
 from manyheads.inference.format import ColumnNames
 from manyheads.inference.reading import open_texts
 from manyheads.inference.records import chunks_of_table
-from manyheads.inference.text_columns import WantedColumns
 
 
 @given(st.text(alphabet='ab,"\n\r\x85\u2028 ', max_size=30))

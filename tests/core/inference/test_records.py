@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from manyheads.data.formats import blocks
 from manyheads.data.opening import read_file
 from manyheads.inference import chunks as chunks_module
-from manyheads.inference.chunks import Chunk
+from manyheads.inference.chunks import Chunk, WantedColumns
 from manyheads.inference.records import chunks_of_objects, chunks_of_table
-from manyheads.inference.text_columns import WantedColumns
 
 LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | LETTERS
