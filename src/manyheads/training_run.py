@@ -205,7 +205,7 @@ def train_on_all_ranks(run: RunConfig, n_local: int) -> Summary | None:
         refuse_taken(run.output)
     elif (folder := named_folder(run.output)).is_dir():
         with lock_run_folder(folder):
-            pass  # else it is refused before anything is started
+            pass  # if another run holds the folder, this one is refused before anything is started
     with reserved_folder(run.output) as folder:
         run_on_all_ranks("train", run, n_local=n_local, timeout=run.hardware.timeout, folder=folder)
         summary = read_summary(folder / "summary.json")
@@ -231,16 +231,11 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
     splits = read_rows(run, with_test=False, with_unread=True)
     bounds_of(run.require, figures_of("labels" if splits.multi else "classes"))
     check_rows(run, splits)
-    n_folds = run.data.folds
     folder = start_folder(run.output, resume=run.resume is not Resume.never)
-    folds = [folder / f"fold-{fold}" for fold in range(1, n_folds + 1)]
-
-    def of_fold(fold: int, place: Path) -> RunConfig:
-        data = replace(run.data, fold=fold)
-        return replace(run, data=data, output=str(place), resume=Resume.auto, test=True, require="")
+    folds = [folder / f"fold-{fold}" for fold in range(1, run.data.folds + 1)]
 
     def train_fold(fold: RunConfig) -> None:
-        say(f"{Path(fold.output).name} of {n_folds}: {fold.output}")
+        say(f"{Path(fold.output).name} of {run.data.folds}: {fold.output}")
         train(fold, callbacks=callbacks)
 
     with lock_run_folder(folder):
@@ -251,15 +246,21 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
             raise UserError(f"output={folder} holds no run with folds to resume: name another folder")
         else:
             save_run(run, folder / "config.yaml")
-        train_in_turn([of_fold(at, place) for at, place in enumerate(folds, start=1)], train_fold)
+        train_in_turn([run_of_fold(run, number, place) for number, place in enumerate(folds, start=1)], train_fold)
         if not (folder / "metrics.json").is_file():
             from manyheads.evaluation.folds import judge_folds
 
             judge_folds(run, splits, folder, folds)
         if run.refit:
-            train_in_turn([of_fold(0, folder / "all-rows")], train_fold)
+            train_in_turn([run_of_fold(run, 0, folder / "all-rows")], train_fold)
             for place in folds:
                 shutil.rmtree(place / "model", ignore_errors=True)
                 shutil.rmtree(place / "checkpoints", ignore_errors=True)
     if run.require:
         check_reached(run.require, read_json(folder / "metrics.json"), f"all rows of {folder}")
+
+
+def run_of_fold(run: RunConfig, number: int, folder: Path) -> RunConfig:
+    """The settings of a fold, from 1, in `folder`; 0 is the run on all rows. `require` is about all rows together."""
+    data = replace(run.data, fold=number)
+    return replace(run, data=data, output=str(folder), resume=Resume.auto, test=True, require="")

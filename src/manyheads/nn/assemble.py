@@ -66,7 +66,8 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
             drawn.update(module.children())
         elif isinstance(module, FeedForward):
             width = module.widen.out_features
-            _draw(module.widen, blocks=(width // 2, width // 2) if module.is_gated else (width,))
+            blocks = (width // 2, width // 2) if module.is_gated else (width,)
+            _draw(module.widen, blocks=blocks)
             _draw(module.narrow, gain=gain)
             drawn.update(module.children())
         elif init_weights := getattr(module, "init_weights", None):  # a score, or recurrent cells

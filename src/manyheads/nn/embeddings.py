@@ -81,12 +81,18 @@ class Embeddings(nn.Module):
             x = x * self.dropout_tokens(x.new_ones(*ids.shape, 1))
         if self.positions is not None:
             x = x + self.positions(layout.positions).to(x.dtype)
-        if self.segments is not None:  # without segments all tokens are of the first: its row is broadcast
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segment_rows(segments)))
+        if self.segments is not None:
+            if segments is None:  # all tokens are of the first segment, whose row is broadcast
+                x = x + self.segments.weight[0]
+            else:
+                x = x + self.segments(segment_rows(segments))
         if self.matches is not None:
             if matched is None and segments is not None:
                 matched = occurs_in_other(ids, layout, segments)
-            x = x + (self.matches.weight[0] if matched is None else self.matches(matched))
+            if matched is None:  # a single text: no token occurs in another one
+                x = x + self.matches.weight[0]
+            else:
+                x = x + self.matches(matched)
         x = self.dropout(self.norm(x))
         if self.widen is not None:
             x = self.widen(x)

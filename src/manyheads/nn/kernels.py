@@ -223,7 +223,9 @@ def fused(
         mask = keep | has_no_key
     if bias is not None:  # the kernel takes one tensor: a mask, or what to add to the scores
         bias = bias.to(q_BHLK.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+        if mask is not None:
+            bias = bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+        mask = bias
     backends = sdpa_kernel(GPU_KERNELS) if _is_on_gpu(q_BHLK) else nullcontext()
     shares_heads = q_BHLK.size(1) != k_BGMK.size(1)
     with backends:
