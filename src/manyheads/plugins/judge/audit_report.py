@@ -31,8 +31,8 @@ from manyheads.linear.fit import choose_terms, too_many
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.plugins.judge.row_facts import (
     NearRepeat,
-    answers_of,
     both_texts,
+    labels_of,
     learning_curve,
     likely_wrong,
     masked,
@@ -153,7 +153,7 @@ def write_suspects(path: Path, suspects: Suspects, labels: list[str]) -> None:
     """One line a suspect row, the worst first: as predictions.csv, with its label, a likelier one, and how probable
     both are."""
     rows = suspects.rows.pick(suspects.at)
-    marks_nC = answers_of(rows, len(labels))
+    marks_nC = labels_of(rows, len(labels))
     if rows.sets is None:
         marks_nC = marks_nC[:, None] == np.arange(len(labels))
     lines = []

@@ -62,8 +62,8 @@ def fit_and_write(
         "rows": len(rows),
         "of": len(data.rows),
         "source": data.rows.source,
-        "before": figures_of(logits_nC, truth, labels),
-        "after": figures_of(after_nC, truth, labels),
+        "before": calibration_figures(logits_nC, truth, labels),
+        "after": calibration_figures(after_nC, truth, labels),
     }
     write_calibrated(config, folder, fitted, found, target, output)
     return found
@@ -192,7 +192,7 @@ def map_by_folds(method: CalibrationMethod, logits_nC: Tensor, truth: Tensor, se
     return mapped_nC
 
 
-def figures_of(logits_nC: Tensor, truth: Tensor, labels: list[str]) -> dict[str, Any]:
+def calibration_figures(logits_nC: Tensor, truth: Tensor, labels: list[str]) -> dict[str, Any]:
     """The figures that a calibration changes, each with its interval."""
     if truth.ndim == 1:
         scores = score(truth.numpy(), logits_nC.softmax(-1).numpy(), labels)

@@ -186,7 +186,7 @@ def near_repeats(samples: dict[str, Rows]) -> dict[str, list[NearRepeat]]:
     return found
 
 
-def answers_of(rows: Rows, n_classes: int) -> np.ndarray:
+def labels_of(rows: Rows, n_classes: int) -> np.ndarray:
     """Class ids `(n,)`, or marks `(n, C)`."""
     if rows.sets is None:
         return np.array(rows.labels)
@@ -252,7 +252,7 @@ def learning_curve(
     Returns:
         The curve as audit.json has it; nothing where fewer than three models can be fitted.
     """
-    truth, wrong, counts = answers_of(validation, n_classes), [], []
+    truth, wrong, counts = labels_of(validation, n_classes), [], []
     for share in SHARES:
         part = stratified_sample(train, max(1, round(share * len(train))), seed)
         model = fit_linear(part, n_classes, terms=terms)

@@ -37,8 +37,9 @@ class Axis:
     @property
     def listed(self) -> Sequence[Any] | None:
         """Every value there is, or None for numbers between two ends that are not whole."""
-        between = range(int(self.low), int(self.high) + 1) if self.whole else None
-        return self.values or between
+        if self.whole:
+            return range(int(self.low), int(self.high) + 1)
+        return self.values or None
 
     def draw(self, random: Random) -> Any:
         """A value, each as likely as the others."""
@@ -51,9 +52,9 @@ class Axis:
 
     def rounded(self, value: float) -> float | int:
         """A number that lies between the ends, whole or of few digits."""
-        near = round(value) if self.whole else float(f"{value:.{DIGITS}g}")
-        near = min(max(near, self.low), self.high)
-        return int(near) if self.whole else near
+        if self.whole:
+            return int(min(max(round(value), self.low), self.high))
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
 
 def values_tried(name: str, given: Any) -> list[Any]:
@@ -95,7 +96,8 @@ def _searchable(name: str) -> Setting:
         remedy = "seeds=5 runs each setting with five" if name == "seed" else f"choose one of {PLACES}"
         raise UserError(f"{name} cannot be searched, as all runs share data, hardware and limits: {remedy}")
     near = nearest_setting(name, RunConfig)
-    raise UserError(f"{name} is not a setting: {f'did you mean {near}?' if near else f'choose one of {PLACES}'}")
+    remedy = f"did you mean {near}?" if near else f"choose one of {PLACES}"
+    raise UserError(f"{name} is not a setting: {remedy}")
 
 
 def _one_value(one: Setting, value: Any) -> Any:
@@ -137,4 +139,4 @@ def _between(one: Setting, text: str) -> Axis:
 
 def count_values(values: list[Any]) -> str:
     """`1 value`, `2 values`."""
-    return f"{len(values)} value{'' if len(values) == 1 else 's'}"
+    return "1 value" if len(values) == 1 else f"{len(values)} values"

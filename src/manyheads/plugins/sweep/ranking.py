@@ -67,7 +67,10 @@ class Ranked:
         """Its mean, or the figure at which it was given up."""
         if self.values:
             return fmean(self.values)
-        return next((run.value for run in self.runs if run.state is RunState.pruned), None)
+        for run in self.runs:
+            if run.state is RunState.pruned:
+                return run.value
+        return None
 
 
 def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool = False) -> list[Ranked]:
@@ -87,8 +90,10 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool 
             group = 0
         elif one.values:
             group = 1
+        elif one.shown is not None:
+            group = 2
         else:
-            group = 2 if one.shown is not None else 3
+            group = 3
         return group, sign * (one.shown or 0.0), one.trial
 
     return sorted(ranked, key=place)
@@ -127,14 +132,17 @@ def short_names(names: Iterable[str]) -> list[str]:
 
 
 def _line(config: TuneConfig, one: Ranked) -> list[str]:
+    """The cells of a setting; one that is not known is empty."""
+    shown, deviation, interval = one.shown, one.deviation, one.interval
     cells = [str(one.trial), *(format_list(one.setting[name]) for name in config.search)]
-    cells.append("" if one.shown is None else f"{one.shown:.4f}")
+    cells.append(f"{shown:.4f}" if shown is not None else "")
     if config.n_runs > 1:
-        cells.append("" if one.deviation is None else f"{one.deviation:.4f}")
-    cells.append("" if one.interval is None else f"{one.interval[0]:.3f}-{one.interval[1]:.3f}")
-    cells.append(f"{max((run.steps for run in one.runs), default=0):,}")
-    cells.append(f"{sum(run.seconds for run in one.runs) / 60:.1f}")
-    return [*cells, _remarks(config, one)]
+        cells.append(f"{deviation:.4f}" if deviation is not None else "")
+    cells.append(f"{interval[0]:.3f}-{interval[1]:.3f}" if interval is not None else "")
+    steps, seconds = 0, 0.0
+    for run in one.runs:
+        steps, seconds = max(steps, run.steps), seconds + run.seconds
+    return [*cells, f"{steps:,}", f"{seconds / 60:.1f}", _remarks(config, one)]
 
 
 def _remarks(config: TuneConfig, one: Ranked) -> str:

@@ -89,7 +89,10 @@ class Comparison:
         return any((one.set, one.row) == (set_name, row) for one in self.measured)
 
     def at(self, set_name: str, row: str) -> RowResults:
-        return next(one for one in self.measured if (one.set, one.row) == (set_name, row))
+        for one in self.measured:
+            if (one.set, one.row) == (set_name, row):
+                return one
+        raise KeyError(f"{set_name}, {row}")
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""
@@ -104,10 +107,10 @@ def read_results(path: Path) -> Comparison:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        measured = [
-            RowResults(**{**one, "runs": {seed: RunFigures(**figures) for seed, figures in one["runs"].items()}})
-            for one in content.pop("measured")
-        ]
+        measured = []
+        for one in content.pop("measured"):
+            runs = {seed: RunFigures(**figures) for seed, figures in one["runs"].items()}
+            measured.append(RowResults(**{**one, "runs": runs}))
         return Comparison(**content, measured=measured)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
@@ -167,7 +170,7 @@ def decisive(run: RunConfig) -> dict[str, Any]:
 
 def machine_words(machine: dict[str, Any]) -> str:
     """A machine and its versions on one line, which is the mark of a run."""
-    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'}"
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
     ours = f", manyheads {machine['manyheads']}" if "manyheads" in machine else ""
     return f"{machine['processor']}, {threads}, {machine['device']}, torch {machine['torch']}{ours}"
 

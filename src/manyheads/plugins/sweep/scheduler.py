@@ -99,13 +99,15 @@ class Search:
         if outcome.is_final:
             folder = trial_folder(self.queue.folder, outcome.trial, outcome.seed)
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        value = "" if outcome.value is None else f" network {self.config.checkpoint.metric} {outcome.value:.4f}"
-        state = "" if outcome.state is RunState.done else f" {outcome.state.name}"
-        why = f": {outcome.why}" if outcome.why else ""
-        log.info(
-            "trial %d of %d, seed %d:%s%s after %d steps, %.0f s%s",
-            *(outcome.trial, self.config.n_trials, outcome.seed, state, value, outcome.steps, outcome.seconds, why),
-        )
+        words = f"trial {outcome.trial} of {self.config.n_trials}, seed {outcome.seed}:"
+        if outcome.state is not RunState.done:
+            words += f" {outcome.state.name}"
+        if outcome.value is not None:
+            words += f" network {self.config.checkpoint.metric} {outcome.value:.4f}"
+        words += f" after {outcome.steps} steps, {outcome.seconds:.0f} s"
+        if outcome.why:
+            words += f": {outcome.why}"
+        log.info("%s", words)
         ended = self.queue.outcomes
         alike = len({one.why for one in ended}) == 1 and outcome.why  # those given up have none
         if len(ended) == SAME and alike and not any(one.counts for one in ended):
