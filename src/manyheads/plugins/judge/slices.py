@@ -95,7 +95,7 @@ def _is_multi(stored: LogitStore) -> bool:
 
 
 def _row_chunks(stored: LogitStore) -> Iterator[Rows]:
-    """All rows, so many at a time as fit into memory."""
+    """All rows, in chunks that fit into memory."""
     rows, step = stored.rows, rows_at_once(len(stored.names))
     for start in range(0, len(rows), step):
         yield rows.pick(np.arange(start, min(start + step, len(rows))))
