@@ -36,9 +36,9 @@ from manyheads.cli.implied import (
     settle_paths,
 )
 from manyheads.cli.overrides import Typed, read_overrides
-from manyheads.cli.presets import Choices, preset_values
+from manyheads.cli.presets import preset_values
 from manyheads.cli.validation import refuse_secrets, refuse_unused
-from manyheads.cli.verbs import VERBS, Config, own_settings, schema_of
+from manyheads.cli.verbs import VERBS, Choices, Config, own_settings, schema_of
 from manyheads.config.conversion import Values, build, set_value, to_plain, with_flags
 from manyheads.config.facts import settings
 from manyheads.config.plugins import recorded, take_plugins, use
@@ -97,13 +97,13 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None, 
     typed = read_overrides(verb, words, config_dir=config_dir)
     if folder:
         values = resumed_values(verb, read_run(folder), folder, typed)
-        return resolve(Base(verb, "resume", values, {}), typed.values)
+        return resolve_settings(Base(verb, "resume", values, {}), typed.values)
     imply_presets(verb, typed, config_dir)
     if config_dir:
         from manyheads.cli.hydra import refuse_settings
 
         refuse_settings(verb, typed, [], config_dir)
-    return resolve(base_settings(verb, typed, typed.groups, config_dir), typed.values)
+    return resolve_settings(base_settings(verb, typed, typed.groups, config_dir), typed.values)
 
 
 def base_settings(verb: str, typed: Typed, groups: Choices, config_dir: str | None) -> Base:
@@ -137,7 +137,7 @@ def _settings_of_run(verb: str, folder: str, typed: Typed, groups: Choices, conf
     return values
 
 
-def resolve(base: Base, typed: Values, varied: Sequence[str] = ()) -> Config:
+def resolve_settings(base: Base, typed: Values, varied: Sequence[str] = ()) -> Config:
     """The one way from settings and what was typed, by dotted name, to a checked and frozen object.
 
     Args:

@@ -1,12 +1,12 @@
 """Hydra: presets as it composes them, and its own ways to run a task. Of hydra and omegaconf all but the grammar, which
-grammar.py asks, is imported here alone; no DictConfig leaves this file but for `plain_values`.
+grammar.py asks, is imported here alone; no DictConfig leaves this file but for `plain_config`.
 
 Hydra imports and calls what its own settings name, so that those come from Hydra alone: see `refuse_settings`.
 """
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from manyheads.cli.errors import composition_sentence, hydra_sentence
 from manyheads.cli.grammar import quote
 from manyheads.cli.overrides import Typed
 from manyheads.cli.sweeps import every_choice, first_difference
-from manyheads.cli.verbs import VERBS, conf_folder, preset_file, preset_folders, presets_folder, schema_of
+from manyheads.cli.verbs import VERBS, Choices, conf_folder, preset_file, preset_folders, presets_folder, schema_of
 from manyheads.config.conversion import choices_of, leaves
 from manyheads.config.facts import settings
 from manyheads.config.plugins import use
@@ -78,9 +78,6 @@ class PluginPresets(SearchPathPlugin):
             search_path.append("manyheads", str(folder))
 
 
-Choices = Mapping[str, str | None]  # the preset of each group that was typed
-
-
 def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | None) -> DictConfig:
     """Presets, and in the node `hydra` Hydra's own settings with the words `own`."""
     chosen = _chosen(groups)
@@ -92,7 +89,7 @@ def composed(verb: str, groups: Choices, own: Sequence[str], config_dir: str | N
             raise UserError(composition_sentence(error, chosen, schema_of(verb))) from error
 
 
-def plain_values(config: DictConfig) -> dict[str, Any]:
+def plain_config(config: DictConfig) -> dict[str, Any]:
     """Plain settings, choices by their names, without the node `hydra`."""
     values = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     assert isinstance(values, dict)

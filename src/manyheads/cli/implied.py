@@ -13,7 +13,7 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.presets import preset_values
 from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
-from manyheads.config.conversion import Values, convert, values_of
+from manyheads.config.conversion import Values, convert, named_values
 from manyheads.config.facts import settings, settings_where
 from manyheads.config.sentences import format_list, format_value, one_of
 from manyheads.config.trainer_flags import END_FLAGS
@@ -244,7 +244,7 @@ def resumed_values(verb: str, run: RunConfig, folder: str, typed: Typed) -> Valu
             f"{unused[0]} does nothing with resume={folder}, which resumes it with the settings in its config.yaml: "
             "remove it"
         )
-    values = values_of(run)
+    values = named_values(run)
     home = os.path.realpath(folder)
     for name in settings_where(RunConfig, written_to=True):
         place = values[name]
@@ -261,7 +261,7 @@ def resumed_values(verb: str, run: RunConfig, folder: str, typed: Typed) -> Valu
 def repeated_values(verb: str, run: RunConfig, typed: Typed) -> Values:
     """The settings of a `run` that is trained once more, in another folder: what its budget and its data came to is
     kept, so that it ends with the same weights. Folds are left as they were typed: each came to limits of its own."""
-    values = values_of(run)
+    values = named_values(run)
     _free_limits(verb, values, run, typed)
     if not run.data.folds or run.data.fold is not None:
         values["budget"] = ""

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from manyheads.cli.compose import base_settings, resolve
-from manyheads.cli.hydra import plain_values, refuse_settings, run_app, run_jobs, this_job
+from manyheads.cli.compose import base_settings, resolve_settings
+from manyheads.cli.hydra import plain_config, refuse_settings, run_app, run_jobs, this_job
 from manyheads.cli.implied import imply_presets, resumed_folder
 from manyheads.cli.overrides import LOGGING_OVERRIDES, Typed, hydra_word, read_overrides
 from manyheads.cli.sweeps import check_jobs, hydra_words, keep_split, of_one_job, say_split, show_jobs, with_output
@@ -57,7 +57,7 @@ def run_hydra(
     for varied in ({}, *typed.later):
         job = replace(typed, values=typed.values | varied)
         its_base = base_settings(verb, job, typed.groups, config_dir) if "again" in varied else base
-        configs.append(resolve(its_base, job.values, typed.varied))
+        configs.append(resolve_settings(its_base, job.values, typed.varied))
     check_jobs(configs, typed)
     own = [*hydra_words(typed), *LOGGING_OVERRIDES]
     refuse_settings(verb, typed, own, config_dir)
@@ -76,7 +76,7 @@ def _run_job(config: Any, verb: str, typed: Typed, config_dir: str | None, task:
     use_of_parent()  # in the process of a launcher
     chosen, folder = this_job()
     groups = typed.groups | {group: chosen[group] for group in typed.swept_groups}
-    plain = plain_values(config)
+    plain = plain_config(config)
     composed = {}
     for name in typed.swept:
         section, key = section_and_key(plain, name)
@@ -84,4 +84,4 @@ def _run_job(config: Any, verb: str, typed: Typed, config_dir: str | None, task:
     values = of_one_job(composed, typed, settings(schema_of(verb)))
     base = base_settings(verb, replace(typed, values=values), groups, config_dir)
     keep_split(base.values, typed)
-    return task(lambda: with_output(resolve(base, values, typed.varied), folder))
+    return task(lambda: with_output(resolve_settings(base, values, typed.varied), folder))

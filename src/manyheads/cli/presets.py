@@ -7,13 +7,12 @@ of presets, and where a file is mistaken: it knows the file and the key.
 
 import copy
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
 from yaml import YAMLError
 
 import manyheads.plugin as plugin
-from manyheads.cli.verbs import VERBS, preset_file, schema_of
+from manyheads.cli.verbs import VERBS, Choices, preset_file, schema_of
 from manyheads.config.conversion import Values, read_values, refuse_code
 from manyheads.config.facts import settings, settings_where
 from manyheads.config.plugins import use
@@ -21,7 +20,6 @@ from manyheads.runs.config_file import plain_yaml
 
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 OVERRIDE = "override /"  # of a group by a preset of another
-Choices = Mapping[str, str | None]  # the preset that was chosen of each group, and of others none
 
 
 def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> Values:
@@ -49,9 +47,9 @@ def _package_values(verb: str, groups: tuple[tuple[str, str | None], ...], chang
 
 def composed_by_hydra(verb: str, groups: Choices, config_dir: str | None = None) -> Values:
     """The same, but composed by Hydra."""
-    from manyheads.cli.hydra import composed, plain_values
+    from manyheads.cli.hydra import composed, plain_config
 
-    plain = plain_values(composed(verb, groups, [], config_dir))
+    plain = plain_config(composed(verb, groups, [], config_dir))
     refuse_code(plain, verbatim=settings_where(schema_of(verb), verbatim=True))
     use(plain.get("plugins", ()))  # whose settings it may have
     return read_values(schema_of(verb), plain)

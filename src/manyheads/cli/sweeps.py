@@ -44,7 +44,7 @@ def score_of(config: Config, summary: Any, missed: str) -> JobScore | None:
     score = JobScore("nan")
     if isinstance(config, RunConfig) and summary is not None:
         models: dict[str, Any] = models_of(summary, "validation")
-        score = JobScore(models.get(NETWORK, summary.validation)[metric_of(summary)].value)
+        score = JobScore(models.get(NETWORK, summary.validation)[chosen_metric(summary)].value)
         score.summary, score.run = summary, config
     elif not missed:
         return None
@@ -52,7 +52,7 @@ def score_of(config: Config, summary: Any, missed: str) -> JobScore | None:
     return score
 
 
-def metric_of(summary: Any) -> str:
+def chosen_metric(summary: Any) -> str:
     """The metric that chose the weights of a run."""
     return summary.best.get("metric") or next(iter(summary.validation))
 
@@ -221,7 +221,7 @@ def show_jobs(jobs: Sequence[JobScore]) -> None:
     summaries = [job.summary for job in jobs]
     folders = [Path(summary.output).absolute() for summary in summaries]
     above = Path(os.path.commonpath([folder.parent for folder in folders]))
-    metric = metric_of(summaries[0])
+    metric = chosen_metric(summaries[0])
     splits = [split for split in ("validation", "test") if all(metric in getattr(one, split) for one in summaries)]
     of_network = any(name.startswith(OF_NETWORK) for name in _differing([job.run for job in jobs]))
     weights = [summary.linear for summary in summaries if of_network or summary.linear]  # of the linear model

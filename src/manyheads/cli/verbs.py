@@ -12,6 +12,7 @@ from manyheads.errors import UserError
 from manyheads.plugin import Verb
 
 Config = Any  # the settings of a verb: a section
+Choices = Mapping[str, str | None]  # of groups of presets: the preset that was chosen, or none
 
 
 class _Verbs(Mapping[str, Verb]):

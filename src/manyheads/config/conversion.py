@@ -95,13 +95,13 @@ def build(schema: type[Section], values: Values) -> Section:
     return schema(**made)
 
 
-def values_of(config: Any) -> Values:
-    """The settings of a section, as `build` takes them."""
+def named_values(config: Any) -> Values:
+    """The settings of a section by dotted name, as `build` takes them."""
     values: Values = {}
     for one in fields(config):
         value = getattr(config, one.name)
         if is_dataclass(value):
-            values |= {f"{one.name}.{name}": inner for name, inner in values_of(value).items()}
+            values |= {f"{one.name}.{name}": inner for name, inner in named_values(value).items()}
         else:
             values[one.name] = value
     return values
@@ -294,7 +294,7 @@ def with_flags(values: Values) -> Values:
 def plain_settings(config: Any) -> dict[str, Any]:
     """Every setting of a section by its dotted name, in the order of declaration, and each flag of the Trainer; plain
     values."""
-    return {name: to_plain(value) for name, value in with_flags(values_of(config)).items()}
+    return {name: to_plain(value) for name, value in with_flags(named_values(config)).items()}
 
 
 def leaves(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
