@@ -73,7 +73,7 @@ VERBS = (
     Verb(
         "runs",
         "manyheads.config.inference:RunsConfig",
-        "manyheads.runs.report:runs",
+        "manyheads.runs.listing:runs",
         "list the runs of a folder, or compare the settings and figures of some",
         {},
         (

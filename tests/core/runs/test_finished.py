@@ -18,9 +18,11 @@ from markdown_it import MarkdownIt
 from manyheads.cli.main import main
 from manyheads.config import DataConfig, ModelConfig, RunConfig
 from manyheads.config.required import COMPARED, conditions_of
-from manyheads.runs import report as module
+from manyheads.runs import listing as module
 from manyheads.runs.config_file import save_run
-from manyheads.runs.report import find_runs, holds, markdown, read_finished, run_folders
+from manyheads.runs.finished import read_finished
+from manyheads.runs.listing import find_runs, holds, run_folders
+from manyheads.runs.report import markdown
 from manyheads.runs.summary import Interval, Summary, read_summary
 
 
