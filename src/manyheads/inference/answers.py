@@ -44,9 +44,16 @@ EVERY = 1.0  # seconds between two records of how far the part is
 
 @dataclass(kw_only=True, slots=True)
 class Progress:
-    """How far a file of answers is: chunks of its input and rows that are answered, of which `nulls` have a null answer
-    (`first` names one and why), and bytes of the part that hold them; `columns` of a table, of parquet with their
-    types; `of` what they follow from, by name."""
+    """How far a file of answers is.
+
+    Attributes:
+        of: what the answers follow from, by name.
+        chunks, rows: of the input, that are answered.
+        nulls: rows with a null answer.
+        first: names the first of these and why.
+        size: bytes of the part that hold the answers.
+        columns: of a table; of parquet with their types.
+    """
 
     of: dict[str, str] = field(default_factory=dict)
     chunks: int = 0
@@ -103,24 +110,29 @@ class Answers:
         for row, answer in zip(kept, flat, strict=True):
             whole = add_answer(row, answer)
             rows.append({name: plain_or_json(cell, joined=joined) for name, cell in whole.items()})
-        names, progress = dict.fromkeys(name for row in rows for name in row), self.progress
+        progress = self.progress
         if not progress.columns:
-            progress.columns = dict.fromkeys([*(name for name in names if name not in rows[0]), *rows[0]], "")
-            # which may be null in all of the first rows
-            progress.columns |= {name: "double" for name in flat[0] if name.startswith("p_")}
-        if other := [name for name in names if name not in progress.columns]:
-            at = next(at for at, row in enumerate(rows, progress.rows + 1) if other[0] in row)
-            raise UserError(
-                f"output={self.name} has the columns of its first rows, but row {at:,} has {list_names(other)}, too: "
-                "name "
-                "a .jsonl, whose rows may differ"
-            )
+            names = dict[str, None]()
+            for row in rows:
+                names |= dict.fromkeys(row)
+            later = [name for name in names if name not in rows[0]]
+            progress.columns = dict.fromkeys([*later, *rows[0]], "")
+            for name in flat[0]:
+                if name.startswith("p_"):  # which may be null in all of the first rows
+                    progress.columns[name] = "double"
+        for at, row in enumerate(rows, progress.rows + 1):
+            others = [name for name in row if name not in progress.columns]
+            if others:
+                raise UserError(
+                    f"output={self.name} has the columns of its first rows, but row {at:,} has {list_names(others)}, "
+                    "too: name a .jsonl, whose rows may differ"
+                )
         return rows
 
 
 def check_output(name: str, *, overwrite: bool = False) -> None:
-    """Raise UserError if the file lies nowhere, holds something, with `overwrite` something other than answers, or its
-    name promises what is not written."""
+    """Raise UserError if the folder of the file does not exist, the file is not empty (with `overwrite`: holds anything
+    but answers), or its name promises a format that is not written."""
     if name == "-":
         return
     file, kind = Path(name), Path(name).suffix.lower()
@@ -129,13 +141,15 @@ def check_output(name: str, *, overwrite: bool = False) -> None:
             f"output={name} would be compressed, but answers are written plain: name a .csv, .tsv, .jsonl or .parquet"
         )
     if kind and kind not in WRITTEN and (file.is_file() or not file.exists()):
-        what = (
-            "would hold JSON as a whole, but rows are written" if kind == ".json" else "is of no kind that is written"
-        )
+        what = "is of no kind that is written"
+        if kind == ".json":
+            what = "would hold JSON as a whole, but rows are written"
         raise UserError(f"output={name} {what}: name a .csv, .tsv, .jsonl or .parquet")
-    if file.is_dir() or not file.parent.is_dir():
-        what = "is a folder" if file.is_dir() else f"lies in {file.parent}, which does not exist"
-        raise UserError(f"output={name} {what}: name a file in a folder that exists, or - for standard output")
+    remedy = "name a file in a folder that exists, or - for standard output"
+    if file.is_dir():
+        raise UserError(f"output={name} is a folder: {remedy}")
+    if not file.parent.is_dir():
+        raise UserError(f"output={name} lies in {file.parent}, which does not exist: {remedy}")
     if file.exists() and file.stat().st_size:
         ours = _are_answers(file)
         if overwrite and not ours:
@@ -157,19 +171,22 @@ def _are_answers(file: Path) -> bool:
             names = read_schema(file).names
         else:
             with file.open(encoding="utf-8", newline="") as lines:
-                if kind in SIGNS:
+                first = next(lines)
+                if kind not in SIGNS:
+                    names = list(json.loads(first))
+                elif first[0] == '"':  # around all names, as few other writers do
                     csv.field_size_limit(MOST_CELL)
-                    first = next(lines)
-                    # answers are written with quotes around all names, which few other writers do
-                    names = next(csv.reader(chain([first], lines), delimiter=SIGNS[kind])) if first[0] == '"' else [""]
+                    names = next(csv.reader(chain([first], lines), delimiter=SIGNS[kind]))
                 else:
-                    names = [*json.loads(next(lines))]
+                    return False
     except (OSError, ValueError, TypeError, StopIteration, csv.Error, RecursionError):
         return False
     if any(not isinstance(one, str) for one in names):
         return False
-    likely = "probabilities" in names or any(one.startswith("p_") for one in names)
-    return names[-1:] in (["generated"], ["hidden"]) or (likely and bool({"label", "labels"} & {*names}))
+    if names and names[-1] in ("generated", "hidden"):
+        return True
+    has_probabilities = "probabilities" in names or any(one.startswith("p_") for one in names)
+    return has_probabilities and ("label" in names or "labels" in names)
 
 
 @contextmanager
@@ -193,7 +210,8 @@ def opened_answers(
         with place.open("wb") as file:
             yield Answers(name, ranked, file.write, Progress())
     else:
-        part, record, passing = (place.with_name(f".{place.name}.part{end}") for end in ("", ".json", ".new"))
+        part = place.with_name(f".{place.name}.part")
+        record, passing = place.with_name(f".{place.name}.part.json"), place.with_name(f".{place.name}.part.new")
         opened = os.open(part, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
         with os.fdopen(opened, "a+b") as file:
             lock_part(file, part, name)
@@ -212,13 +230,14 @@ def opened_answers(
                     _finish(name, part, passing, place)
             except BaseException as error:
                 if of is None or isinstance(error, ValueError) or not record.exists():
-                    for one in (part, record):
-                        one.unlink(missing_ok=True)
+                    part.unlink(missing_ok=True)
+                    record.unlink(missing_ok=True)
                 raise
             finally:
                 passing.unlink(missing_ok=True)
-            for one in [record] if kept else [part, record]:
-                one.unlink(missing_ok=True)
+            if not kept:
+                part.unlink(missing_ok=True)
+            record.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -252,7 +271,8 @@ def _resumed(name: str, file: BinaryIO, record: Path, of: dict[str, str]) -> Pro
         found = Progress(**read_json(record))
     if found is None or not found.rows or os.fstat(file.fileno()).st_size < found.size:
         return Progress(of=of)
-    if changed := [one for one in of if of[one] != found.of.get(one)]:
+    changed = [one for one in of if of[one] != found.of.get(one)]
+    if changed:
         print(f"{one_line(name)}: begun anew, as {' and '.join(changed)} changed since it was begun", file=sys.stderr)
         return Progress(of=of)
     print(f"{one_line(name)}: resuming after {found.rows:,} answered rows", file=sys.stderr)
@@ -392,7 +412,9 @@ def _array(cells: list[Any], kind: str) -> Any:
 
 
 def json_text(cell: Any) -> str | None:
-    return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
+    if cell is None or isinstance(cell, str):
+        return cell
+    return json.dumps(cell, ensure_ascii=False)
 
 
 def write_parquet(part: Path, whole: Path) -> None:
@@ -436,15 +458,22 @@ def as_cells(answer: Row, *, joined: bool, ranked: bool) -> Row:
     for name, value in answer.items():
         if name == "probabilities" and ranked:
             for at, (label, probability) in enumerate(value.items(), 1):
-                flat |= {f"label_{at}": None if probability is None else label, f"p_{at}": probability}
+                flat[f"label_{at}"] = None if probability is None else label
+                flat[f"p_{at}"] = probability
         elif name == "probabilities":
-            flat |= {f"p_{label}": probability for label, probability in value.items()}
+            for label, probability in value.items():
+                flat[f"p_{label}"] = probability
+        elif joined and name in LISTS and isinstance(value, list):
+            flat[name] = join_names(value)
         else:
-            flat[name] = join_names(value) if joined and name in LISTS and isinstance(value, list) else value
+            flat[name] = value
     return flat
 
 
 def plain_or_json(cell: Any, *, joined: bool) -> Any:
-    texts = not joined and isinstance(cell, list) and all(isinstance(one, str) for one in cell)
-    plain = cell is None or texts or (isinstance(cell, str | int | float) and not isinstance(cell, bool))
-    return cell if plain else json.dumps(cell, ensure_ascii=False)
+    """A cell that is a text or a number, or unless lists are `joined` a list of texts, as it is; another as JSON."""
+    if cell is None or (isinstance(cell, str | int | float) and not isinstance(cell, bool)):
+        return cell
+    if not joined and isinstance(cell, list) and all(isinstance(one, str) for one in cell):
+        return cell
+    return json.dumps(cell, ensure_ascii=False)

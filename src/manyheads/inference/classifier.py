@@ -59,10 +59,15 @@ def likeliest_of(answer: Prediction | LabelsPrediction) -> str:
 
 @dataclass(slots=True)
 class TextClassifier(Predictor[Classifier]):
-    """A classifier ready to answer. With `thresholds` a text has any number of labels: each whose probability is at
-    least its own; `member_thresholds` are those of the network and of the linear model where one of them is asked
-    alone. `blend` is the linear model; its share of the answers may be nothing. `calibration` maps what is answered,
-    not what its members answer alone."""
+    """A classifier ready to answer.
+
+    Attributes:
+        labels: names of the classes; index is class id.
+        thresholds: if a text has any number of labels, the probability from which on each is given; else None.
+        member_thresholds: those of the `network` and the `linear` model where one answers alone.
+        blend: the linear model and its share of the answers, which may be 0.
+        calibration: maps the logits of all members together, not those of one alone.
+    """
 
     task: ClassVar[str] = "classify"
     labels: list[str]
@@ -82,8 +87,11 @@ class TextClassifier(Predictor[Classifier]):
             linear = GraphLinear(network, settings.terms)
         elif settings.terms:
             linear = read_linear(path / LINEAR, settings.n_classes, settings.terms)
-        if calibration is not None:  # what answers is calibrated: the network, too, where it answers alone
-            for who in ["both"] if settings.linear else ["both", "network"]:
+        if calibration is not None:
+            calibrated = ["both"]
+            if not settings.linear:  # the network alone gives all answers
+                calibrated.append("network")
+            for who in calibrated:
                 if who in thresholds:
                     thresholds[who] = calibration.thresholds(thresholds[who])
         return cls(
@@ -101,9 +109,9 @@ class TextClassifier(Predictor[Classifier]):
     def about(
         cls, settings: Settings, shape: ShapeWords, labels: Sequence[str], tokenizer: Tokenizer | None
     ) -> CardText:
-        texts = "texts"
+        texts, call = "texts", 'predict(["a text"])'
         if settings.pairs:
-            texts = "pairs of texts"
+            texts, call = "pairs of texts", 'predict(["a text"], ["its pair"])'
         if settings.model.pair is PairKind.cross:
             texts += ", read apart and then across,"
         sorts = f"sorts {texts} into {len(labels)} classes"
@@ -116,7 +124,6 @@ class TextClassifier(Predictor[Classifier]):
         if settings.linear and settings.terms is not None:
             share = f"{settings.linear:.0%} of each probability are its own."
             what += f"\nA linear model of {settings.terms.value} answers with it: {share}"
-        call = 'predict(["a text"], ["its pair"])' if settings.pairs else 'predict(["a text"])'
         return CardText("A text classifier", what, "classifier", call)
 
     def on(self, device: torch.device | str, autocast: torch.dtype | None = None) -> Self:
@@ -138,7 +145,11 @@ class TextClassifier(Predictor[Classifier]):
     @property
     def members(self) -> tuple[str, ...]:
         """Who answers: the `"network"`, the `"linear"` model, or both, as far as they have a share."""
-        return ("linear",) if self.share == 1 else ("network", "linear") if self.share else ("network",)
+        if self.share == 1:
+            return ("linear",)
+        if self.share > 0:
+            return "network", "linear"
+        return ("network",)
 
     @property
     def multi(self) -> bool:
@@ -159,20 +170,26 @@ class TextClassifier(Predictor[Classifier]):
         return self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
 
     def predictions(self, logits_nC: Tensor, texts: list[str]) -> list[Prediction] | list[LabelsPrediction]:
-        """What the `logits` of these texts say, as `predict` returns it. A UserError where they are not finite."""
+        """What the `logits` of these texts say, as `predict` returns it.
+
+        Raises:
+            UserError: they are not finite.
+        """
         probabilities_nC = self.probabilities(logits_nC)
-        if len(broken := (~probabilities_nC.isfinite()).any(1).nonzero()):
+        broken = (~probabilities_nC.isfinite()).any(1).nonzero()
+        if len(broken):
             raise UserError(f"what is answered to the text '{format_value(texts[int(broken[0])])}' {OVERFLOW}")
         by_name = [dict(zip(self.labels, row, strict=True)) for row in probabilities_nC.tolist()]
         if not self.multi:
             answers = probabilities_nC.argmax(-1).tolist()
             return [Prediction(self.labels[answer], of) for answer, of in zip(answers, by_name, strict=True)]
         given_nC = self.given(probabilities_nC).tolist()
-        orders = probabilities_nC.argsort(descending=True, stable=True).tolist()
-        return [
-            LabelsPrediction([self.labels[label] for label in order if given[label]], of)
-            for order, given, of in zip(orders, given_nC, by_name, strict=True)
-        ]
+        order_nC = probabilities_nC.argsort(descending=True, stable=True).tolist()
+        predictions = []
+        for given_C, order_C, of in zip(given_nC, order_nC, by_name, strict=True):
+            labels = [self.labels[label] for label in order_C if given_C[label]]
+            predictions.append(LabelsPrediction(labels, of))
+        return predictions
 
     def answered(
         self, texts: list[str], pairs: list[str] | None, config: PredictConfig, rules: Sequence[AnswerRule] = ()
@@ -185,11 +202,14 @@ class TextClassifier(Predictor[Classifier]):
         predictions = self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
         answers: list[dict[str, Any]] = []
         for one in predictions:
-            shown = list(one.probabilities.items())  # in the order of the classes
+            names = list(one.probabilities)  # in the order of the classes
             if config.top_k:
-                shown = sorted(shown, key=lambda pair: -pair[1])[: config.top_k]
-            said: dict[str, Any] = {"label": one.label} if isinstance(one, Prediction) else {"labels": one.labels}
-            answers.append({**said, "probabilities": {name: round(value, DIGITS) for name, value in shown}})
+                names = sorted(names, key=lambda name: -one.probabilities[name])[: config.top_k]
+            probabilities = {name: round(one.probabilities[name], DIGITS) for name in names}
+            if isinstance(one, Prediction):
+                answers.append({"label": one.label, "probabilities": probabilities})
+            else:
+                answers.append({"labels": one.labels, "probabilities": probabilities})
         for rule, marks_n in zip(rules, marks, strict=True):
             rule.apply(answers, predictions, marks_n)
         return answers
@@ -218,12 +238,15 @@ class TextClassifier(Predictor[Classifier]):
         Args:
             network_nC: the network's logits, where it was asked already.
         """
-        if network_nC is None and self.blend is not None and self.share == 1:
+        if network_nC is None and self.share == 1:  # what the network would answer counts for nothing
             self.check(texts, pairs)
-            network_nC = torch.zeros(len(texts), len(self.labels))  # which counts for nothing
-        network_nC = self.network_logits(texts, pairs, tokens=tokens) if network_nC is None else network_nC
+            network_nC = torch.zeros(len(texts), len(self.labels))
+        elif network_nC is None:
+            network_nC = self.network_logits(texts, pairs, tokens=tokens)
         logits_nC = self.with_linear(network_nC, texts, pairs)
-        return logits_nC if self.calibration is None else self.calibrated(logits_nC)
+        if self.calibration is None:
+            return logits_nC
+        return self.calibrated(logits_nC)
 
     def member_logits(
         self,
@@ -233,15 +256,18 @@ class TextClassifier(Predictor[Classifier]):
         tokens: int = ANSWER_TOKENS,
         network_nC: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Logits `(n, C)` in fp32 on the CPU by who answers: `"network"` alone, and where the folder holds a linear
-        model, whatever its share, `"linear"` alone and `"both"`, which are those of `logits`, as are the network's
-        where it answers alone. The network runs once. Arguments and errors are those of `logits`."""
-        network_nC = self.network_logits(texts, pairs, tokens=tokens) if network_nC is None else network_nC
+        """Logits `(n, C)` in fp32 on the CPU by who answers: `"network"`, and if the folder holds a linear model,
+        whatever its share, `"linear"` and `"both"`. Those that answer, `"both"` or a network that is alone, are
+        calibrated, as by `logits`. The network runs once. Arguments and errors are those of `logits`."""
+        if network_nC is None:
+            network_nC = self.network_logits(texts, pairs, tokens=tokens)
         if self.blend is None:
             return {"network": self.calibrated(network_nC)}
         linear_nC = linear_logits(self.blend.linear, texts, pairs)
         both_nC = self.calibrated(self.blend.of(network_nC, linear_nC, multi=self.multi))
-        return {"network": network_nC if self.share else both_nC, "linear": linear_nC, "both": both_nC}
+        if not self.share:
+            network_nC = both_nC
+        return {"network": network_nC, "linear": linear_nC, "both": both_nC}
 
     def alone(self, member: str) -> Self:
         """The same classifier, of which the `"network"` or the `"linear"` model answers by itself: by thresholds of its
@@ -258,8 +284,10 @@ class TextClassifier(Predictor[Classifier]):
         return replace(self, blend=blend, calibration=None, thresholds=thresholds)
 
     def calibrated(self, logits_nC: Tensor) -> Tensor:
-        """Logits of calibrated probabilities; the same where nothing was fitted."""
-        return logits_nC if self.calibration is None else self.calibration.of(logits_nC, multi=self.multi)
+        """Logits of calibrated probabilities; unchanged if nothing was fitted."""
+        if self.calibration is None:
+            return logits_nC
+        return self.calibration.of(logits_nC, multi=self.multi)
 
     def network_logits(self, texts: list[str], pairs: list[str] | None, *, tokens: int) -> Tensor:
         """Logits `(n, C)` of the network alone. Arguments and errors are those of `logits`."""
@@ -304,11 +332,12 @@ def answer_in_chunks(
     n_classes: int,
     progress: Callable[[int], None],
 ) -> dict[str, Tensor]:
-    """The answers `(n, C)` to all rows by name; `progress` hears of each chunk."""
-    pieces = list(chunks_of(answers, rows, n_classes, progress))
-    if not pieces:
-        return dict.fromkeys(answers([], None if rows.pairs is None else []), torch.empty(0, n_classes))
-    return {name: torch.cat([one[name] for one in pieces]) for name in pieces[0]}
+    """The answers `(n, C)` to all rows by name; `progress` is called with the rows of each chunk."""
+    chunks = list(chunks_of(answers, rows, n_classes, progress))
+    if not chunks:
+        names = answers([], None if rows.pairs is None else [])
+        return dict.fromkeys(names, torch.empty(0, n_classes))
+    return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
 def chunks_of(
@@ -317,12 +346,13 @@ def chunks_of(
     n_classes: int,
     progress: Callable[[int], None],
 ) -> Iterator[dict[str, Tensor]]:
-    """The answers to some rows after others, by name; `progress` hears of each chunk."""
+    """The answers by name, a chunk of rows at a time; `progress` is called with the rows of each chunk."""
     step = rows_at_once(n_classes)
     for start in range(0, len(rows), step):
-        chunk = slice(start, start + step)
-        texts = rows.texts[chunk]
-        yield answers(texts, None if rows.pairs is None else rows.pairs[chunk])
+        texts, pairs = rows.texts[start : start + step], None
+        if rows.pairs is not None:
+            pairs = rows.pairs[start : start + step]
+        yield answers(texts, pairs)
         progress(len(texts))
 
 
