@@ -147,25 +147,49 @@ def encode(
             encodings = tokenizer.encode_batch_fast(batch)
         part = _Part()
         for encoding in encodings:
-            part.add_row(encoding, marks, max_length, cutting)
+            ids = encoding.ids
+            segments = [] if marks is None else segments_of(encoding, marks)
+            if len(ids) <= max_length:
+                part.ids.extend(ids)
+                part.segments += bytes(segments)
+                part.bounds.append(len(part.ids))
+                part.n_truncated += len(ids) == max_length and bool(encoding.overflowing)  # cut by the library
+            else:
+                part.add_cut(encoding, segments, kept_tokens(encoding.sequence_ids, max_length, cutting))
+            part.firsts.append(len(part.bounds) - 1)
         return part
 
     if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
         tokenizer.enable_truncation(max_length, strategy="longest_first")
     try:
-        parts = _in_parts(encode_from, len(texts))
+        if len(texts) <= MAX_ROWS_AT_ONCE:
+            parts = [encode_from(0, len(texts))]
+        else:
+            parts = _in_threads(encode_from, len(texts))
     finally:
         tokenizer.no_truncation()
-    tokens = _joined(parts, has_pairs=pairs is not None)
-    tokens.labels = torch.as_tensor([0] * len(texts) if labels is None else labels, dtype=torch.int32)
-    return tokens
+    ids, segments, bounds, firsts = array("i"), bytearray(), array("q", [0]), array("q", [0])
+    for part in parts:
+        firsts.extend(at + len(bounds) - 1 for at in part.firsts[1:])
+        bounds.extend(at + len(ids) for at in part.bounds[1:])
+        ids += part.ids
+        segments += part.segments
+    bounds_of_documents = torch.frombuffer(bounds, dtype=torch.int64)
+    firsts_of_rows = torch.frombuffer(firsts, dtype=torch.int64)
+    has_windows = len(bounds) > len(firsts)
+    return Tokens(
+        ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
+        offsets=bounds_of_documents[firsts_of_rows],
+        segments_N=None if pairs is None else torch.tensor(segments, dtype=torch.uint8),
+        labels=torch.as_tensor([0] * len(texts) if labels is None else labels, dtype=torch.int32),
+        n_truncated=sum(part.n_truncated for part in parts),
+        windows=Windows(bounds_of_documents, firsts_of_rows) if has_windows else None,
+    )
 
 
-def _in_parts(encode_from: Callable[[int, int], "_Part"], n_rows: int) -> list["_Part"]:
-    """All rows, many of them by a thread for each core. Meanwhile the library keeps to one core a call, as its own
-    threads hinder one another, and take nothing out of its objects."""
-    if n_rows <= MAX_ROWS_AT_ONCE:
-        return [encode_from(0, n_rows)]
+def _in_threads(encode_from: Callable[[int, int], "_Part"], n_rows: int) -> list["_Part"]:
+    """Many rows, by a thread for each core. Meanwhile the library keeps to one core a call, as its own threads hinder
+    one another, and take nothing out of its objects."""
     before = os.environ.get(PARALLEL)
     os.environ[PARALLEL] = "false"
     try:
@@ -187,46 +211,15 @@ class _Part:
     firsts: list[int] = field(default_factory=lambda: [0])
     n_truncated: int = 0
 
-    def add_row(self, encoding: Encoding, marks: list[int] | None, max_length: int, cutting: Cutting) -> None:
-        """Add the tokens of one text, or of a pair, for which `marks` are those of `texts_of_marks`."""
+    def add_cut(self, encoding: Encoding, segments: list[int], kept: "KeptTokens") -> None:
+        """Add what is kept of a row that is too long."""
         ids = encoding.ids
-        segments = [] if marks is None else segments_of(encoding, marks)
-        if len(ids) <= max_length:
-            self._add_document(ids, segments)
-            self.n_truncated += len(ids) == max_length and bool(encoding.overflowing)  # cut by the library
-        else:
-            kept = kept_tokens(encoding.sequence_ids, max_length, cutting)
-            for places in kept.documents:
-                kept_segments = [segments[at] for at in places] if segments else []
-                self._add_document([ids[at] for at in places], kept_segments)
-            self.n_truncated += not kept.is_whole
-        self.firsts.append(len(self.bounds) - 1)
-
-    def _add_document(self, ids: list[int], segments: list[int]) -> None:
-        self.ids.extend(ids)
-        self.segments += bytes(segments)
-        self.bounds.append(len(self.ids))
-
-
-def _joined(parts: list[_Part], *, has_pairs: bool) -> Tokens:
-    """The tokens of all parts, without labels."""
-    ids, segments, bounds, firsts = array("i"), bytearray(), array("q", [0]), array("q", [0])
-    for part in parts:
-        firsts.extend(at + len(bounds) - 1 for at in part.firsts[1:])
-        bounds.extend(at + len(ids) for at in part.bounds[1:])
-        ids += part.ids
-        segments += part.segments
-    bounds_of_documents = torch.frombuffer(bounds, dtype=torch.int64)
-    firsts_of_rows = torch.frombuffer(firsts, dtype=torch.int64)
-    has_windows = len(bounds) > len(firsts)
-    return Tokens(
-        ids_N=torch.frombuffer(ids, dtype=torch.int32) if ids else torch.empty(0, dtype=torch.int32),
-        offsets=bounds_of_documents[firsts_of_rows],
-        segments_N=torch.tensor(segments, dtype=torch.uint8) if has_pairs else None,
-        labels=torch.empty(0, dtype=torch.int32),
-        n_truncated=sum(part.n_truncated for part in parts),
-        windows=Windows(bounds_of_documents, firsts_of_rows) if has_windows else None,
-    )
+        for places in kept.documents:
+            self.ids.extend([ids[at] for at in places])
+            if segments:
+                self.segments += bytes([segments[at] for at in places])
+            self.bounds.append(len(self.ids))
+        self.n_truncated += not kept.is_whole
 
 
 class KeptTokens(NamedTuple):
