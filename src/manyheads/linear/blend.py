@@ -75,7 +75,7 @@ def tune(
         linear: None: training fitted none.
         answers: the linear model may answer with the network; otherwise it is a baseline.
     """
-    labels, multi = labels_of(rows, n_classes), rows.sets is not None
+    labels, multi = label_tensor(rows, n_classes), rows.sets is not None
     if linear is None:
         if multi and network_nC is not None:
             return Tuned(thresholds=thresholds_of(network_nC, labels))
@@ -99,7 +99,7 @@ def tune(
     return Tuned(blend, thresholds, members, baseline)
 
 
-def labels_of(rows: Rows, n_classes: int) -> Tensor:
+def label_tensor(rows: Rows, n_classes: int) -> Tensor:
     """Class ids `(n,)` or, where a row has any number of labels, a 1 for each it has `(n, C)`."""
     return torch.tensor(rows.labels) if rows.sets is None else multi_hot(rows.sets, n_classes)
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from manyheads.config import Terms
 from manyheads.data.rows import Rows
-from manyheads.linear.blend import best_temperature, labels_of, likelihoods, log_likelihoods, row_weights
+from manyheads.linear.blend import best_temperature, label_tensor, likelihoods, log_likelihoods, row_weights
 from manyheads.linear.model import Counted, LinearModel, counted, unspaced
 
 MOST_STEPS = 100  # of L-BFGS
@@ -84,7 +84,7 @@ def choose_terms(rows: Rows, n_classes: int, weights_C: np.ndarray | None, valid
     most_letters = MOST_LETTERS[kinds[-1]] // 6
     train = _sample(rows, ROWS_TO_CHOOSE, most_letters)
     validation = _sample(validation, ROWS_TO_CHOOSE // 2, most_letters)
-    labels = labels_of(validation, n_classes)
+    labels = label_tensor(validation, n_classes)
     weights = row_weights(labels, None if weights_C is None else torch.from_numpy(weights_C))
     log_likelihood_n: dict[Terms, Tensor] = {}  # of each validation row
     for terms in kinds:
@@ -144,7 +144,7 @@ def fit_classes(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | N
     """
     votes_UC, bias_C = np.zeros((x_nU.shape[1], n_classes), dtype=np.float32), np.zeros(n_classes)
     if rows.sets is not None:
-        for label, marks_n in enumerate(labels_of(rows, n_classes).bool().numpy().T):
+        for label, marks_n in enumerate(label_tensor(rows, n_classes).bool().numpy().T):
             if marks_n.all() or not marks_n.any():
                 bias_C[label] = SURE if marks_n.any() else -SURE
                 continue

@@ -35,10 +35,10 @@ def save_run(run: Any, path: str | Path) -> None:
     write_atomic(Path(path), as_yaml(to_plain(run)))
 
 
-def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
+def read_run(path: str | Path, *, resumes: bool = False) -> RunConfig:
     """The settings of a run from its config.yaml, or from the folder that holds it.
 
-    Removed settings are left out; a run that `goes_on` training may not have changed them. The file
+    Removed settings are left out; a run that `resumes` may not have changed them. The file
     may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in it is
     imported, called or interpolated. A UserError names the file and what is wrong in it.
     """
@@ -52,20 +52,20 @@ def read_run(path: str | Path, *, goes_on: bool = False) -> RunConfig:
         require_given(values.get("plugins") if isinstance(values, dict) else None, "the run in it")
         refuse_code(values, verbatim=settings_where(with_plugins(RunConfig), verbatim=True))
         for name in REMOVED if isinstance(values, dict) else ():
-            _leave_out(values, name, goes_on=goes_on)
+            _leave_out(values, name, resumes=resumes)
         return from_plain(with_plugins(RunConfig), values)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
 
 
-def _leave_out(values: dict[str, Any], name: str, *, goes_on: bool) -> None:
-    """Take the removed setting `name` out of `values`; of a run that `goes_on` only where it had its default."""
+def _leave_out(values: dict[str, Any], name: str, *, resumes: bool) -> None:
+    """Take the removed setting `name` out of `values`; of a run that `resumes` only if it had its default."""
     where, _, key = name.rpartition(".")
     section = values.get(where) if where else values
     if not isinstance(section, dict) or key not in section:
         return
     value = section.pop(key)
-    if goes_on and value != REMOVED[name]:
+    if resumes and value != REMOVED[name]:
         raise UserError(
             f"{name}={format_value(value)} was removed, so it cannot be resumed: start a new run in another folder"
         )

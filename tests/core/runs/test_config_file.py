@@ -105,8 +105,8 @@ def check_removed(changed, tmp_path):
     (tmp_path / "config.yaml").write_text(as_yaml(plain), encoding="utf-8")
     assert read_run(tmp_path) == RunConfig()
     if not changed:
-        assert read_run(tmp_path, goes_on=True) == RunConfig()
+        assert read_run(tmp_path, resumes=True) == RunConfig()
         return
     ((name, value),) = changed.items()
     with pytest.raises(ValueError, match=rf"config\.yaml: {name}={value} was removed, so it cannot be resumed"):
-        read_run(tmp_path, goes_on=True)
+        read_run(tmp_path, resumes=True)
