@@ -170,10 +170,11 @@ def _import(name: str) -> Plugin:
     try:
         found = getattr(plugin.resolve(f"{module}:"), "PLUGIN", None)
     except SyntaxError as error:
-        raise UserError(f"{typed}: {error.filename} line {error.lineno}: {error.msg}") from error
+        raise UserError(f"{typed}: {error.filename or name} line {error.lineno or 1}: {error.msg}") from error
     except Exception as error:  # whatever the person's own code raises
         where = _line_of(error, module)
-        said = str(error) if isinstance(error, ImportError) else format_exception_only(error)[0].strip()
+        is_sentence = isinstance(error, ImportError | UserError)
+        said = str(error) if is_sentence else format_exception_only(error)[0].strip()
         raise UserError(f"{typed}: {where.filename} line {where.lineno}: {said}") from error
     if not isinstance(found, Plugin):
         raise UserError(f"{typed} has no PLUGIN: it must hold `PLUGIN = manyheads.api.Plugin(...)`")
@@ -181,12 +182,14 @@ def _import(name: str) -> Plugin:
 
 
 def _line_of(error: Exception, module: str) -> FrameSummary:
-    """The line of a module that raised the error, or called what did."""
+    """The line of a module, or of a package that it is in, that raised the error, or called what did."""
     frames = extract_tb(error.__traceback__)
-    found = find_spec(module)
-    folder = os.path.dirname(str(found.origin)) if found else ""
+    package = module.partition(".")[0]
+    found = find_spec(package)  # which imports nothing, unlike that of a module in a package
+    home = os.path.dirname(str(found.origin)) if found else ""
     for frame in reversed(frames):
-        if os.path.dirname(frame.filename) == folder:
+        folder = os.path.dirname(frame.filename)
+        if home and (folder == home or (module != package and folder.startswith(f"{home}{os.sep}"))):
             return frame
     return frames[-1]
 
@@ -196,8 +199,10 @@ def _is_installed(module: str) -> bool:
         return True
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that a dotted name begins with
-        return False
+    except ModuleNotFoundError as error:  # of it, of a package that it is in, or of what that imports
+        return not f"{module}.".startswith(f"{error.name}.")
+    except Exception:  # a package that it is in raises: importing it says where
+        return True
 
 
 def _is_file(origin: str | None, file: Path) -> bool:

@@ -246,6 +246,10 @@ def test_words_may_choose_blocks_of_a_plugin_that_a_chosen_preset_names(mine, tm
             "mine_parts.py line 2: json.decoder.JSONDecodeError: Expecting property name ",
         ),
         ("assert False", "mine_parts.py line 1: AssertionError"),
+        (
+            "from manyheads.errors import UserError\nraise UserError('a=1 is wrong')",
+            "mine_parts.py line 2: a=1 is wrong",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_imported_is_one_sentence(source, sentence, mine, capsys):
@@ -253,4 +257,19 @@ def test_a_file_that_cannot_be_imported_is_one_sentence(source, sentence, mine, 
     assert main(["train", "plugins=[./mine_parts.py]"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"plugins=./mine_parts.py: {mine.parent}/{sentence}")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [("raise ValueError", "ValueError"), ("import no_such_module", "No module named 'no_such_m")],
+)
+def test_a_module_of_a_package_that_cannot_be_imported_is_one_sentence(source, sentence, tmp_path, monkeypatch, capsys):
+    package = tmp_path / "broken_package" / "__init__.py"
+    package.parent.mkdir()
+    package.write_text(f"x = 1\n{source}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["train", "plugins=[broken_package.parts]"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"plugins=broken_package.parts: {package} line 2: {sentence}")
     assert said.count("\n") == 1
