@@ -34,20 +34,25 @@ FEWEST = 512  # tokens that a batch is filled up to where few counts shall occur
 
 
 class Planned(NamedTuple):
-    """One batch to be: its row indices (int64), and what each row's loss counts in it (see `Batch.scale`)."""
+    """A batch that is not gathered yet: its row indices (int64), and its `scale`, see `Batch`."""
 
     rows: Tensor
     scale: float
 
 
 class Batch(NamedTuple):
-    """Whole rows, end to end: `ids_N` and `segments_N` int64, `labels_B` class ids (of rows with any
-    number of labels marks `(B, C)`), `rows_B` row indices in the split,
-    and in `targets` the texts that rows are answered by, if there are any.
+    """Whole rows, end to end. A batch may have no rows.
 
-    The loss of a micro-batch is the sum of its rows' losses times `scale`; averaged over ranks and accumulated
-    micro-batches that is the mean over all rows of the optimiser step, of which one may count more than another (see
-    `plan_epoch`). A batch may have no rows.
+    Attributes:
+        ids_N: token ids, int64.
+        segments_N: 0 on tokens of the first text of a pair, 1 on those of the second; None: single texts.
+        layout: where the documents begin and end.
+        labels_B: class ids, int64; for rows with any number of labels marks `(B, C)`.
+        rows_B: row indices in the split.
+        scale: the loss of the batch is the sum of its rows' losses times this. Averaged over ranks and accumulated
+            batches that is the mean over all rows of the optimiser step, of which one may count more than another
+            (`counts` of `plan_epoch`).
+        targets: the texts that rows are answered by, if there are any.
     """
 
     ids_N: Tensor
@@ -65,15 +70,19 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> "Batch":
         """The same rows on another device, copied while the host continues."""
-
+        segments_N, targets = self.segments_N, self.targets
+        if segments_N is not None:
+            segments_N = send(segments_N, device)
+        if targets is not None:
+            targets = targets.to(device)
         return Batch(
-            sent(self.ids_N, device),
-            None if self.segments_N is None else sent(self.segments_N, device),
-            self.layout.to(device, non_blocking=True),
-            sent(self.labels_B, device),
-            sent(self.rows_B, device),
-            self.scale,
-            None if self.targets is None else self.targets.to(device),
+            ids_N=send(self.ids_N, device),
+            segments_N=segments_N,
+            layout=self.layout.to(device, non_blocking=True),
+            labels_B=send(self.labels_B, device),
+            rows_B=send(self.rows_B, device),
+            scale=self.scale,
+            targets=targets,
         )
 
 
@@ -102,10 +111,22 @@ def plan_epoch(
             batch share what they count together.
         labels, balance: of `plan_steps`.
     """
-    how = {"tokens": tokens, "rows": rows, "seed": seed, "epoch": epoch, "accumulate": accumulate}
-    steps = plan_steps(lengths, **how, labels=labels, balance=balance)
-    counts = torch.ones_like(lengths) if counts is None else counts
-    return [one for step in steps for one in _deal(step, lengths, counts, rows, accumulate, n_ranks, split)[rank]]
+    steps = plan_steps(
+        lengths,
+        tokens=tokens,
+        rows=rows,
+        seed=seed,
+        epoch=epoch,
+        accumulate=accumulate,
+        labels=labels,
+        balance=balance,
+    )
+    if counts is None:
+        counts = torch.ones_like(lengths)
+    plan: list[Planned] = []
+    for step in steps:
+        plan += _deal(step, lengths, counts, rows, accumulate, n_ranks, split)[rank]
+    return plan
 
 
 def plan_steps(
@@ -140,8 +161,11 @@ def plan_evaluation(lengths: Tensor, *, tokens: int, rows: int, n_ranks: int = 1
     """The batches of one rank that together read each row exactly once, longest rows first."""
     order = torch.sort(lengths, descending=True, stable=True).indices
     batches = _cut(order, lengths, tokens, rows)
-    rounds, counts = [batches[at : at + n_ranks] for at in range(0, len(batches), n_ranks)], torch.ones_like(lengths)
-    return [one for of_all in rounds for one in _deal(of_all, lengths, counts, rows, n_ranks, n_ranks)[rank]]
+    counts = torch.ones_like(lengths)
+    plan: list[Planned] = []
+    for at in range(0, len(batches), n_ranks):  # a batch for each rank
+        plan += _deal(batches[at : at + n_ranks], lengths, counts, rows, n_ranks, n_ranks)[rank]
+    return plan
 
 
 def micro_batches(accumulate: int, n_ranks: int, split: int = 1) -> int:
@@ -153,13 +177,17 @@ def padding_share(plan: Sequence[Planned], tokens: Tokens) -> float:
     """The share of cells that would be padding if the texts of each batch, or their windows, were a rectangle as wide
     as the longest; and so the targets, where there are any."""
     n_tokens = n_cells = 0
-    for rows in (planned.rows for planned in plan if planned.rows.numel()):
+    for planned in plan:
+        if not planned.rows.numel():
+            continue
         for part in (tokens, tokens.targets):
             if part is not None:
-                _, layout = laid_out(part, rows)
+                _, layout = layout_of(part, planned.rows)
                 n_tokens += layout.n_tokens
                 n_cells += layout.n_documents * layout.longest
-    return 1 - n_tokens / n_cells if n_cells else 0.0
+    if not n_cells:
+        return 0.0
+    return 1 - n_tokens / n_cells
 
 
 class Batches:
@@ -182,7 +210,7 @@ class Batches:
                 drop_pages(self.tokens)
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def send(tensor: Tensor, device: torch.device) -> Tensor:
     """`tensor` on `device`, copied while the host continues: to a GPU by way of pinned memory."""
     if tensor.device.type == "cpu" and device.type == "cuda":
         tensor = tensor.pin_memory()
@@ -195,42 +223,51 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
     Args:
         few_counts: a tail of zeros makes the tokens a power of two, since a CUDA graph is made for each count.
     """
-    rows, device = planned.rows, tokens.ids_N.device
-    starts, layout = laid_out(tokens, rows)
+    device = tokens.ids_N.device
+    starts_B, layout = layout_of(tokens, planned.rows)
     if few_counts:
-        layout = layout.rounded(max(FEWEST, 1 << (layout.n_tokens - 1).bit_length()))
-    shift_B = sent(starts - layout.offsets[:-1], device)
-    n_tokens, layout, rows_B = layout.n_tokens, layout.to(device, non_blocking=True), sent(rows, device)
+        power_of_two = 1 << (layout.n_tokens - 1).bit_length()
+        layout = layout.rounded(max(FEWEST, power_of_two))
+    # Token i of the batch is token i + shift of the split, with one shift for all tokens of a document.
+    shift_B = send(starts_B - layout.offsets[:-1], device)
+    n_tokens = layout.n_tokens
+    layout = layout.to(device, non_blocking=True)
     shift_N = shift_B.repeat_interleave(layout.lengths_B, output_size=n_tokens)
     where_N = torch.arange(n_tokens, device=device) + shift_N
-    ids_N, segments_N = (
-        None if of_all is None else F.pad(of_all[where_N].long(), (0, layout.tail))
-        for of_all in (tokens.ids_N, tokens.segments_N)
-    )
-    assert ids_N is not None
+
+    segments_N = tokens.segments_N
+    if segments_N is not None:
+        segments_N = F.pad(segments_N[where_N].long(), (0, layout.tail))
+    rows_B = send(planned.rows, device)
+    labels_B = tokens.labels[rows_B]
+    if labels_B.ndim == 1:  # class ids; marks keep their type
+        labels_B = labels_B.long()
     return Batch(
-        ids_N,
-        segments_N,
-        layout,
-        tokens.labels[rows_B].long() if tokens.labels.ndim == 1 else tokens.labels[rows_B],
-        rows_B,
-        planned.scale,
-        None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
+        ids_N=F.pad(tokens.ids_N[where_N].long(), (0, layout.tail)),
+        segments_N=segments_N,
+        layout=layout,
+        labels_B=labels_B,
+        rows_B=rows_B,
+        scale=planned.scale,
+        targets=None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
     )
 
 
-def laid_out(tokens: Tokens, rows: Tensor) -> tuple[Tensor, Packed]:
-    """Where the documents of `rows` begin in the flat tensors, and how they lie in a batch: on the host."""
+def layout_of(tokens: Tokens, rows: Tensor) -> tuple[Tensor, Packed]:
+    """Where the documents of `rows` begin in the flat tensors `(B,)`, and their layout in a batch: on the host.
+
+    A document is a row, or one window of a long row.
+    """
     bounds, counts_R = tokens.offsets, None
     if tokens.windows is not None:
-        bounds, firsts = tokens.windows
+        bounds, firsts = tokens.windows  # window w is `bounds[w]:bounds[w + 1]`; those of row r begin with `firsts[r]`
         counts_R = firsts[rows + 1] - firsts[rows]
-        before_R = counts_R.cumsum(0) - counts_R
+        before_R = counts_R.cumsum(0) - counts_R  # windows of the rows before it in this batch
         rows = (firsts[rows] - before_R).repeat_interleave(counts_R) + torch.arange(int(counts_R.sum()))
-    starts = bounds[rows]
-    lengths_B = bounds[rows + 1] - starts
+    starts_B = bounds[rows]
+    lengths_B = bounds[rows + 1] - starts_B
     longest = int(lengths_B.max()) if lengths_B.numel() else 0
-    return starts, Packed(F.pad(lengths_B.cumsum(0), (1, 0)), longest, counts_R=counts_R)
+    return starts_B, Packed(F.pad(lengths_B.cumsum(0), (1, 0)), longest, counts_R=counts_R)
 
 
 def balanced(shuffled: Tensor, labels: Tensor, balance: Balance, generator: torch.Generator) -> Tensor:
@@ -257,7 +294,9 @@ def _sorted_windows(lengths: Tensor, shuffled: Tensor, tokens: int, rows: int) -
     for number, window in enumerate(shuffled.split(size)):
         by_length = torch.sort(lengths[window], descending=number % 2 == 1, stable=True).indices
         windows.append(window[by_length])
-    return torch.cat(windows) if windows else shuffled
+    if not windows:
+        return shuffled
+    return torch.cat(windows)
 
 
 def _cut(order: Tensor, lengths: Tensor, tokens: int, rows: int) -> list[Tensor]:
@@ -275,7 +314,7 @@ def _cut(order: Tensor, lengths: Tensor, tokens: int, rows: int) -> list[Tensor]
         middle = (bounds[-3] + n_rows + 1) // 2
         if ends[n_rows] - ends[middle] <= tokens and middle < bounds[-2]:
             bounds[-2] = middle
-    return list(order.split([b - a for a, b in pairwise(bounds)]))
+    return list(order.split([end - start for start, end in pairwise(bounds)]))
 
 
 def _deal(
@@ -290,11 +329,18 @@ def _deal(
     if len(step) < n_ranks * each:
         step = _even_out(torch.cat(step), lengths, n_ranks * each, rows)
     if split > 1:
-        step = [part for one in step for part in _even_out(one, lengths, split, rows)]
-    count = [int(counts[one].sum()) for one in step]
-    scales = [len(step) * own / (max(1, sum(count) * one.numel())) for one, own in zip(step, count, strict=True)]
-    of_ranks = _spread([int(lengths[one].sum()) for one in step], n_ranks, each * split)
-    return [[Planned(step[at], scales[at]) for at in sorted(places)] for places in of_ranks]
+        parts: list[Tensor] = []
+        for batch in step:
+            parts += _even_out(batch, lengths, split, rows)
+        step = parts
+    # A step's loss is the mean of its batches' losses. Times this scale it is the mean over rows, weighted by counts.
+    count = [int(counts[batch].sum()) for batch in step]
+    planned: list[Planned] = []
+    for batch, own in zip(step, count, strict=True):
+        planned.append(Planned(batch, len(step) * own / max(1, sum(count) * batch.numel())))
+    n_tokens = [int(lengths[batch].sum()) for batch in step]
+    of_ranks = _spread(n_tokens, n_ranks, each * split)
+    return [[planned[at] for at in sorted(places)] for places in of_ranks]
 
 
 def _even_out(rows: Tensor, lengths: Tensor, n_parts: int, most: int) -> list[Tensor]:
@@ -315,17 +361,21 @@ def _spread(sizes: list[int], n_parts: int, most: int) -> list[list[int]]:
 
 
 def n_bytes(tokens: Tokens) -> int:
-    """Of what `moved` moves."""
-    parts = [one for one in (tokens.ids_N, tokens.segments_N, tokens.labels) if one is not None]
-    return sum(one.nbytes for one in parts) + (0 if tokens.targets is None else n_bytes(tokens.targets))
+    """Bytes of what `tokens_on` moves."""
+    total = tokens.ids_N.nbytes + tokens.labels.nbytes
+    if tokens.segments_N is not None:
+        total += tokens.segments_N.nbytes
+    if tokens.targets is not None:
+        total += n_bytes(tokens.targets)
+    return total
 
 
-def moved(tokens: Tokens, device: torch.device) -> Tokens:
+def tokens_on(tokens: Tokens, device: torch.device) -> Tokens:
     """The same rows with ids, segments and labels on `device`; offsets stay on the host, where batches are planned."""
     return replace(
         tokens,
         ids_N=tokens.ids_N.to(device),
         segments_N=None if tokens.segments_N is None else tokens.segments_N.to(device),
         labels=tokens.labels.to(device),
-        targets=None if tokens.targets is None else moved(tokens.targets, device),
+        targets=None if tokens.targets is None else tokens_on(tokens.targets, device),
     )

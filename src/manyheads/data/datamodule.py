@@ -18,11 +18,11 @@ from manyheads.data.batches import (
     Planned,
     gather,
     micro_batches,
-    moved,
     n_bytes,
     plan_epoch,
     plan_evaluation,
     plan_steps,
+    tokens_on,
 )
 from manyheads.data.opening import table_from
 from manyheads.data.prepare_tokens import prepare_tokens
@@ -254,7 +254,7 @@ class TextData(LightningDataModule):
         if device.type != "cuda":
             return tokens
         if split not in self._resident and n_bytes(tokens) <= RESIDENT * torch.cuda.mem_get_info(device)[0]:
-            self._resident[split] = moved(tokens, device)
+            self._resident[split] = tokens_on(tokens, device)
         return self._resident.get(split, tokens)
 
     def _place(self) -> tuple[int, int, int]:

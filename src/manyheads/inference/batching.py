@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, laid_out, plan_evaluation
+from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch, Batches, layout_of, plan_evaluation
 from manyheads.data.tokens import Tokens
 from manyheads.inference.precision import multiplying_in
 from manyheads.nn import Classifier
@@ -50,7 +50,7 @@ def run_batches(
         # nothing is planned or copied, which would take a tenth of the time of a short text
         segments_N = None if encoded.segments_N is None else encoded.segments_N.long()
         row_1 = torch.zeros(1, dtype=torch.int64)
-        _, layout = laid_out(encoded, row_1)
+        _, layout = layout_of(encoded, row_1)
         batches = [Batch(encoded.ids_N.long(), segments_N, layout, encoded.labels, row_1, 1.0)][part[0] :]
     else:
         plan = plan_evaluation(encoded.lengths if among is None else encoded.lengths[among], tokens=tokens, rows=rows)

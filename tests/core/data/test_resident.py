@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from manyheads.config import BatchConfig
-from manyheads.data.batches import FEWEST, Batch, gather, moved, n_bytes, plan_epoch
+from manyheads.data.batches import FEWEST, Batch, gather, n_bytes, plan_epoch, tokens_on
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 
@@ -38,7 +38,7 @@ def test_a_device_that_holds_no_values_can_gather(few_counts):
     """So nothing is read back from it, and shapes and what the host knows are those of the host."""
     host = tokens(answered=True)
     for planned in plan_epoch(host.lengths, tokens=30, rows=3, seed=0, epoch=0):
-        here, there = (gather(one, planned, few_counts=few_counts) for one in (host, moved(host, META)))
+        here, there = (gather(one, planned, few_counts=few_counts) for one in (host, tokens_on(host, META)))
         assert [x.shape for x in tensors(here)] == [x.shape for x in tensors(there)]
         assert [x.dtype for x in tensors(here)] == [x.dtype for x in tensors(there)]
         assert all(x.device == META for x in tensors(there))
@@ -74,7 +74,7 @@ def test_what_is_moved_is_counted():
 def test_a_split_is_moved_once_where_it_fits(monkeypatch, free, is_moved):
     calls = []
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 10**12))
-    monkeypatch.setattr("manyheads.data.datamodule.moved", lambda one, device: calls.append(device) or one)
+    monkeypatch.setattr("manyheads.data.datamodule.tokens_on", lambda one, device: calls.append(device) or one)
     data = TextData({"train": tokens()}, BatchConfig(), 0)
     data.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda", 0)))
     for _ in range(3):
@@ -90,5 +90,5 @@ def test_a_gpu_gathers_what_the_host_does(few_counts):
     device = torch.device("cuda", 0)
     for planned in plan_epoch(host.lengths, tokens=30, rows=3, seed=0, epoch=0):
         here = gather(host, planned, few_counts=few_counts)
-        for there in (gather(moved(host, device), planned, few_counts=few_counts), here.to(device)):
+        for there in (gather(tokens_on(host, device), planned, few_counts=few_counts), here.to(device)):
             assert all(torch.equal(x, y.cpu()) for x, y in zip(tensors(here), tensors(there), strict=True))

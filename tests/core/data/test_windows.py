@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, DataConfig, Long, ModelConfig
-from manyheads.data.batches import Batches, Planned, gather, moved, plan_evaluation
+from manyheads.data.batches import Batches, Planned, gather, plan_evaluation, tokens_on
 from manyheads.data.prepare_tokens import long_text_notes
 from manyheads.data.rows import Rows
 from manyheads.data.token_cache import cached_tokens
@@ -183,7 +183,7 @@ def test_gradients_are_those_of_the_mean_over_windows():
 def test_a_batch_holds_whole_rows_whatever_their_windows():
     tokens = encode(TOKENIZER, texts_of(30, 2, 9, 20), None, [0, 1, 2, 0], 10, Cutting(Long.windows))
     rows = torch.tensor([3, 1, 0])
-    batch = gather(moved(tokens, torch.device("cpu")), Planned(rows, 1.0))
+    batch = gather(tokens_on(tokens, torch.device("cpu")), Planned(rows, 1.0))
     of_rows = documents(tokens)
     assert batch.ids_N.tolist() == [one for row in rows for part in of_rows[row] for one in part]
     assert batch.layout.counts_R is not None

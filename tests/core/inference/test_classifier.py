@@ -333,5 +333,5 @@ def test_a_text_passes_at_most_15_functions_from_the_verb_to_the_network(model_f
     listed = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text().partition("From a text to its logits")[2]
     listed = listed.partition("|---|---|")[2].partition("\n\n")[0]
     named = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", listed)]
-    assert [name for name in steps if name not in properties] == named, " ".join(name for name in steps if name not in properties)
+    assert [name for name in steps if name not in properties] == named
     assert len(named) <= 15

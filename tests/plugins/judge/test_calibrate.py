@@ -29,7 +29,7 @@ from manyheads.evaluation.evaluate import evaluate
 from manyheads.inference.folder import load
 from manyheads.inference.format import open_folder
 from manyheads.linear.calibration import read_calibration
-from manyheads.plugins.judge import calibrate as verb
+from manyheads.plugins.judge import calibration_fit
 from manyheads.plugins.judge.calibrate import calibrate
 from manyheads.plugins.judge.calibration_fit import fit_calibration
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod
@@ -205,7 +205,7 @@ def test_a_class_that_no_row_has_keeps_its_probability(multi: bool) -> None:
 
 
 def test_of_many_rows_some_are_drawn_and_all_are_known(run: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(verb, "MOST", 200)
+    monkeypatch.setattr(calibration_fit, "MOST", 200)
     found = calibrated(run, temperature)
     assert (found["rows"], found["of"]) == (200, 600)
     assert "temperature on 200 rows of 600, drawn" in capsys.readouterr().out
