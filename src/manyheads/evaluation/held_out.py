@@ -34,14 +34,15 @@ def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None
     known = written_summary(home).get("digests")
     if not isinstance(known, dict) or not known:
         return
-    by_name, changed = splits.by_name(), set()
-    for name in {split, "train", "validation"}:
-        if known.get(name) != by_name[name].digest(splits.labels):
-            changed.add(name)
-    if split not in changed:
+    by_name = splits.by_name()
+
+    def has_changed(name: str) -> bool:  # a digest reads all rows: those of other splits are read only if they count
+        return known.get(name) != by_name[name].digest(splits.labels)
+
+    if not has_changed(split):
         return
     source = by_name[split].source
-    if changed & {"train", "validation"}:
+    if has_changed("train") or has_changed("validation"):
         raise UserError(
             f"{source} has changed since training: rows that were learnt from may be in its {split} split; give the "
             f"same data, or {otherwise}"

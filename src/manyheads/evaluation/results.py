@@ -170,7 +170,7 @@ def evaluate_data(config: EvaluateConfig, plan: EvaluationPlan, workers: Workers
         if isinstance(predictor, TextClassifier):
             answers_of = None
             if not config.overwrite:
-                answers_of = _provenance(config, opened, data.rows, predictor)
+                answers_of = _provenance(config, opened, digest, predictor)
             shape = len(data.rows), len(evaluated_models(predictor, setup.baseline)), len(labels)
             # what an interrupted evaluation of the same has answered is there
             setup = replace(setup, logits=stack.enter_context(kept_logits(folder / PART, shape, answers_of)))
@@ -179,14 +179,14 @@ def evaluate_data(config: EvaluateConfig, plan: EvaluationPlan, workers: Workers
         return write_evaluation(folder, evaluation, data, config, predictor, home)
 
 
-def _provenance(config: EvaluateConfig, opened: ModelFolder, rows: Rows, classifier: TextClassifier) -> dict[str, str]:
-    """All that the answers of a classifier, and of the linear model of its run, depend on."""
+def _provenance(config: EvaluateConfig, opened: ModelFolder, digest: str, classifier: TextClassifier) -> dict[str, str]:
+    """All that the answers of a classifier, and of the linear model of its run, depend on; `digest` is of the rows."""
     home, files = enclosing_run(opened.path), []
     for name in BASELINE:
         if home is not None and (home / name).is_file():
             files.append(fingerprint(home / name))
     settings = {"tokens": config.batch.tokens, "baseline": files}
-    return provenance(rows.digest(opened.labels()), opened, classifier, settings)
+    return provenance(digest, opened, classifier, settings)
 
 
 @contextmanager

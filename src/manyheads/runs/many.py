@@ -134,24 +134,13 @@ class TrainingProcess:
         if gpu:
             env["CUDA_VISIBLE_DEVICES"] = gpu
         words = ["train", "0", "2", str(GRACE_ALONE)]  # settings by standard input, a mistake to its log
-        read_settings, write_settings = os.pipe()
-        self.settings = os.fdopen(write_settings, "wb")  # held open: its end is that of this process
-        with os.fdopen(read_settings, "rb") as settings, log_file(folder).open("ab") as said:
-            self.process = self._start(words, env, settings, said, warm)
+        with log_file(folder).open("ab") as said:
+            self.process, self.settings = _start(words, env, said, warm)
+        if isinstance(self.process, WarmProcess):
+            self.process.has_finished = (folder / "summary.json").is_file
         with suppress(BrokenPipeError):  # it has ended already, as its exit code says
             self.settings.write(json.dumps(to_plain(run)).encode() + b"\n")
             self.settings.flush()
-
-    @staticmethod
-    def _start(
-        words: list[str], env: dict[str, str], settings: IO[bytes], said: IO[bytes], warm: Warm | None
-    ) -> "subprocess.Popen[bytes] | WarmProcess":
-        if warm is not None:
-            with suppress(ServerLostError):
-                return warm.start(words, settings.fileno(), said.fileno(), env)
-        return subprocess.Popen(  # noqa: S603 - our own command
-            [*COMMAND, *words], stdin=settings, stdout=said, stderr=said, env=env, start_new_session=True
-        )
 
     @property
     def code(self) -> int | None:
@@ -172,6 +161,25 @@ class TrainingProcess:
         self.process.wait()
         with suppress(BrokenPipeError):
             self.settings.close()
+
+
+def _start(
+    words: list[str], env: dict[str, str], said: IO[bytes], warm: Warm | None
+) -> tuple["subprocess.Popen[bytes] | WarmProcess", IO[bytes]]:
+    """The process, and the pipe of its settings, which is held open: its end is that of this process."""
+    read_settings, write_settings = os.pipe()
+    settings = os.fdopen(write_settings, "wb")
+    with os.fdopen(read_settings, "rb") as source:
+        if warm is None:
+            command = [*COMMAND, *words]
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                command, stdin=source, stdout=said, stderr=said, env=env, start_new_session=True
+            )
+            return process, settings
+        with suppress(ServerLostError):
+            return warm.start(words, source.fileno(), said.fileno(), env), settings
+    settings.close()  # a server may have forked it before it was lost: without settings it ends
+    return _start(words, env, said, None)
 
 
 def log_file(folder: Path) -> Path:

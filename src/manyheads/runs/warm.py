@@ -16,10 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self
 
 from manyheads.plugin import resolve
@@ -66,22 +66,26 @@ class Warm:
         Raises:
             ServerLostError: there is no server, or no more.
         """
-        with tempfile.TemporaryFile() as request:  # an environment may be longer than a message
+        if self._socket is None:
+            raise ServerLostError
+        with os.fdopen(os.memfd_create("request"), "wb") as request:  # an environment may be longer than a message
             request.write(json.dumps({"words": list(words), "env": env}).encode())
             request.flush()
             answer = self._ask({"ask": "start"}, [request.fileno(), stdin, output])
         return WarmProcess(self, answer["pid"])
 
     def exit_code(self, pid: int) -> int | None:
-        """Of a process that `start` has made; below 0 where a signal ended it, None while it runs."""
+        """Of a process that `start` has made; below 0 where a signal ended it, None while it runs.
+
+        Raises:
+            ServerLostError: it has ended without a server, and nobody knows how.
+        """
         try:
             return self._ask({"ask": "poll", "pid": pid})["code"]
         except ServerLostError:
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:
-                return -signal.SIGKILL  # how it ended nobody knows
-            return None
+            if is_running(pid):
+                return None
+            raise
 
     def _ask(self, question: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         if self._socket is None:
@@ -107,15 +111,24 @@ class Warm:
 
 
 class WarmProcess:
-    """A forked process, with the methods of `subprocess.Popen` that its supervisor uses."""
+    """A forked process, with the methods of `subprocess.Popen` that its supervisor uses.
+
+    Attributes:
+        has_finished: whether it did all of its work, asked where it has ended and the server is lost, as only the
+            server gets to know its exit code.
+    """
 
     def __init__(self, server: Warm, pid: int) -> None:
         self.server, self.pid = server, pid
         self.returncode: int | None = None
+        self.has_finished: Callable[[], bool] = lambda: False
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            self.returncode = self.server.exit_code(self.pid)
+            try:
+                self.returncode = self.server.exit_code(self.pid)
+            except ServerLostError:
+                self.returncode = 0 if self.has_finished() else -signal.SIGKILL
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
@@ -159,6 +172,16 @@ def serve(connection: socket.socket) -> list[str] | None:
             os.close(output)
             answer = {"pid": pid}
         connection.send(json.dumps(answer).encode())
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs. One that has ended may stay for good where its new parent never waits for it, as in a
+    container whose first process is the search."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
 
 
 def exit_code(pid: int) -> int | None:

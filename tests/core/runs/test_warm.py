@@ -10,7 +10,7 @@ import pytest
 
 from manyheads import compose
 from manyheads.runs.many import TrainingProcess, log_file
-from manyheads.runs.warm import ServerLostError, Warm
+from manyheads.runs.warm import ServerLostError, Warm, is_running
 
 SMALL = ["model.n_layers=1", "model.n_heads=1", "model.d_model=16", "model.d_ff=16", "tokenizer.vocab_size=64"]
 
@@ -93,6 +93,42 @@ def test_where_the_server_is_killed_its_trainings_go_on_and_others_start_anew(ru
         assert second.process.wait(120) == 2
         first.kill()
         assert first.code == -signal.SIGKILL
+
+
+def test_without_the_server_a_training_that_has_finished_counts_as_such(run_of, tmp_path):
+    """Its exit code is known to nobody, and its new parent may never wait for it."""
+    with Warm() as server:
+        finished = TrainingProcess(run_of("finished"), warm=server)
+        wait_until((tmp_path / "finished/summary.json").is_file, finished, tmp_path / "finished")
+        killed = TrainingProcess(run_of("killed", "trainer.max_epochs=100000"), warm=server)
+        wait_until((tmp_path / "killed/config.yaml").is_file, killed, tmp_path / "killed")
+        server._process.kill()
+        server._process.wait()
+        assert finished.process.wait(60) == 0
+        killed.kill()
+        assert killed.code == -signal.SIGKILL
+
+
+def test_a_process_that_nobody_waits_for_does_not_run():
+    with subprocess.Popen(["true"], stdin=subprocess.DEVNULL) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_running(process.pid)
+    assert is_running(os.getpid())
+
+
+def test_what_a_lost_server_has_forked_takes_no_settings(run_of, tmp_path):
+    """It was killed between its fork and its answer: one process trains, and the other ends."""
+
+    class Forgetful(Warm):
+        def start(self, *request):
+            forked.append(super().start(*request))
+            raise ServerLostError
+
+    forked = []
+    with Forgetful() as server:
+        process = TrainingProcess(run_of("once"), warm=server)
+        assert forked[0].wait(60) == 1
+        assert process.process.wait(240) == 0, log_file(tmp_path / "once").read_text()
 
 
 def wait_until(condition, process, folder, seconds=240.0):
