@@ -38,18 +38,18 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     for first, more in others.items():
         sizes[int(rows.labels[first])] += len(more)
     wanted = _rows_to_carve(sizes, share)
-    orders = {label: shuffled(of_class, f"{seed} {purpose} {label}") for label, of_class in sorted(by_class.items())}
-    carved: list[int] = []
-    for label, order in orders.items():
-        carved += _fill(wanted[label], order, others)
-    if not carved:  # one text at least, of the largest class
+    is_carved = np.zeros(len(rows), dtype=bool)
+    drawn_first: dict[int, int] = {}
+    for label, of_class in sorted(by_class.items()):  # one class in memory at a time
+        order = shuffled(of_class, f"{seed} {purpose} {label}")
+        drawn_first[label] = order[0]
+        is_carved[_fill(wanted[label], order, others)] = True
+    if not is_carved.any():  # one text at least, of the largest class
         largest = max(by_class, key=lambda label: len(by_class[label]))
         if len(by_class[largest]) < 2:
             raise UserError(_too_few(rows, len(by_class), purpose))
-        first = orders[largest][0]
-        carved = [first, *others[first]]
-    is_carved = np.zeros(len(rows), dtype=bool)
-    is_carved[carved] = True
+        first = drawn_first[largest]
+        is_carved[[first, *others[first]]] = True
     return rows.pick(np.flatnonzero(~is_carved)), rows.pick(np.flatnonzero(is_carved))
 
 
