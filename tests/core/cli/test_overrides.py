@@ -76,7 +76,8 @@ def test_what_is_taken_as_it_is_typed():
         "data.cache",
         "tokenizer.path",
     }
-    assert settings_where(RunConfig, may_be_empty=False) == ("init_from", "data.path", "data.hub", "logger.project")
+    needed = [name for name in settings_where(RunConfig, may_be_empty=False) if not name.startswith("logger.")]
+    assert needed == ["init_from", "data.path", "data.hub"]  # those of loggers are of plugins
 
 
 def test_own_presets_are_choices(tmp_path):

@@ -117,7 +117,7 @@ def check_line(line, sentence, capsys, tmp_path, monkeypatch):
 
 
 def test_what_is_typed_as_it_is_anyway_is_not_refused():
-    words = ["optim.decay_share=0.2", "optim.few_epochs=0", "guard.at_most=5", "logger.project=manyheads"]
+    words = ["optim.decay_share=0.2", "optim.few_epochs=0", "guard.at_most=5"]
     words += ["model.rotary_base=10000", "model.rotary_base_window=null", "model.norm=rms", "model.norm_bias=true"]
     compose("train", [*words, "tokenizer.path=x.json", "tokenizer.kind=wordpiece"])
 

@@ -35,7 +35,7 @@ def test_the_name_of_an_evaluation_is_one_short_name(name: str) -> None:
         assert Path("/run/evaluate", folder).resolve().parent == Path("/run/evaluate")
 
 
-@pytest.mark.parametrize("name", ["output", "data.path", "data.cache", "tokenizer.path", "data.text", "logger.project"])
+@pytest.mark.parametrize("name", ["output", "data.path", "data.cache", "tokenizer.path", "data.text", "init_from"])
 def test_a_nul_is_one_sentence(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"^{name}=.*holds a NUL, which no name and no file may: remove it$"):

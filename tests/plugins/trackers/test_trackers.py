@@ -446,3 +446,11 @@ def test_trackios_own_store_has_one_run(real):
     assert [(row["step"], row["loss"]) for row in rows if "loss" in row] == STEPS
     assert ENDS.items() <= next(row for row in rows if "test/accuracy" in row).items()
     assert SQLiteStorage.get_run_config("manyheads", record)["data.path"] == "/data/rows.csv"
+
+
+def test_the_name_of_a_project_is_checked_as_settings_of_core_are():
+    compose("train", ["logger.project=manyheads"])  # the default, though no tracker uses it
+    with pytest.raises(ValueError, match=r"^logger\.project=.*holds a NUL, which no name and no file may: remove it$"):
+        compose("train", ["logger.project=a\0b"])
+    with pytest.raises(ValueError, match=r"^logger\.project="):
+        compose("train", ["logger.project="])

@@ -121,7 +121,8 @@ class Place:
             "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
         )
         command = [sys.executable, "-c", script, "tune", *self.words(*words)]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]  # the package may be found by it
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
         return subprocess.Popen(
             command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
