@@ -3,8 +3,9 @@
     python benchmarks/against.py COMMIT [ROUNDS]
 
 Each command is a process of its own. The two sides take turns, and which goes first alternates; nothing else should
-run. `training` is 40 steps of the demo data by model=tiny, `prediction` answers 4,000 short texts, and `first step` is
-a training of one step: the seconds are those a user waits, imports included.
+run. `training` is 40 steps of the demo data by model=tiny, `prediction` answers 4,000 short texts, `first step` is a
+training of one step, and `search` is a `tune` of eight runs of one layer, four steps each: the seconds are those a user
+waits, imports included.
 """
 
 import json
@@ -27,6 +28,11 @@ COMMANDS = {
     "a mistake": ["train", "model.n_haeds=4"],
     "first step": ["train", *SHORT, "trainer.max_steps=1", "output=first-{round}"],
     "training": ["train", *SHORT, "trainer.max_steps=40", "output=training-{round}"],
+    "search": [
+        *("tune", "hardware=cpu", "trainer.max_steps=4", "data.rows=200", "output=search-{round}"),
+        *("model.n_layers=1", "model.d_model=16", "model.d_ff=16", "model.n_heads=1", "tokenizer.vocab_size=64"),
+        "optim.lr=1e-4,2e-4,5e-4,1e-3,2e-3,5e-3,1e-2,2e-2",
+    ],
     "prediction": ["predict", "run=run", "input=texts.txt", "output=answers-{round}.jsonl", "hardware=cpu"],
 }
 
