@@ -162,7 +162,7 @@ class SampledColumn(Column):
         column: all cells of the stream.
         held: the rows of the sample, ascending int64.
         cells: the cells of these rows.
-        checked: what `rows.hash_cells` would find in all cells, which were seen in the first pass.
+        checked: what `texts.hash_cells` would find in all cells, which were seen in the first pass.
     """
 
     def __init__(self, column: Column, held: np.ndarray, cells: list[Any], checked: Any) -> None:

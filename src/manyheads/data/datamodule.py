@@ -199,7 +199,7 @@ class TextData(LightningDataModule):
         epochs = None if max_epochs in (None, -1) else max_epochs
         steps = None if max_steps in (None, -1) else max_steps
         if epochs is None:
-            assert steps is not None, "fields.check_training comes first"
+            assert steps is not None, "trainer_flags.check_training comes first"
             return steps
         total, epoch = 0, 0
         counted = min(epochs, COUNTED_EPOCHS, max(1, COUNTED_ROWS // max(1, len(self._lengths["train"]))))

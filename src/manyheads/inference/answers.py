@@ -382,8 +382,7 @@ def parquet_bytes(rows: list[Row], columns: dict[str, str], setting: str, *, fir
         if array is None:
             raise UserError(
                 f"{setting} has one type a column, and that of '{format_value(name)}' is {_type(kind)} by its first "
-                "rows, but "
-                "a later cell is of another: name a .jsonl, whose rows may differ"
+                "rows, but a later cell is of another: name a .jsonl, whose rows may differ"
             )
         arrays.append(array)
     batch = pyarrow.RecordBatch.from_arrays(arrays, names=list(columns))

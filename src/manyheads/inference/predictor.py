@@ -68,8 +68,8 @@ class Predictor(ABC, Generic[NetworkT]):
     @classmethod
     @abstractmethod
     def about(
-        cls, settings: Settings, shape: "ShapeWords", labels: Sequence[str], tokenizer: Tokenizer | None
-    ) -> "CardText":
+        cls, settings: Settings, shape: ShapeWords, labels: Sequence[str], tokenizer: Tokenizer | None
+    ) -> CardText:
         """What the card of such a model says."""
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Logistic regression: the linear model of a run by scikit-learn, and a head fitted before the first step.
 
 Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification": TF-IDF and logistic
-regression, one for each class. What is counted in a text is choose_terms on validation rows: docs/results/lab-notes.md.
+regression, one for each class. What is counted in a text is chosen on validation rows: docs/results/lab-notes.md.
 
 n rows . D features . U terms . E terms of all rows . C classes
 """
@@ -52,9 +52,9 @@ def fit_linear(
 
     Args:
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
-        validation: rows by whose likelihood the terms are choose_terms; None: words, or runs of characters in scripts
-            without spaces.
-        terms: those that were choose_terms before.
+        validation: rows by whose likelihood the terms are chosen; None: words, or runs of characters in scripts without
+            spaces.
+        terms: those that were chosen before.
     """
     rows = rows.readable()
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):

@@ -1,7 +1,7 @@
 """A linear model of the terms of a text: what is counted, how it answers, and its file.
 
 The terms are words and pairs of neighbouring words, runs of characters, or both. A text is composed (NFC, as our
-tokenizers do it: NFKC would also make `²` a `2`) and case-fold_case first. A word is a run of letters, digits and the
+tokenizers do it: NFKC would also make `²` a `2`) and case-folded first. A word is a run of letters, digits and the
 marks that stand on them, so that a word of Hindi, Thai, Arabic or Hebrew stays whole however it is composed. Where no
 spaces stand between words, a "word" is a whole clause, and runs of characters are the terms.
 

@@ -111,7 +111,7 @@ def assemble(
     if not n_segments:
         model = replace(model, matches=False)
     is_cross = model.pair is PairKind.cross  # then each text is encoded alone, and the head sees [a; b; |a - b|; a b]
-    assert n_segments or not is_cross, "checks.check_pair comes first"
+    assert n_segments or not is_cross, "checks.check_rows comes first"
     if model.segments is Segments.always:
         n_segments = 2
     elif is_cross or model.segments is Segments.never:

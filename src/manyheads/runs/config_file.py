@@ -38,9 +38,9 @@ def save_run(run: Any, path: str | Path) -> None:
 def read_run(path: str | Path, *, resumes: bool = False) -> RunConfig:
     """The settings of a run from its config.yaml, or from the folder that holds it.
 
-    Removed settings are left out; a run that `resumes` may not have changed them. The file
-    may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in it is
-    imported, called or interpolated. A UserError names the file and what is wrong in it.
+    Removed settings are left out; a run that `resumes` may not have changed them. The file may be anybody's: it is read
+    as plain YAML without aliases, every key and type is checked, and nothing in it is imported, called or interpolated.
+    A UserError names the file and what is wrong in it.
     """
     path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
     if not path.is_file():

@@ -114,7 +114,7 @@ def read_text_file(path: Path, *, large: bool, cache: Path | None = None) -> Raw
 
 
 def stream_file(path: Path, columns: Sequence[str] = ()) -> tuple[OpenFile, Iterator[tuple[int, Any, str]]]:
-    """A file of text that is read once, as a pipe can be, and the number of each row, the row (see `Block.records`),
+    """A file of text that is read once, as a pipe can be, and the number of each row, the row (see `RowBlock.records`),
     and why it cannot be read, or nothing. `columns`: names that are looked for in a header.
 
     Raises:
