@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config.data import DataConfig, Predictions
+from manyheads.config.data import ROLES, DataConfig, Predictions
 from manyheads.config.facts import require, section, setting
 from manyheads.config.figures import measured_by
 from manyheads.config.required import HELP, bounds_of
@@ -43,7 +43,6 @@ def run_data(**named: Any) -> DataConfig:
     return DataConfig(**(of_run | named))
 
 
-SPLITS = ("train", "validation", "test")
 OVERWRITE = "earlier results of this verb are replaced once the new ones are whole; nothing else in output is"
 MEMBERS = "who answers: all by their shares, or one of them alone, uncalibrated"
 
@@ -61,7 +60,7 @@ class EvaluateConfig:
     run: str = finished_run("to judge")
     output: str = setting("", "folder of the results; empty: <run>/evaluate/<data>-<split>", path=True)
     overwrite: bool = setting(False, OVERWRITE)
-    split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
+    split: str = setting("test", "train, validation or test; a single file is judged whole", among=ROLES)
     require: str = setting("", HELP, verbatim=True)
     predictions: Predictions = setting(Predictions.csv, "kind of the file of all answers")
     data: DataConfig = setting(run_data, "texts and labels; default: those of the run")

@@ -4,6 +4,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+MOST_NAMES = 12  # that a sentence lists
+
 
 def format_value(value: Any) -> str:
     """A value as a sentence quotes it: as typed, on one line, shortened."""
@@ -28,10 +30,10 @@ def format_list(value: Any) -> str:
     return f"[{', '.join(map(format_value, value))}]" if isinstance(value, list) else format_value(value)
 
 
-def list_names(names: list[str], most: int = 12) -> str:
+def list_names(names: list[str]) -> str:
     """Names as a sentence lists them: of many the first, each shortened."""
-    shown = ", ".join(map(format_value, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
+    shown = ", ".join(map(format_value, names[:MOST_NAMES]))
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES:,} more"
 
 
 def one_of(names: list[str]) -> str:

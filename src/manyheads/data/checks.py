@@ -8,7 +8,6 @@ from manyheads.data.class_names import ClassLookup
 from manyheads.data.rows import Splits
 from manyheads.errors import UserError
 
-SHOWN = 12  # class names in a sentence
 BYTES_JUDGED, BYTES_CONFUSED = 20, 16  # of an answer, as logits and probabilities; of a cell, as a number and in a list
 BYTES_MARKED = 73  # of an answer, where a row has any number of labels
 BYTES_MOVED, BYTES_SQUARED = 120, 648  # there by the model and two baselines: of what an answer moves; of two labels
@@ -81,10 +80,9 @@ def check_class_names(choice: Any, names: list[str]) -> None:
     for typed in choice:
         found = known.find(typed)
         if found not in names:
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             raise UserError(
                 f"optim.class_weights names the class {typed!r}, which is not in the data: the classes are "
-                f"{', '.join(names[:SHOWN])}{more}"
+                f"{list_names(names)}"
             )
         typed_by_class.setdefault(found, []).append(typed)
     for several in typed_by_class.values():

@@ -36,7 +36,7 @@ from manyheads.errors import UserError
 
 NO_CLASS = "unsup"  # the folder of texts without a class in the IMDb dataset
 COLUMN = "split"
-ROLES = {name: role for role, names in ALIASES.items() for name in names}
+ROLE_OF = {name: role for role, names in ALIASES.items() for name in names}
 Tables = dict[str, Callable[[], RawTable]]  # by role: train, validation, test; or `all` alone
 
 
@@ -210,7 +210,7 @@ def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list
             splits[path.name] = path
     by_name = {name.lower(): path for name, path in splits.items()}
     found: dict[str, Path] = {}
-    for name, role in ROLES.items():
+    for name, role in ROLE_OF.items():
         if name in by_name:
             found[role] = by_name[name]
     take_typed_names(found, splits, data)
@@ -286,7 +286,7 @@ def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> Ta
     for role in ALIASES:
         if name := typed_split(data, role):
             typed_as[name.lower()] = name
-    split_of = typed_as | ROLES  # and to the name of a split
+    split_of = typed_as | ROLE_OF  # and to the name of a split
     n_of_value = np.bincount(of_row.codes, minlength=len(of_row.values)).tolist()
     counts = Counter[str]()  # rows of each split
     strange: list[str] = []  # what names no split

@@ -24,13 +24,12 @@ from torch import Tensor
 
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.config.sentences import format_value, older_tokenizer
-from manyheads.data.rows import Rows
+from manyheads.data.rows import ROWS_AT_ONCE, Rows
 from manyheads.errors import UserError
 
 PROBE = "a b\u2603 \U0001f642 zzqx"  # words, and what no tokenizer has an entry for
 UNKNOWN = "[UNK]"
 SPECIAL = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")  # their ids are 0 to 4
-ROWS_AT_ONCE = 4096
 MAX_BYTES = 2**27  # of a tokenizer.json
 MAX_IDS = 1_000_000  # the bound of tokenizer.vocab_size; each takes the library and us some 400 bytes
 MAX_SIGNS = {b":": 1.25 * MAX_IDS, b"[": 1.25 * MAX_IDS, b",": 3.25 * MAX_IDS}  # of entries and merges, in any form

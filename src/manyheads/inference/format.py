@@ -239,7 +239,7 @@ def check_size(path: Path, n_held: int, settings: Settings) -> None:
         n_least += _least_of_layer(model, layer)
     if n_least > n_held:
         raise UserError(f"{path} holds {n_held:,} numbers, but the model of config.json has at least {n_least:,}")
-    n_table = settings.max_length * max(model.d_model, 2 * model.d_k * model.n_layers)
+    n_table = model.table_numbers(settings.max_length)
     if n_table > MOST_TABLE:
         raise UserError(
             f"{path.with_name('config.json')} has max_length={settings.max_length}, which asks for tables of positions "

@@ -3,10 +3,10 @@
 from enum import Enum
 
 import manyheads.plugin as plugin
-from manyheads.config.data import DataConfig, TokenizerConfig
+from manyheads.config.data import ROLES, DataConfig, TokenizerConfig
 from manyheads.config.facts import require, section, setting
 from manyheads.config.figures import figures_of_answers
-from manyheads.config.inference import OVERWRITE, SPLITS, InferenceBatch, InferenceHardware, finished_run, run_data
+from manyheads.config.inference import OVERWRITE, InferenceBatch, InferenceHardware, finished_run, run_data
 from manyheads.config.required import bounds_of
 
 FEWEST = 50  # rows that a calibration is fitted to
@@ -32,7 +32,7 @@ class CalibrateConfig:
     )
     output: str = setting("", "a new folder for the calibrated model; empty: what run holds is calibrated", path=True)
     overwrite: bool = setting(False, "a calibrated model that calibrate wrote to output is replaced; nothing else is")
-    split: str = setting("validation", "train, validation or test; a single file is read whole", among=SPLITS)
+    split: str = setting("validation", "train, validation or test; a single file is read whole", among=ROLES)
     seed: int = setting(0, "seed of the folds, and of the rows that are drawn of many", ge=0, lt=2**32)
     data: DataConfig = setting(run_data, "texts and labels to fit on; default: those of the run")
     batch: InferenceBatch = setting(InferenceBatch, "tokens to batches")
@@ -53,7 +53,7 @@ class ProbeConfig:
     tests: str = setting("", "YAML file of tests; empty: texts changed in small ways keep their answers", path=True)
     output: str = setting("", "folder of the results; empty: <run>/probe/<data>-<split>", path=True)
     overwrite: bool = setting(False, OVERWRITE)
-    split: str = setting("test", "train, validation or test; a single file is read whole", among=SPLITS)
+    split: str = setting("test", "train, validation or test; a single file is read whole", among=ROLES)
     rows: int = setting(500, "most rows that each test changes", ge=1, le=10_000)
     examples: int = setting(10, "most failures of each test on the page", ge=0, le=1000)
     seed: int = setting(0, "seed of rows and typing errors", ge=0, lt=2**32)
@@ -75,7 +75,7 @@ class CompareConfig:
     )
     output: str = setting("", "folder of the results; empty: outputs/compare-<data>-<split>", path=True)
     overwrite: bool = setting(False, OVERWRITE)
-    split: str = setting("test", "train, validation or test; a single file is judged whole", among=SPLITS)
+    split: str = setting("test", "train, validation or test; a single file is judged whole", among=ROLES)
     require: str = setting(
         "",
         "figures that the last of runs must reach, as in evaluate, or change.accuracy: less the first's",
