@@ -88,7 +88,7 @@ def progress_bar(n_rows: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def row_counter(wanted: bool = True) -> Iterator[Callable[[int], None]]:
+def row_counter(wanted: bool) -> Iterator[Callable[[int], None]]:
     """A line on a terminal, from the third second on, which is given how many rows are done; nothing elsewhere."""
     begun, shown = time.monotonic(), False
 

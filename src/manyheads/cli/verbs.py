@@ -115,7 +115,7 @@ def presets_folder(config_dir: str) -> Path:
     return folder
 
 
-def own_settings(group: str, name: str, more: str | Path | None = None) -> dict[str, Any]:
+def own_settings(group: str, name: str, more: str | Path | None) -> dict[str, Any]:
     """What the file of a preset itself sets, by dotted name, without what it builds on."""
     file = preset_file(group, name, more)
     found: dict[str, Any] = {}

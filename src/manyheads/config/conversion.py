@@ -242,7 +242,7 @@ def require_plain(name: str, value: Any, depth: int = 0) -> Any:
     raise UserError(f"{name} holds a {type(value).__name__}: give a number, text, true, false or null")
 
 
-def refuse_code(values: Any, verbatim: Collection[str] = ()) -> None:
+def refuse_code(values: Any, verbatim: Collection[str]) -> None:
     """Refuse `_target_` keys, and `${...}` in any text but that of the settings named in `verbatim`."""
     for name, value in leaves(values):
         if "_target_" in name.split("."):

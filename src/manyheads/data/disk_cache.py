@@ -79,7 +79,7 @@ def cached_on_disk(
     name: str,
     key: Any,
     make: Callable[[], dict[str, Any]],
-    fits: Callable[[dict[str, Any]], bool] = bool,
+    fits: Callable[[dict[str, Any]], bool],
 ) -> dict[str, Any]:
     """Arrays and what JSON holds, from the cache where they were made before; or as they are made now.
 

@@ -264,13 +264,12 @@ def _is_sound(tokens: Tokens, n_ids: int) -> bool:
     return windows is None or torch.equal(windows.bounds[windows.firsts], tokens.offsets)
 
 
-def _checksum(tensors: dict[str, Tensor], held: mmap.mmap | None = None) -> str:
-    """Of everything; pages that were read of what is mapped are let go."""
+def _checksum(tensors: dict[str, Tensor], held: mmap.mmap) -> str:
+    """Of everything; pages that were read are let go."""
     total = 0
     for name in sorted(tensors):
         content = memoryview(tensors[name].contiguous().numpy()).cast("B")  # pyright: ignore[reportArgumentType]
         for start in range(0, len(content), AT_ONCE):
             total = zlib.crc32(content[start : start + AT_ONCE], total)
-            if held is not None:
-                held.madvise(mmap.MADV_DONTNEED)
+            held.madvise(mmap.MADV_DONTNEED)
     return str(total)

@@ -130,7 +130,7 @@ class Answers:
         return rows
 
 
-def check_output(name: str, *, overwrite: bool = False) -> None:
+def check_output(name: str, *, overwrite: bool) -> None:
     """Raise UserError if the folder of the file does not exist, the file is not empty (with `overwrite`: holds anything
     but answers), or its name promises a format that is not written."""
     if name == "-":
@@ -191,13 +191,12 @@ def _are_answers(file: Path) -> bool:
 
 @contextmanager
 def opened_answers(
-    name: str, *, ranked: bool = False, of: dict[str, str] | None = None, kept: bool = True, overwrite: bool = False
+    name: str, *, ranked: bool = False, of: dict[str, str] | None = None, overwrite: bool = False
 ) -> Iterator[Answers]:
     """What writes the answers; a file appears once it is whole. A UserError, as where another process writes to it,
     leaves nothing of it.
 
     Args:
-        kept: False: the part is for the block alone, and gone after it.
         of: what the answers follow from, by name. Where a part of the very same is there, it is resumed, and its
             `progress` says after how many chunks of the input. None: what is interrupted begins anew.
         overwrite: the file may hold answers, which are there until the new ones are whole.
@@ -226,8 +225,7 @@ def opened_answers(
                 check_output(name, overwrite=overwrite)  # another process may have written it until now
                 yield answers
                 file.flush()
-                if kept:
-                    _finish(name, part, passing, place)
+                _finish(name, part, passing, place)
             except BaseException as error:
                 if of is None or isinstance(error, ValueError) or not record.exists():
                     part.unlink(missing_ok=True)
@@ -235,8 +233,6 @@ def opened_answers(
                 raise
             finally:
                 passing.unlink(missing_ok=True)
-            if not kept:
-                part.unlink(missing_ok=True)
             record.unlink(missing_ok=True)
 
 

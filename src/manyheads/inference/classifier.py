@@ -314,9 +314,9 @@ class TextClassifier(Predictor[Classifier]):
         """Of logits `(n, C)` the probabilities: see `probabilities_of`."""
         return probabilities_of(logits_nC, multi=self.multi)
 
-    def given(self, probabilities_nC: Tensor, member: str = "both") -> Tensor:
-        """Which labels texts are given, bool `(n, C)`: see `given_of`. Each `member` has thresholds of its own."""
-        return given_of(probabilities_nC, self.member_thresholds.get(member, self.thresholds))
+    def given(self, probabilities_nC: Tensor) -> Tensor:
+        """Which labels texts are given, bool `(n, C)`: see `given_of`."""
+        return given_of(probabilities_nC, self.thresholds)
 
     def baseline(self, home: Path | None) -> LinearBaseline | None:
         """The linear model alone, as it was fitted in training: the one in the folder, else that of the run folder

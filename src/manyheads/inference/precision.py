@@ -137,11 +137,9 @@ class PackedBf16Linear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x.to(torch.bfloat16), self.weight, self.bias, "none", [], "")
 
 
-def cast_once(network: ModuleT, autocast: torch.dtype | None) -> ModuleT:
+def cast_once(network: ModuleT, autocast: torch.dtype) -> ModuleT:
     """A copy for inference whose linear maps hold their weights in `autocast`, the dtype that autocast would cast them
     to in every call; all other tensors are shared. Under autocast its outputs are the same to the bit."""
-    if autocast is None:
-        return network
     cast: set[int] = set()
     for module in network.modules():
         if isinstance(module, nn.Linear):

@@ -280,8 +280,9 @@ def test_each_member_gives_labels_from_thresholds_of_its_own(model_folder, tmp_p
     whole = load(shipped(model_folder, tmp_path, Blend(linear(), 0.4), [0.5] * 3, own))
     assert (whole.thresholds, whole.member_thresholds) == ([0.5] * 3, own)
     chance = torch.tensor([[0.15, 0.6, 0.6]])
-    given = {name: whole.given(chance, name).tolist()[0] for name in ("network", "linear", "both")}
-    assert given == {"network": [True, False, True], "linear": [False, True, False], "both": [False, True, True]}
+    given = {name: whole.alone(name).given(chance).tolist()[0] for name in ("network", "linear")}
+    assert given == {"network": [True, False, True], "linear": [False, True, False]}
+    assert whole.given(chance).tolist() == [[False, True, True]]
     path = tmp_path / "model" / "thresholds.json"
     held = json.loads(path.read_text())
     del held["linear"]

@@ -24,7 +24,6 @@ from manyheads.data.formats.dialect import (
     beginning,
     quote_rule,
     refuse_wide,
-    require_few,
     start_of,
     width_rule,
 )
@@ -32,6 +31,7 @@ from manyheads.data.formats.source import MOST_CELL, RowBlock, lines_of
 from manyheads.errors import UserError
 
 LF, CR, QUOTE = b'\n\r"'
+MOST_COLUMNS = 2**18  # more than any table of texts has
 
 
 class Header(NamedTuple):
@@ -57,9 +57,13 @@ def header_of(path: Path, record: list[str], number: int, sign: str) -> Header:
     """What the row `number`, the first that is not blank, says.
 
     Raises:
-        UserError: it names no column, or one twice; or there is none.
+        UserError: it names no column, one twice, or too many; or there is none.
     """
-    require_few(record, str(path))
+    if len(record) > MOST_COLUMNS:
+        raise UserError(
+            f"{path} has {len(record):,} columns, but a table has at most {MOST_COLUMNS:,}: keep those of the text and "
+            "the label"
+        )
     header = [name.strip() for name in record]
     names = [name for name in header if name]
     if not names:

@@ -23,7 +23,6 @@ NUMBER = re.compile(r"[\d.,:/ +-]*")  # or a date
 SAMPLE, SAMPLED = 100, 2**20  # lines, and characters, by which the dialect is chosen
 LONGEST_NAME = 60  # letters of a column's
 MOST_ABOVE = 10  # rows of a title above a header
-MOST_COLUMNS = 2**18
 MOST_SIGNS = 2**20  # in a line, of which each may begin a cell of some sixty bytes
 
 
@@ -66,15 +65,6 @@ def refuse_wide(lines: Iterable[str], name: str, first: int = 1) -> Iterator[str
         if len(line) > MOST_SIGNS and any(line.count(sign) > MOST_SIGNS for sign in SIGNS):
             raise UserError(f"{name}, line {number} has more than {MOST_SIGNS:,} separators: it is no table of texts")
         yield line
-
-
-def require_few(header: list[str], name: str) -> None:
-    """Raise UserError if a file has more columns than any table of texts."""
-    if len(header) > MOST_COLUMNS:
-        raise UserError(
-            f"{name} has {len(header):,} columns, but a table has at most {MOST_COLUMNS:,}: keep those of the text and "
-            "the label"
-        )
 
 
 class Dialect(NamedTuple):

@@ -30,7 +30,7 @@ def is_saved(folder: Path) -> bool:
     return any((folder / mark).is_file() for mark in SAVED_MARKS)
 
 
-def open_saved(folder: Path, *, streaming: bool = False) -> dict[str, Any]:
+def open_saved(folder: Path, *, streaming: bool) -> dict[str, Any]:
     """Splits of a `save_to_disk` folder by name; one Dataset alone is named `all`. With `streaming` each is a
     `StreamedSplit`.
 

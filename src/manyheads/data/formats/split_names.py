@@ -56,7 +56,7 @@ def name_dataset_splits(available: Iterable[str], data: DataConfig, source: str)
     return found, unread_notes(itself, found, data)
 
 
-def name_files(folder: Path, data: DataConfig, *, typed: bool = True) -> tuple[dict[str, list[Path]], list[str]]:
+def name_files(folder: Path, data: DataConfig, *, typed: bool) -> tuple[dict[str, list[Path]], list[str]]:
     """Role to files for a folder: train, validation (valid, val, dev) and test by name, then the settings' names, which
     must be `typed` right. And notes on those that are not read.
 
