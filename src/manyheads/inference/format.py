@@ -41,10 +41,6 @@ FILES = ("config.json", "labels.json", "tokenizer.json", WEIGHTS)
 CARD = "README.md"
 MORE = ("thresholds.json", "linear.safetensors", CALIBRATION, GRAPH)  # of some; the last in place of the weights
 REMEDY = "name the folder that training wrote, or its model/ folder"
-TYPED = {  # what the cards of a model say, by whether its tokenizer takes marks in texts as text
-    True: "A mark such as [SEP] or </s> that is typed in a text is text.",
-    False: "A mark such as [SEP] or </s> that is typed in a text is that mark, as it was in training.",
-}
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
 FORMAT = 1
 log = logging.getLogger("manyheads")

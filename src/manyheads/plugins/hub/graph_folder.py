@@ -19,7 +19,7 @@ from manyheads.config import Long, Terms
 from manyheads.data.tokenizer import PROBE, copy_tokenizer, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
-from manyheads.inference.format import GRAPH, PROGRAM, TYPED, write_settings
+from manyheads.inference.format import GRAPH, PROGRAM, write_settings
 from manyheads.plugin import VERSION
 from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
 from manyheads.plugins.hub.graph import quantise, write_graph
@@ -46,6 +46,10 @@ INPUTS = {
     "segments": "`segments` (int64: 0 on tokens of the first text, 1 on those of the second, 2 more where the type id "
     "of the tokenizer is the other one)",
     "terms": "`terms` (int64, three columns: the number of the text, the number of a term, how often it has it)",
+}
+TYPED = {  # by whether the tokenizer takes marks in texts as text
+    True: "A mark such as [SEP] or </s> that is typed in a text is text.",
+    False: "A mark such as [SEP] or </s> that is typed in a text is that mark, as it was in training.",
 }
 OUTPUTS_OF_BOTH = ", and `network_logits` and `linear_logits`, those of either member alone"
 TO_SET = "\nThe tokenizer reads it so once its `encode_special_tokens` is set, as predict.py does."

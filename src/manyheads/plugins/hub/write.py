@@ -13,9 +13,9 @@ from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.download import OUTLIERS
 from manyheads.inference.folder import load
-from manyheads.inference.format import CALIBRATION, TYPED, ModelFolder, read_thresholds
+from manyheads.inference.format import CALIBRATION, ModelFolder, read_thresholds
 from manyheads.plugins.hub.config import EXPORTED, ExportConfig, Format, Members
-from manyheads.plugins.hub.graph_folder import READERS, carries_linear, write_graph_folder
+from manyheads.plugins.hub.graph_folder import READERS, TYPED, carries_linear, write_graph_folder
 from manyheads.plugins.hub.parity import hold_to_run, rows_to_compare
 from manyheads.plugins.hub.sentence_folder import (
     HEAD,
