@@ -27,10 +27,10 @@ from manyheads.layout import Packed
 WINDOW_IN_BATCHES = 64  # rows of about as many batches are sorted by length: more pads less and shuffles less
 ANSWER_ROWS = 4096  # most rows of a batch of a finished model; tokens bound it first
 ANSWER_TOKENS = 2048
-"""Most tokens of a batch unless told: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
+"""Most tokens of a batch by default: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
 at 4 x 256 on two cores, a second: 506 in batches of 512 tokens, 566 of 1024, 591 of 2048, 523 of 4096, 413 of 8192."""
 BATCHES_HELD = 256  # after which the pages that were read of a file of tokens are let go
-FEWEST = 512  # tokens that a batch is filled up to where few counts shall occur
+FEWEST = 512  # tokens that a batch is filled up to at least, where `few_counts` is set
 
 
 class Planned(NamedTuple):

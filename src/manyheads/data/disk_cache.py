@@ -23,7 +23,7 @@ from manyheads.data.table import Coded, RawTable, Unread, take
 from manyheads.runs.files import replace_file
 
 FORMAT = "1"
-PATIENCE = 86_400.0  # seconds, as a lock is left by who is killed
+PATIENCE = 86_400.0  # seconds: a process that is killed leaves its lock free
 SAMPLES, SAMPLED = 64, 2**16  # places of a file that are hashed, and bytes of each
 DAMAGE = (  # what numpy, zip and JSON raise for a file that is not what they wrote
     OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError, MemoryError,
@@ -39,14 +39,16 @@ def cache_folder(data: DataConfig) -> Path:
 
 @contextmanager
 def file_lock(path: Path, patience: float) -> Iterator[bool]:
-    """One process at a time computes `path`, unless it is there. The kernel holds the lock, on a file next to it, so
-    that a process that is killed leaves it free. Who has waited for `patience` seconds continues without it, as does
-    everybody on a disk without locks; they do not have it, which is what is given."""
+    """One process at a time computes `path`, unless it is there; yields whether this process has the lock.
+
+    The kernel holds it, on a file next to `path`, so that a process that is killed leaves it free. A process that has
+    waited for `patience` seconds continues without it, as does every process on a disk without locks.
+    """
     from filelock import FileLock
 
     lock = FileLock(path.with_suffix(".lock"), timeout=patience, fallback_to_soft=False)
     if not path.is_file():
-        with suppress(OSError):  # no locks, no patience, or a cache that cannot be written, which is said later
+        with suppress(OSError):  # no locks, too long a wait, or a cache that cannot be written, which is said later
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
     try:
@@ -54,7 +56,7 @@ def file_lock(path: Path, patience: float) -> Iterator[bool]:
     finally:
         if lock.is_locked:
             with suppress(OSError):
-                Path(lock.lock_file).unlink()  # who waits for it finds the file in place
+                Path(lock.lock_file).unlink()  # a process that waits for it finds the file in place
             lock.release()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 
 def stable_hashes(cells: list[Any]) -> np.ndarray:
-    """Hashes of texts that are the same in every process, unlike Python's: int64. What is no text has that of none."""
+    """Hashes of texts that are the same in every process, unlike Python's: int64. What is no text counts as empty."""
     texts = (cell.encode("utf-8", "surrogatepass") if isinstance(cell, str) else b"" for cell in cells)
     return np.frombuffer(b"".join(blake2b(text, digest_size=8).digest() for text in texts), dtype=np.int64)
 

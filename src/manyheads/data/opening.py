@@ -82,8 +82,8 @@ def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
 
 
 def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[str]]:
-    """The tables `data` names, by role; a file is read when its table is called for, but one that holds everything at
-    once, as it may say of each row which split it is of. And notes on what lies next to them and is not read.
+    """The tables `data` names, by role, and notes on what lies next to them and is not read. A file is read when its
+    table is called for; one that holds everything is read here, as a column of it may say which split each row is of.
 
     Raises:
         UserError: there is no such file, folder, dataset or split; or a name that must be `typed` right is not.
@@ -108,11 +108,11 @@ def open_split(data: DataConfig, split: str) -> RawTable:
     return tables[split]()
 
 
-def nothing(data: DataConfig) -> dict[str, Any]:
-    """Of sources that settings alone do not open.
+def refuse_lost_rows(data: DataConfig) -> dict[str, Any]:
+    """A source that settings alone cannot open.
 
     Raises:
-        UserError: the rows were given in Python.
+        UserError: always; the rows were given in Python.
     """
     raise UserError(
         f"data={data.source} are rows that were given in Python, which are not here any more: name a file with them by "

@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 
 
 def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience: float = PATIENCE) -> Tokenizer:
-    """The tokenizer trained on `rows`, from the cache where it was trained before, or is just being trained: that is
-    waited for, `patience` seconds at the most."""
+    """The tokenizer trained on `rows`, from the cache if it was trained before. Where another process is training it,
+    that is waited for, at most `patience` seconds."""
     settings = f"{FORMAT} {config.kind.name} {config.vocab_size} {config.lowercase}"
     path = folder / f"tokenizer-{_key([settings], rows)}.json"
     with file_lock(path, patience):
@@ -70,8 +70,8 @@ def cached_tokens(
     patience: float = PATIENCE,
     cutting: Cutting = CUT,
 ) -> Tokens:
-    """The tokens of `rows`, from the cache where the same texts met the same tokenizer and length before, or just now
-    meet them: that is waited for, `patience` seconds at the most."""
+    """The tokens of `rows`, from the cache if the same tokenizer cut the same texts to the same length before. Where
+    other processes are doing so, these share the work and wait for each other, at most `patience` seconds."""
     settings = [FORMAT, tokenizer.to_str(), str(tokenizer.encode_special_tokens), str(max_length)]
     if cutting.long is not Long.cut:
         settings.append(f"{cutting.long.name} {cutting.stride} {cutting.windows}")
@@ -90,7 +90,7 @@ def cached_tokens(
         if path.is_file():
             found = _read(path, labels, n_ids, paired=rows.pairs is not None)
             if found is not None:
-                rmtree(folder, ignore_errors=True)  # which who came late made again
+                rmtree(folder, ignore_errors=True)  # a process that came late has made it again
                 return found
             log.warning("%s is damaged and is made again", path)
 

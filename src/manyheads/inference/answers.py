@@ -215,7 +215,7 @@ def opened_answers(
         with os.fdopen(opened, "a+b") as file:
             lock_part(file, part, name)
             progress = Progress() if of is None else _resumed(name, file, record, of)
-            if not progress.rows and record.exists():  # it would take what is written now for what it knows
+            if not progress.rows and record.exists():  # it is of another part, and would be believed after a kill
                 record.unlink()
                 fsync_path(place.parent)
             file.truncate(progress.size)
@@ -256,7 +256,9 @@ def lock_part(file: BinaryIO, part: Path, name: str) -> None:
     except OSError as error:
         held = error.errno not in (errno.EAGAIN, errno.EACCES)
     opened = os.fstat(file.fileno())
-    if not held or not part.exists() or not os.path.samestat(opened, part.stat()):  # its end came in between
+    if (
+        not held or not part.exists() or not os.path.samestat(opened, part.stat())
+    ):  # the other process has ended in between
         raise UserError(f"output={name} is being written by another process: wait for its end, or name another file")
 
 

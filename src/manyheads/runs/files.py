@@ -88,7 +88,7 @@ def hardlink_or_copy(path: Path, name: Path) -> None:
 
 @contextmanager
 def refuse_unwritable(folder: Path) -> Iterator[None]:
-    """Turn an `OSError` of the disk into a `ValueError` of one sentence."""
+    """Turn an `OSError` of the disk into a `UserError`."""
     try:
         yield
     except OSError as error:

@@ -130,7 +130,7 @@ def ranks_folder(folder: Path, timeout: float) -> Path:
 
 
 def within(folder: Path, *names: str) -> Path:
-    """`folder` / `names`, none of which may be a link (`ValueError`)."""
+    """`folder` / `names`; a UserError where one of them is a link."""
     for name in names:
         folder = folder / name
         if folder.is_symlink():

@@ -124,7 +124,7 @@ def written_summary(home: Path) -> dict[str, Any]:
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """What goes wrong with the content of a file of ours, which somebody else may have changed, is a `ValueError`."""
+    """What goes wrong with the content of a file of ours, which somebody else may have changed, is a `UserError`."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError) as error:
