@@ -5,7 +5,6 @@ a kill the same command resumes after them.
 """
 
 import errno
-import json
 import math
 import os
 import sys
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from manyheads.distributed.faults import inject_fault
 from manyheads.errors import UserError
-from manyheads.inference.answers import lock_part
+from manyheads.inference.answers import lock_part, write_record
 from manyheads.runs.files import fsync_path, read_json
 
 IN_MEMORY = 2**26  # bytes of an array, up to which no file is made
@@ -112,7 +111,7 @@ def kept_logits(part: Path, shape: tuple[int, int, int], of: dict[str, str] | No
     with os.fdopen(descriptor, "r+b") as file:
         lock_part(file, part, str(folder))
         n_done = 0 if of is None else _n_answered(record, file, shape, of)
-        if not n_done and record.exists():  # it would take what is written now for what it knows
+        if not n_done and record.exists():  # it is of another part, and would be believed after a kill
             record.unlink()
             fsync_path(folder)
         try:
@@ -137,10 +136,7 @@ def _record(array: Any, record: Path, about: dict[str, Any], last: list[float], 
     if time.monotonic() - last[0] < EVERY:
         return
     array.flush()
-    new = record.with_suffix(".new")
-    new.write_text(json.dumps(about | {"rows": n_done}), encoding="utf-8")
-    fsync_path(new)
-    os.replace(new, record)
+    write_record(record, about | {"rows": n_done})
     last[0] = time.monotonic()
 
 

@@ -78,7 +78,6 @@ class Answers:
     put: Callable[[bytes], object]
     progress: Progress
     saved: Callable[[], None] = lambda: None
-    part: BinaryIO | None = None  # what is put, to be read
 
     def write(self, kept: list[Row], answers: list[Row]) -> None:
         """Add a chunk; a UserError where a row has a column, or a cell a type, that the first rows have not."""
@@ -92,15 +91,11 @@ class Answers:
         else:
             rows = [add_answer(row, answer) for row, answer in zip(kept, answers, strict=True)]
             data = json_bytes(rows, escaped=self.name == "-" and not writes_unicode())
-        self.add(data, len(answers))
-
-    def add(self, data: bytes, n_rows: int) -> None:
-        """Add a chunk of `n_rows` rows as it is to be on the disk."""
         self.put(data)
         inject_fault("chunk")
-        self.progress.chunks += 1
-        self.progress.rows += n_rows
-        self.progress.size += len(data)
+        progress.chunks += 1
+        progress.rows += len(answers)
+        progress.size += len(data)
         self.saved()
 
     def _table(self, kept: list[Row], answers: list[Row], *, joined: bool) -> list[Row]:
@@ -219,8 +214,8 @@ def opened_answers(
                 record.unlink()
                 fsync_path(place.parent)
             file.truncate(progress.size)
-            answers = Answers(name, ranked, file.write, progress, part=file)
-            answers.saved = _saver(file, record, passing, progress) if of is not None else file.flush
+            answers = Answers(name, ranked, file.write, progress)
+            answers.saved = _saver(file, record, progress) if of is not None else file.flush
             try:
                 check_output(name, overwrite=overwrite)  # another process may have written it until now
                 yield answers
@@ -277,7 +272,7 @@ def _resumed(name: str, file: BinaryIO, record: Path, of: dict[str, str]) -> Pro
     return found
 
 
-def _saver(file: BinaryIO, record: Path, passing: Path, progress: Progress) -> Callable[[], None]:
+def _saver(file: BinaryIO, record: Path, progress: Progress) -> Callable[[], None]:
     last = time.monotonic()
 
     def save() -> None:
@@ -285,12 +280,18 @@ def _saver(file: BinaryIO, record: Path, passing: Path, progress: Progress) -> C
         if time.monotonic() - last >= EVERY:
             file.flush()
             os.fsync(file.fileno())
-            passing.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            fsync_path(passing)
-            os.replace(passing, record)
+            write_record(record, asdict(progress))
             last = time.monotonic()
 
     return save
+
+
+def write_record(record: Path, content: dict[str, Any]) -> None:
+    """Replace the record of how far a part is, by way of a file of one name: a kill leaves no more than that."""
+    new = record.with_suffix(".new")
+    new.write_text(json.dumps(content), encoding="utf-8")
+    fsync_path(new)
+    os.replace(new, record)
 
 
 def _finish(name: str, part: Path, passing: Path, place: Path) -> None:
