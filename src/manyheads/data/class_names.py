@@ -50,6 +50,17 @@ def drop_zero_fraction(name: str) -> str:
     return "0" if found[1] == "-0" else found[1]
 
 
+def declared_classes(features: dict[str, Any]) -> dict[str, list[str]]:
+    """Names of the classes by column, from a dataset's features as `datasets` writes them; also of lists of classes."""
+    found: dict[str, list[str]] = {}
+    for name, feature in features.items():
+        if isinstance(feature, dict):
+            feature = feature.get("feature", feature)  # of a list: what it is a list of
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            found[name] = [str(one) for one in feature["names"]]
+    return found
+
+
 class ClassLookup:
     """Finds the class that a name means, also if it is spelled another way: 1.0 is 1 where there is no 1.0; in
     `any_case`, card is Card where there is no card."""

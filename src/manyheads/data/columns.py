@@ -187,17 +187,6 @@ def _require_names(table: RawTable) -> None:
     )
 
 
-def class_names(features: dict[str, Any]) -> dict[str, list[str]]:
-    """Names of the classes by column, from a dataset's features as `datasets` writes them; also of lists of classes."""
-    found: dict[str, list[str]] = {}
-    for name, feature in features.items():
-        if isinstance(feature, dict):
-            feature = feature.get("feature", feature)  # of a list: what it is a list of
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
-            found[name] = [str(one) for one in feature["names"]]
-    return found
-
-
 def as_found(table: RawTable, columns: ColumnRoles) -> ColumnRoles:
     """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""

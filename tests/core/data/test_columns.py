@@ -3,8 +3,8 @@
 import pytest
 
 from manyheads.config import DataConfig
-from manyheads.data.class_names import label_cells, natural_order
-from manyheads.data.columns import ColumnRoles, class_names, find_columns, require_columns
+from manyheads.data.class_names import declared_classes, label_cells, natural_order
+from manyheads.data.columns import ColumnRoles, find_columns, require_columns
 from manyheads.data.table import RawTable
 
 
@@ -131,7 +131,7 @@ def test_class_names_of_single_labels_and_of_lists():
     kind = {"names": ["no", "yes"], "_type": "ClassLabel"}
     text = {"dtype": "string", "_type": "Value"}
     features = {"text": text, "label": kind, "labels": {"feature": kind, "_type": "List"}, "words": [text], "m": {}}
-    assert class_names(features) == {"label": ["no", "yes"], "labels": ["no", "yes"]}
+    assert declared_classes(features) == {"label": ["no", "yes"], "labels": ["no", "yes"]}
 
 
 @pytest.mark.parametrize(

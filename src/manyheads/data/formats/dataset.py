@@ -10,8 +10,9 @@ import pyarrow
 from manyheads.config import DataConfig
 from manyheads.config.data import AT_ONCE
 from manyheads.config.sentences import first_line
+from manyheads.data.class_names import declared_classes
 from manyheads.data.column import Column, SampledColumn, sliced_column
-from manyheads.data.columns import class_names, find_columns
+from manyheads.data.columns import find_columns
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.formats.hub import StreamedSplit
 from manyheads.data.hashes import pair_hashes, stable_hashes
@@ -50,7 +51,7 @@ def table_of(dataset: Any, source: str) -> RawTable:
         column=column,
         numbers=range(1, len(dataset) + 1),
         source=source,
-        classes=class_names(dataset.features.to_dict()),
+        classes=declared_classes(dataset.features.to_dict()),
     )
 
 
@@ -138,7 +139,7 @@ def streamed(split: StreamedSplit, data: DataConfig, source: str) -> RawTable:
         checked = found["hashes"][at], {int(row): why for row, why in found["faults"][at]}
         return SampledColumn(whole, found["held"], found["cells"][at], checked)
 
-    classes = class_names(features.to_dict()) if features else {}
+    classes = declared_classes(features.to_dict()) if features else {}
     table = RawTable(names, column, range(1, n_rows + 1), source, classes)
     if n_held < n_rows:
         table.notes.append(

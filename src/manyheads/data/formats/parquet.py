@@ -12,8 +12,8 @@ import pyarrow.compute
 import pyarrow.parquet
 
 from manyheads.config.sentences import format_value
+from manyheads.data.class_names import declared_classes
 from manyheads.data.column import sliced_column
-from manyheads.data.columns import class_names
 from manyheads.data.disk_cache import fingerprint
 from manyheads.data.formats.source import most_unpacked, require_unchanged
 from manyheads.data.table import RawTable, cached_read
@@ -119,7 +119,7 @@ def _unpacked(texts: Any) -> int:
 
 def _classes(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
     try:
-        return class_names(json.loads(metadata[b"huggingface"])["info"]["features"])
+        return declared_classes(json.loads(metadata[b"huggingface"])["info"]["features"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return {}
 
