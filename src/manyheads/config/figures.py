@@ -25,7 +25,7 @@ def figures_of(rows: str = "", fact: str = "rows") -> list[str]:
 
 def figures_of_answers(rows: str) -> list[str]:
     """Those that follow from labels and answers alone, without probabilities."""
-    return [name for name in figures_of(rows) if plugin.find("figure", name).facts.get("of") == "counts"]
+    return [name for name in figures_of(rows) if is_of_answers(name)]
 
 
 def measured_by(task: str) -> list[str]:

@@ -243,10 +243,7 @@ class TextClassifier(Predictor[Classifier]):
             network_nC = torch.zeros(len(texts), len(self.labels))
         elif network_nC is None:
             network_nC = self.network_logits(texts, pairs, tokens=tokens)
-        logits_nC = self.with_linear(network_nC, texts, pairs)
-        if self.calibration is None:
-            return logits_nC
-        return self.calibrated(logits_nC)
+        return self.calibrated(self.with_linear(network_nC, texts, pairs))
 
     def member_logits(
         self,
