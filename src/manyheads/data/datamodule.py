@@ -76,11 +76,7 @@ class TextData(LightningDataModule):
                 f"data.folds={run.data.folds} stands for as many runs, which manyheads.train alone starts: choose one "
                 f"by data.fold=1 to {run.data.folds}, or 0 to learn from all rows"
             )
-        splits = read_rows(run, with_test=run.test)
-        tokenizer, tokens = prepare_tokens(splits, run)
-        data = cls(tokens, run.batch, run.seed)
-        data.splits, data.tokenizer = splits, tokenizer
-        return data
+        return cls._of_splits(read_rows(run, with_test=run.test), run)
 
     @classmethod
     def from_rows(
@@ -111,6 +107,10 @@ class TextData(LightningDataModule):
         tables = {role: table_from(rows, f"rows/{role}", labels) for role, rows in given.items() if rows is not None}
         held = {"all": tables["train"]} if len(tables) == 1 else tables
         splits = read_splits(run.data, run.seed, held={role: partial(held.__getitem__, role) for role in held})
+        return cls._of_splits(splits, run)
+
+    @classmethod
+    def _of_splits(cls, splits: Splits, run: RunConfig) -> Self:
         tokenizer, tokens = prepare_tokens(splits, run)
         data = cls(tokens, run.batch, run.seed)
         data.splits, data.tokenizer = splits, tokenizer
