@@ -20,55 +20,55 @@ from manyheads.plugin import (
 VERBS = (
     Verb(
         "compare",
-        "manyheads.plugins.judge.config:CompareConfig",
-        "manyheads.plugins.judge.compare:compare_models",
-        "compare trained models, or predictions in files, on the same rows",
-        OF_RUN,
-        (
+        config="manyheads.plugins.judge.config:CompareConfig",
+        run="manyheads.plugins.judge.compare:compare_models",
+        help="compare trained models, or predictions in files, on the same rows",
+        groups=OF_RUN,
+        examples=(
             "manyheads compare runs=[outputs/a,outputs/b]",
             "manyheads compare runs=[outputs/a,outputs/a/onnx,theirs.csv] data.path=new.csv",
         ),
-        OF_TRAINING | {"ddp": "several devices, but compare uses one"},
-        UNREAD_IN_JUDGING | ONE_DEVICE,
+        barred=OF_TRAINING | {"ddp": "several devices, but compare uses one"},
+        unread=UNREAD_IN_JUDGING | ONE_DEVICE,
     ),
     Verb(
         "calibrate",
-        "manyheads.plugins.judge.config:CalibrateConfig",
-        "manyheads.plugins.judge.calibrate:calibrate",
-        "calibrate the probabilities of a trained classifier",
-        OF_RUN,
-        (
+        config="manyheads.plugins.judge.config:CalibrateConfig",
+        run="manyheads.plugins.judge.calibrate:calibrate",
+        help="calibrate the probabilities of a trained classifier",
+        groups=OF_RUN,
+        examples=(
             "manyheads calibrate run=outputs/reviews",
             "manyheads calibrate run=outputs/reviews method=isotonic data.path=labelled.csv",
         ),
-        OF_TRAINING | {"ddp": "several devices, but calibrate uses one"},
-        UNREAD_IN_JUDGING | ONE_DEVICE,
+        barred=OF_TRAINING | {"ddp": "several devices, but calibrate uses one"},
+        unread=UNREAD_IN_JUDGING | ONE_DEVICE,
     ),
     Verb(
         "probe",
-        "manyheads.plugins.judge.config:ProbeConfig",
-        "manyheads.plugins.judge.probe:probe",
-        "behavioural tests of a trained classifier: texts changed in small ways, and tests of your own",
-        OF_RUN,
-        (
+        config="manyheads.plugins.judge.config:ProbeConfig",
+        run="manyheads.plugins.judge.probe:probe",
+        help="behavioural tests of a trained classifier: texts changed in small ways, and tests of your own",
+        groups=OF_RUN,
+        examples=(
             "manyheads probe run=outputs/reviews",
             "manyheads probe run=outputs/reviews tests=tests.yaml data.path=new.csv",
         ),
-        OF_TRAINING | {"ddp": "several devices, but probe uses one"},
-        UNREAD_IN_JUDGING | ONE_DEVICE,
+        barred=OF_TRAINING | {"ddp": "several devices, but probe uses one"},
+        unread=UNREAD_IN_JUDGING | ONE_DEVICE,
     ),
     Verb(
         "audit",
-        "manyheads.plugins.judge.config:AuditConfig",
-        "manyheads.plugins.judge.audit:audit",
-        "look at texts and labels before training on them",
-        {"data": "demo"},
-        (
+        config="manyheads.plugins.judge.config:AuditConfig",
+        run="manyheads.plugins.judge.audit:audit",
+        help="look at texts and labels before training on them",
+        groups={"data": "demo"},
+        examples=(
             "manyheads audit data.path=reviews.csv data.text=review data.label=stars",
             "manyheads audit data.path=reviews.csv data.max_length=128 output=outputs/reviews-audit",
         ),
-        FINISHED | {"dates": "texts for texts, which have no labels"},
-        {"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
+        barred=FINISHED | {"dates": "texts for texts, which have no labels"},
+        unread={"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
         | dict.fromkeys(("data.folds", "data.fold"), "its own setting is folds")
         | dict.fromkeys(LONG, "texts are counted as they are"),
     ),
@@ -77,24 +77,26 @@ VERBS = (
 SECTIONS = (
     Section(
         "",
-        "manyheads.plugins.judge.sections:AnalysisConfig",
-        "",
-        ("judge",),
+        config="manyheads.plugins.judge.sections:AnalysisConfig",
+        help="",
+        into=("judge",),
         check="manyheads.plugins.judge.sections:check_slice_names",
     ),
-    Section("", "manyheads.plugins.judge.sections:LabelledConfig", "", ("judge", "answer")),
+    Section("", config="manyheads.plugins.judge.sections:LabelledConfig", help="", into=("judge", "answer")),
     Section(
         "abstain",
-        "manyheads.plugins.judge.sections:AbstainConfig",
-        "texts that are left without an answer",
-        ("judge", "answer"),
+        config="manyheads.plugins.judge.sections:AbstainConfig",
+        help="texts that are left without an answer",
+        into=("judge", "answer"),
     ),
-    Section("sets", "manyheads.plugins.judge.sections:SetsConfig", "sets of classes", ("judge", "answer")),
+    Section(
+        "sets", config="manyheads.plugins.judge.sections:SetsConfig", help="sets of classes", into=("judge", "answer")
+    ),
     Section(
         "outliers",
-        "manyheads.plugins.judge.sections:OutliersConfig",
-        "texts unlike those of the training",
-        ("judge", "answer"),
+        config="manyheads.plugins.judge.sections:OutliersConfig",
+        help="texts unlike those of the training",
+        into=("judge", "answer"),
     ),
 )
 PARTS = (
