@@ -23,13 +23,7 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_rows, read_split
 from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_same
-from manyheads.inference.format import (
-    COLUMNS,
-    ColumnNames,
-    ModelFolder,
-    Settings,
-    refuse_other_task,
-)
+from manyheads.inference.format import COLUMNS, ColumnNames, ModelFolder, Settings, refuse_other_task
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import read_json
 from manyheads.runs.summary import written_summary

@@ -30,12 +30,7 @@ from manyheads.inference.workers import Workers, work_together
 from manyheads.linear.model import BASELINE, LinearBaseline
 from manyheads.runs.files import refuse_unwritable, write_atomic, write_json
 from manyheads.runs.metrics_csv import read_metrics_csv
-from manyheads.runs.summary import (
-    Figures,
-    Summary,
-    facts,
-    figures_to_plain,
-)
+from manyheads.runs.summary import Figures, Summary, facts, figures_to_plain
 from manyheads.runs.verb_output import output_folder
 from manyheads.terminal import progress_bar
 
@@ -150,7 +145,8 @@ def evaluate_data(config: EvaluateConfig, plan: EvaluationPlan, workers: Workers
     fitted = getattr(predictor, "calibration", None)
     if fitted is not None and fitted.digest == digest:
         raise UserError(
-            f"{data.rows.source} holds the rows that calibrate was fitted on, which say nothing: judge others"
+            f"{data.rows.source} holds the rows that calibrate was fitted on, so their figures would say nothing: give "
+            "other rows"
         )
     for rule in rules:
         if rule.set_on and rule.set_on == digest:

@@ -116,11 +116,9 @@ def attention(
     fits_chunked = is_self_attention and is_unrestricted and bias_HLM is None and reads_no_empty_row
     trains_on_cpu = torch.is_grad_enabled() and not _is_on_gpu(q_BHLK)
     fused_from = SDPA_FROM_CHUNKED if fits_chunked else SDPA_FROM
-    if scale is None:
-        context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
-    elif not trains_on_cpu or (dropout == 0.0 and keys.longest >= fused_from):
+    if scale is not None and (not trains_on_cpu or (dropout == 0.0 and keys.longest >= fused_from)):
         context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, scale)
-    elif fits_chunked:
+    elif scale is not None and fits_chunked:
         context_BHLV = chunked(q_BHLK, k_BGMK, v_BGMV, keep, scale=scale, dropout=dropout)
     else:
         context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
@@ -142,7 +140,8 @@ def attention_mask(queries: Layout, keys: Layout, window: int = 0, causal: bool 
 
 
 def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
-    """Whether a query may attend to a key, by their positions (any shapes that broadcast).
+    """Whether a query may attend to a key, by their positions (any shapes that broadcast), within a window, causally or
+    both.
 
     The sliding window of Beltagy et al. (2020), "Longformer", section 3.1.
     """
@@ -151,9 +150,7 @@ def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
         return (distance <= 0) & (distance.abs() <= window)
     if causal:
         return distance <= 0
-    if window:
-        return distance.abs() <= window
-    return torch.ones_like(distance, dtype=torch.bool)
+    return distance.abs() <= window
 
 
 def banded(

@@ -9,7 +9,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -21,9 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from manyheads.data.batches import Batch
 from manyheads.runs.files import replace_file
-
-if TYPE_CHECKING:
-    from manyheads.training.module import LitModule  # which imports what this file is imported by
+from manyheads.training.module import LitModule
 
 log = logging.getLogger("manyheads")
 BAR_EVERY = 20  # steps between two updates of the bar, which reads the loss and so waits for a GPU
@@ -179,7 +177,7 @@ class Bar(Callback):
         done = TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps", markup=False)
         figures = TextColumn("{task.fields[figures]}", markup=False)
         self.progress = Progress(done, BarColumn(), figures, console=Console(stderr=True), transient=True)
-        self.n_steps = cast("LitModule", pl_module).n_steps
+        self.n_steps = cast(LitModule, pl_module).n_steps
         self.task = self.progress.add_task("", total=self.n_steps, completed=self.first, figures="")
         self.screens = [(one, one.stream) for one in log.handlers if type(one) is logging.StreamHandler]
         self.progress.start()
@@ -222,7 +220,7 @@ class EpochLines(Callback):
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        module = cast("LitModule", pl_module)
+        module = cast(LitModule, pl_module)
         figures = {"loss": module.train_loss.compute()}  # over all ranks; the module logs it after the callbacks
         if not trainer.is_global_zero:
             return

@@ -43,18 +43,17 @@ def check_part(run: RunConfig, network: nn.Module) -> None:
         named, own = own_blocks(run.model), "a block"
     else:
         return
-    if named and (problem := _tried(network)):
+    if not named:
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        problem = _problem(deepcopy(network).eval().float())
+    if problem:
         raise UserError(f"{named}: {problem}; docs/extending.md says what {own} must keep")
 
 
-def _tried(network: Classifier | OwnNetwork) -> str:
-    """What is wrong with a copy of the network, or ""."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return _problem(deepcopy(network).eval().float())
-
-
 def _problem(network: Classifier | OwnNetwork) -> str:
+    """What is wrong with the network, or ""; its weights are lost."""
     texts, segments = [], []
     reads_pairs = isinstance(network, Classifier) and network.cross is not None
     for length in LENGTHS:

@@ -77,6 +77,6 @@ def digests() -> tuple[str, str]:
     return digest(style), digest(script)
 
 
-def short(text: str, most: int = LETTERS) -> str:
-    """At most `most` letters of a text."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def short(text: str) -> str:
+    """At most `LETTERS` letters of a text."""
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"

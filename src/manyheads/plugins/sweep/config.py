@@ -15,13 +15,7 @@ from manyheads.config.model import ModelConfig
 from manyheads.config.plugins import recorded
 from manyheads.config.run import Resume, RunConfig
 from manyheads.config.sentences import format_list, format_value
-from manyheads.config.training import (
-    CheckpointConfig,
-    GuardConfig,
-    HardwareConfig,
-    LoggerConfig,
-    OptimConfig,
-)
+from manyheads.config.training import CheckpointConfig, GuardConfig, HardwareConfig, LoggerConfig, OptimConfig
 from manyheads.errors import UserError
 from manyheads.plugin import Shared
 from manyheads.plugins.sweep.axes import Axis, count_values, make_axis
