@@ -63,7 +63,7 @@ def n_to_start(hardware: HardwareConfig | InferenceHardware) -> int:
         if n_local > n_all and not hardware.threads:
             raise UserError(
                 f"{crowd} of {n_all} cores, where more than {n_all} only take turns: use "
-                f"hardware.devices={n_all} at the most, or add hardware.threads=1 if it is meant"
+                f"hardware.devices={n_all} at the most, or add hardware.threads=1 if that is intended"
             )
         print(
             f"{crowd}, which take turns on {n_usable} cores: {n_usable} would be as fast", file=sys.stderr, flush=True
@@ -125,8 +125,8 @@ def run_on_all_ranks(verb: str, config: Any, *, n_local: int, timeout: float, fo
     """
     for start in range(MOST_STARTS):
         environments = list(_environments(n_local, getattr(config.hardware, "nodes", 1), folder))
-        with Processes(verb, config, environments, folder) as crew:
-            code = crew.wait(timeout)
+        with Processes(verb, config, environments, folder) as processes:
+            code = processes.wait(timeout)
         if code == 0:
             return
         if code != AGAIN or start == MOST_STARTS - 1:
@@ -162,7 +162,7 @@ def _free_port() -> int:
 
 @dataclass(slots=True)
 class _Child:
-    """A started process; `config` and `report` are our ends of its pipes, `lines` its output, but of the first."""
+    """A started process; `config` and `report` are our ends of its pipes, `lines` its output, None of the first."""
 
     rank: int
     process: subprocess.Popen[bytes]
@@ -303,7 +303,7 @@ def _start(verb: str, config: bytes, environment: Mapping[str, str]) -> _Child:
     files."""
     read_config, write_config = os.pipe()
     read_report, write_report = os.pipe()
-    lines = None if environment["LOCAL_RANK"] == "0" else tempfile.TemporaryFile()  # noqa: SIM115 - closed by the crew
+    lines = None if environment["LOCAL_RANK"] == "0" else tempfile.TemporaryFile()  # noqa: SIM115 - `Processes` closes it
     process = subprocess.Popen(  # noqa: S603 - our own words
         [sys.executable, "-P", *PROGRAM, verb, str(read_config), str(write_report)],
         env=environment,

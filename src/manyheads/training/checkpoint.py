@@ -215,14 +215,14 @@ class Checkpoint(Callback):
         """
         assert self._batches is not None
         found = self.start.checkpoint.name if self.start.checkpoint else ""
-        same = {"rows": self.data, "batches": self._batches.batch.tokens, "again": self.start.restart.notes()}
+        same = {"rows": self.data, "batches": self._batches.batch.tokens, "restarts": self.start.restart.notes()}
         of_first = from_first(json.dumps([found, same]).encode(), self.votes.group)
         first_found, first_same = json.loads(of_first)
         if first_same != same:
             what = ", ".join(name for name in same if same[name] != first_same[name])
             raise UserError(
                 f"process {trainer.global_rank} has other {what} than process 0: give all machines the same data and "
-                "the same folder, and start all processes with the same words"
+                "the same folder, and start all processes by the same command"
             )
         if first_found == found:
             return

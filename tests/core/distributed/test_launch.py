@@ -256,7 +256,7 @@ def test_a_cpu_is_not_crowded_with_more_processes_than_cores(accelerator, alone,
         n_to_start(HardwareConfig(accelerator=accelerator, devices=99))
     assert str(refused.value) == (
         "hardware.devices=99 is 99 processes on a CPU of 4 cores, where more than 4 only take turns: use "
-        "hardware.devices=4 at the most, or add hardware.threads=1 if it is meant"
+        "hardware.devices=4 at the most, or add hardware.threads=1 if that is intended"
     )
     assert n_to_start(HardwareConfig(accelerator=accelerator, devices=99, threads=1)) == 99
     assert "take turns on 2 cores" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def wants_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
 
 
 def wants_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
-    """Whether costs are asked for. A UserError where the model does not give one class a text, or the file has not the
+    """Whether costs are asked for. A UserError where the model does not give one class a text, or the file lacks
     costs of its classes."""
     if not config.costs:
         return False
