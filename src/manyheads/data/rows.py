@@ -51,6 +51,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def texts_of(self, at: int) -> list[str]:
+        """The text of a row, or both of a pair."""
+        if self.pairs is None:
+            return [self.texts[at]]
+        return [self.texts[at], self.pairs[at]]
+
     def pick(self, indices: Any) -> "Rows":
         """The rows at `indices`, in that order."""
 

@@ -19,12 +19,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.intervals import Bools, Floats, Ints
 from manyheads.evaluation.logits import KeptLogits, new_array
-from manyheads.inference.classifier import (
-    OVERFLOW,
-    TextClassifier,
-    chunks_of,
-    rows_at_once,
-)
+from manyheads.inference.classifier import OVERFLOW, TextClassifier, chunks_of, rows_at_once
 from manyheads.inference.rules import mark_texts
 from manyheads.linear.model import LinearBaseline
 from manyheads.linear.thresholds import given_of, probabilities_of
@@ -113,6 +108,11 @@ class LogitStore:
     of_model_n: Ints | None = None
     by_model: dict[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def multi(self) -> bool:
+        """Whether rows have any number of labels: a model has a threshold for each then."""
+        return next(iter(self.models.values())) is not None
+
     def answers(self, model: str = "") -> Iterator[AnsweredRows]:
         """The answers of a model, by default of the one that answers, a chunk of rows at a time."""
         model = model or next(iter(self.models))
@@ -191,15 +191,14 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> LogitSt
 def write_predictions(path: Path, stored: LogitStore) -> None:
     """Write the columns of `write_answers`, then `label` or `labels`, `prediction`, and `p_<class>` for every class, in
     six decimals. Several labels are joined by | in a csv."""
-    is_multi = next(iter(stored.models.values())) is not None
-    columns = ["labels" if is_multi else "label", "prediction", *(f"p_{name}" for name in stored.names)]
+    columns = ["labels" if stored.multi else "label", "prediction", *(f"p_{name}" for name in stored.names)]
 
     def answers() -> Iterator[list[Any]]:
         for found in stored.answers():
             probabilities = found.probabilities_nC.round(6).tolist()
             for marks_C, given_C, of_row in zip(found.marks_nC, found.given_nC, probabilities, strict=True):
                 labels, prediction = found.words(marks_C), found.words(given_C)
-                if is_multi:
+                if stored.multi:
                     yield [labels, prediction, *of_row]
                 else:
                     yield [labels[0], prediction[0], *of_row]

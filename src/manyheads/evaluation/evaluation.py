@@ -20,9 +20,8 @@ from manyheads.evaluation.report import (
     Picture,
     ReportSection,
     ReportTable,
-    dotted,
     draw_curves,
-    installed_versions,
+    settings_sections,
     value_sections,
 )
 from manyheads.inference.answers import json_text, replaced_answers
@@ -149,8 +148,7 @@ class Evaluation:
         sections += self.details()
         if notes:
             sections.append(ReportSection("Notes on the data", items=notes))
-        values = {"Run": facts or {}, "Settings": dict(dotted(config or {})), "Versions": installed_versions()}
-        sections += value_sections(values)
+        sections += [*value_sections({"Run": facts or {}}), *settings_sections(config or {})]
         return Page(
             title=title,
             subtitle=subtitle,

@@ -39,12 +39,10 @@ class Worst:
             is_full = len(self._heap) == self.n
             if is_full and probability <= self._heap[0][0]:
                 break
-            texts = [rows.texts[row]]
-            if rows.pairs is not None:
-                texts.append(rows.pairs[row])
             label = ", ".join(found.words(found.marks_nC[row])) or NO_LABEL
             answer = found.names[int(wrong_nC[row].argmax())]
-            example = Example(f"{probability:.1%} sure, row {rows.numbers[row]:,}", texts, label, answer)
+            place = f"{probability:.1%} sure, row {rows.numbers[row]:,}"
+            example = Example(place, rows.texts_of(row), label, answer)
             if is_full:
                 heapq.heappushpop(self._heap, (probability, next(self._order), example))
             else:

@@ -226,6 +226,11 @@ def value_sections(values: Mapping[str, Mapping[str, object]]) -> list[ReportSec
     return [ReportSection(title, values=pairs, long=True) for title, pairs in values.items() if pairs]
 
 
+def settings_sections(settings: dict[str, Any]) -> list[ReportSection]:
+    """The settings of a verb, nested plain values, and the versions of packages."""
+    return value_sections({"Settings": dict(dotted(settings)), "Versions": installed_versions()})
+
+
 def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Nested values as (dotted key, value as it is typed)."""
     for name, value in values.items():

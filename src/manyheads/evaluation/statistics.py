@@ -20,7 +20,7 @@ FLATTEST, STEEPEST = 0.02, 2.0  # exponents of a power law that are tried
 GRID, ROUNDS = 25, 4  # how many of them in a round, and rounds, each between the neighbours of the best
 
 
-def bootstrap(of: Callable[..., float], *arrays: NDArray[np.generic], n_resamples: int = 1000) -> Interval:
+def bootstrap(of: Callable[..., float], *arrays: NDArray[np.generic]) -> Interval:
     """`of(*arrays)` with the percentile interval of the bootstrap: rows are drawn anew, the same for each array.
 
     Assumes independent rows, and enough of them: of few rows percentile intervals are too narrow.
@@ -34,19 +34,20 @@ def bootstrap(of: Callable[..., float], *arrays: NDArray[np.generic], n_resample
         UserError: there are no rows.
     """
     values = []
-    for count_n in resamples(len(arrays[0]), n_resamples):
+    for count_n in resamples(len(arrays[0])):
         drawn = [np.repeat(one, count_n, axis=0) for one in arrays]
         values.append(of(*drawn))
     return percentile_interval(np.array(values))
 
 
-def percentile_interval(value_R: Floats) -> Interval:
-    """The figure of the data itself, entry 0, from the 2.5th to the 97.5th percentile of its resamples."""
+def percentile_interval(value_R: Floats, least: float = -math.inf, most: float = math.inf) -> Interval:
+    """The figure of the data itself, entry 0, from the 2.5th to the 97.5th percentile of its resamples, within what the
+    figure can be, `least` to `most`."""
     value = float(value_R[0])
     if len(value_R) == 1:
         return Interval(value, value, value)
     low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist()
-    return clipped(value, low, high, -math.inf, math.inf)
+    return clipped(value, low, high, least, most)
 
 
 def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:

@@ -235,8 +235,8 @@ def split_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tens
     else:
         first_ids, second_ids = ids_N[of_first_N], ids_N[of_second_N]
         first_B, second_B = _count_by_document(of_first_N, layout), _count_by_document(of_second_N, layout)
-        both = _packed_of(torch.cat([first_B, second_B]))
-        other = _packed_of(torch.cat([second_B, first_B]))
+        both = packed_of(torch.cat([first_B, second_B]))
+        other = packed_of(torch.cat([second_B, first_B]))
         n_first = first_ids.numel()
     return torch.cat([first_ids, second_ids]), Pairs(both, other, n_first)
 
@@ -294,6 +294,7 @@ def _count_by_document(mask_N: Tensor, layout: Packed) -> Tensor:
     return F.pad(mask_N.cumsum(0), (1, 0))[layout.offsets].diff()
 
 
-def _packed_of(lengths_2B: Tensor) -> Packed:
-    longest = int(lengths_2B.max()) if lengths_2B.numel() else 0
-    return Packed(F.pad(lengths_2B.cumsum(0), (1, 0)), longest)
+def packed_of(lengths_B: Tensor) -> Packed:
+    """The layout of documents of these lengths; the longest is read back from the device."""
+    longest = int(lengths_B.max()) if lengths_B.numel() else 0
+    return Packed(F.pad(lengths_B.cumsum(0), (1, 0)), longest)

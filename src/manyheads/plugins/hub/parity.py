@@ -20,6 +20,7 @@ from manyheads.data.sources import read_rows
 from manyheads.data.tokenizer import names_of_marks
 from manyheads.data.tokens import encode
 from manyheads.errors import UserError
+from manyheads.evaluation.intervals import share_interval
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import enclosing_run
 from manyheads.plugins.hub.config import Format
@@ -199,9 +200,6 @@ def n_equal(some: list[Any], others: list[Any]) -> int:
 
 
 def accuracy_in_words(answers: list[Any], true: list[Any]) -> str:
-    """The accuracy with its 95 % interval: Wilson (1927)."""
-    from scipy.stats import binomtest
-
-    n_right, n_rows = n_equal(answers, true), len(true)
-    low, high = binomtest(n_right, n_rows).proportion_ci(method="wilson")
-    return f"{n_right / n_rows:.4f} ({low:.3f}-{high:.3f})"
+    """The accuracy with its 95 % interval."""
+    found = share_interval(n_equal(answers, true), len(true))
+    return f"{found.value:.4f} ({found.low:.3f}-{found.high:.3f})"

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -32,8 +31,9 @@ from manyheads.config import ModelConfig
 from manyheads.config.conversion import from_plain
 from manyheads.config.facts import require
 from manyheads.config.model import MOST_TABLE
-from manyheads.layout import Layout, Packed
+from manyheads.layout import Layout
 from manyheads.nn import Alibi, Encoder, MultiHeadAttention, Rotary, SinusoidalPositions, assemble
+from manyheads.nn.classifier import packed_of
 
 THIS = sys.modules[__name__]  # which `manyheads.transformers` becomes
 KIND = "manyheads"
@@ -165,7 +165,7 @@ class ManyheadsModel(ManyheadsPreTrainedModel):
             assert token_type_ids is not None
             segments_N = token_type_ids[keep_BL]
         # the network gets the tokens of all texts end to end, so that padding, on whichever side, is never computed
-        layout = packed(keep_BL)
+        layout = packed_of(keep_BL.sum(1))
         most = self.config.max_position_embeddings
         require(
             layout.longest <= most or bool(self.config.architecture().facts("positions").get("unbounded")),
@@ -250,13 +250,6 @@ def record_outputs(network: Any, *, with_maps: bool) -> Iterator[tuple[list[tupl
                 if isinstance(module, MultiHeadAttention):
                     hooks.enter_context(module.register_forward_hook(after_attention))
         yield states, maps
-
-
-def packed(keep_BL: Tensor) -> Packed:
-    """The layout of the tokens that a mask keeps of each row, wherever they are in it."""
-    lengths_B = keep_BL.sum(1)
-    longest = int(lengths_B.max()) if lengths_B.numel() else 0
-    return Packed(F.pad(lengths_B.cumsum(0), (1, 0)), longest)
 
 
 def spread(x_ND: Tensor, keep_BL: Tensor) -> Tensor:

@@ -17,16 +17,7 @@ from manyheads.data.class_names import join_names
 from manyheads.data.rows import Rows, Splits, class_counts, label_words
 from manyheads.evaluation.evaluation import write_answers
 from manyheads.evaluation.mistakes import NO_LABEL
-from manyheads.evaluation.report import (
-    Example,
-    Page,
-    ReportSection,
-    ReportTable,
-    dotted,
-    installed_versions,
-    value_sections,
-    write_page,
-)
+from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
 from manyheads.linear.fit import choose_terms, too_many
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.plugins.judge.row_facts import (
@@ -222,7 +213,7 @@ def write_audit(path: Path, found: Inspection, config: AuditConfig) -> None:
         *repeats_sections(found.samples, found.repeats),
         *suspects_sections(found.suspects, splits.labels),
         *curve_sections(content["curve"]),
-        *value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()}),
+        *settings_sections(to_plain(config)),
     ]
     counts = ", ".join(f"{name} {count:,}" for name, count in content["rows"].items())
     kind = "labels" if splits.multi else "classes"

@@ -18,16 +18,7 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.intervals import Bools, Floats, share_interval
 from manyheads.evaluation.mistakes import NO_LABEL
-from manyheads.evaluation.report import (
-    Example,
-    Page,
-    ReportSection,
-    ReportTable,
-    dotted,
-    installed_versions,
-    value_sections,
-    write_page,
-)
+from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
 from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import ModelFolder
@@ -171,9 +162,8 @@ def behaviour_page(results: list[Behaviour], data: EvaluationData | None, config
             title = f"{one.test.name}: {len(examples)} of {one.n_failed:,} failures"
             notes = ["the answer before and after; the text, and what it is changed to"] if one.test.change else []
             sections.append(ReportSection(title, notes=notes, examples=examples, long=True))
-    settings = dict(dotted(to_plain(config)))
     return Page(
         title=f"Behaviour of {config.run}",
         subtitle=data.title if data else "texts of templates",
-        sections=[*sections, *value_sections({"Settings": settings, "Versions": installed_versions()})],
+        sections=[*sections, *settings_sections(to_plain(config))],
     )

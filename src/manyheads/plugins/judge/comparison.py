@@ -23,7 +23,6 @@ from manyheads.config.conversion import to_plain
 from manyheads.config.required import check_reached
 from manyheads.data.class_names import join_names
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import multi_hot
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup, write_answers
@@ -31,22 +30,14 @@ from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.intervals import Z
 from manyheads.evaluation.metrics import change_of_answers, score_answers
 from manyheads.evaluation.mistakes import NO_LABEL
-from manyheads.evaluation.report import (
-    Example,
-    Page,
-    ReportSection,
-    ReportTable,
-    dotted,
-    installed_versions,
-    value_sections,
-    write_page,
-)
+from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
 from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import ModelFolder
 from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig
 from manyheads.plugins.judge.predictions import PREDICTION
+from manyheads.plugins.judge.row_facts import labels_of
 from manyheads.runs.files import write_json
 from manyheads.runs.summary import Interval, figures_to_plain, words_of
 from manyheads.runs.verb_output import VerbOutput, output_folder
@@ -92,7 +83,7 @@ def answers_of(folder: ModelFolder, rows: Rows, labels: list[str], config: Compa
 
 def compare_answers(models: list[ComparedModel], data: EvaluationData, labels: list[str]) -> dict[str, Any]:
     """Figures of every model, and of every two the differences, McNemar's test, and the rows needed to find them."""
-    truth = truth_of(data.rows, len(labels))
+    truth = labels_of(data.rows, len(labels))
     pairs: list[dict[str, Any]] = []
     for before, after in combinations(models, 2):
         (change,) = change_of_answers(truth, before.answers, [after.answers], len(labels))
@@ -116,15 +107,8 @@ def compare_answers(models: list[ComparedModel], data: EvaluationData, labels: l
     return {"n_rows": len(truth), "labels": labels, **data.about, "models": figures, "pairs": pairs}
 
 
-def truth_of(rows: Rows, n_classes: int) -> NDArray[Any]:
-    """Class ids `(n,)`, or, of several labels, marks `(n, C)`."""
-    if rows.sets is None:
-        return np.asarray(rows.labels, dtype=np.int64)
-    return multi_hot(rows.sets, n_classes).bool().numpy()
-
-
 def same_rows(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    """In which rows two of the arrays of `truth_of` are the same `(n,)`; of several labels all must be."""
+    """In which rows two of the arrays of `labels_of` are the same `(n,)`; of several labels all must be."""
     if one.ndim == 1:
         return one == other
     return (one == other).all(1)
@@ -176,14 +160,14 @@ def write_comparison(
     """
     found: dict[str, Any] = compare_answers(models, data, labels) | {"warnings": warnings}
     verdicts = [pair_verdict(pair, found["n_rows"]) for pair in found["pairs"]]
-    truth, words = truth_of(data.rows, len(labels)), partial(answer_words, labels=labels)
+    truth, words = labels_of(data.rows, len(labels)), partial(answer_words, labels=labels)
     page = Page(
         title=f"{' and '.join(one.name for one in models)} compared",
         subtitle=f"{data.title}, {found['n_rows']:,} rows",
         sections=[
             *comparison_sections(found),
             *changed_rows(models, truth, data.rows, words, config.rows),
-            *value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()}),
+            *settings_sections(to_plain(config)),
         ],
         verdict=f"{verdicts[0]}.",
         warnings=warnings,
@@ -282,11 +266,8 @@ def changed_rows(
             where = np.flatnonzero(same_rows(truth, better.answers) & ~same_rows(truth, worse.answers))
             examples = []
             for at in where[:most].tolist():
-                texts = [rows.texts[at]]
-                if rows.pairs is not None:
-                    texts.append(rows.pairs[at])
                 label, answer = words(truth[at]) or NO_LABEL, words(worse.answers[at]) or NO_LABEL
-                examples.append(Example(f"row {rows.numbers[at]:,}", texts, label, answer))
+                examples.append(Example(f"row {rows.numbers[at]:,}", rows.texts_of(at), label, answer))
             if examples:
                 title = f"{better.name} is right, {worse.name} is wrong: {len(where):,} rows"
                 sections.append(ReportSection(title, examples=examples, long=True))

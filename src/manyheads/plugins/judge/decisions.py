@@ -79,10 +79,7 @@ def outlier_rows(stored: LogitStore, set_by: tuple[Outliers, float], p_n: Floats
     shown = []
     for at in np.argsort(p_n, kind="stable")[:MOST_SHOWN].tolist():
         if p_n[at] <= false_alarms:
-            texts = [rows.texts[at]]
-            if rows.pairs:
-                texts.append(rows.pairs[at])
-            shown.append(Example(f"p = {p_n[at]:.4f}, row {rows.numbers[at]:,}", texts))
+            shown.append(Example(f"p = {p_n[at]:.4f}, row {rows.numbers[at]:,}", rows.texts_of(at)))
     section = ReportSection("Is it like what it learnt from?", notes=[line, promise], examples=shown, long=True)
     return Finding("outliers", content, [section], [f"outliers.false_alarms={false_alarms:g}: {line}"])
 

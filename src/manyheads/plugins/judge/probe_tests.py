@@ -191,10 +191,7 @@ def cases_of(test: BehaviourTest, rows: Rows | None, config: ProbeConfig) -> lis
         assert rows is not None, "rows are read for tests without a template"
         some = rows.sample(config.rows, config.seed)
         for at, number in enumerate(some.numbers):
-            texts = [some.texts[at]]
-            if some.pairs is not None:
-                texts.append(some.pairs[at])
-            cases.append(Case(f"row {number:,}", texts))
+            cases.append(Case(f"row {number:,}", some.texts_of(at)))
     if not test.change:
         return cases
     change, draw = change_of(test.change), np.random.default_rng(config.seed)

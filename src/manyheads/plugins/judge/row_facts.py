@@ -187,9 +187,9 @@ def near_repeats(samples: dict[str, Rows]) -> dict[str, list[NearRepeat]]:
 
 
 def labels_of(rows: Rows, n_classes: int) -> np.ndarray:
-    """Class ids `(n,)`, or marks `(n, C)`."""
+    """Class ids `(n,)`, or, of several labels, marks `(n, C)`."""
     if rows.sets is None:
-        return np.array(rows.labels)
+        return np.asarray(rows.labels, dtype=np.int64)
     return multi_hot(rows.sets, n_classes).bool().numpy()
 
 
@@ -205,7 +205,7 @@ def without_rare(rows: Rows, n_folds: int) -> tuple[Rows, list[int]]:
 
 def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int, terms: Terms | None = None) -> np.ndarray | None:
     """The probability `(n, C)` of each class by a linear model, of these `terms`, of the other folds; None where a
-    class has not enough rows to be in all of them, or no model can be fitted. Rows of one group, or text, are in one
+    class has too few rows to be in all of them, or no model can be fitted. Rows of one group, or text, are in one
     fold, classes are spread over the folds."""
     if min(Counter(rows.labels).values()) < n_folds:
         return None
@@ -267,7 +267,7 @@ def learning_curve(
     if len(counts) < 3:
         return {}
     wrong_Sn = np.array(wrong, dtype=np.float64)
-    error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), 1000, seed)])
+    error_RS = np.array([wrong_Sn @ times_n / len(validation) for times_n in resamples(len(validation), seed=seed)])
     errors = [share_interval(round(float(wrong_n.sum())), len(validation)) for wrong_n in wrong_Sn]
     more_R = error_at(power_law(np.array(counts), error_RS), 2 * len(train))
     more, last = percentile_interval(more_R), errors[-1]

@@ -30,6 +30,7 @@ from manyheads.evaluation.metrics import chunks, score_answers
 from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import rows_at_once
+from manyheads.plugins.judge.row_facts import both_texts
 
 FEWEST = 30  # rows of a slice that is judged
 MOST_VALUES = 20  # of a column, each of which is a slice; others are one slice together, or numbers cut into quarters
@@ -66,13 +67,15 @@ def find_slices(stored: LogitStore, slices: Sequence[str], seed: int = 0) -> Fin
         UserError: a column has too many values.
     """
     names, notes = [one for one in slices if one != "worst"], list[str]()
-    if _is_multi(stored) and "confidence" in names:
+    if stored.multi and "confidence" in names:
         names.remove("confidence")
         notes.append("confidence cuts no slices, as rows with any number of labels have no confidence of one answer")
     lines = _score_slices([_cut(by, stored) for by in names], stored)
     if "worst" in slices:
         lines += _worst(stored, seed)
-    correct_p_values(lines)
+    tested = [line for line in lines if "p" in line]
+    for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
+        line["p_holm"] = p
     bad = [one for one in lines if _is_bad(one)]
     bad.sort(key=lambda one: one["accuracy"]["value"])
     said = []
@@ -87,11 +90,6 @@ def find_slices(stored: LogitStore, slices: Sequence[str], seed: int = 0) -> Fin
 def _is_bad(line: dict[str, Any]) -> bool:
     """Significantly worse than the rest. Slices by confidence do not count: a model errs where it is unsure."""
     return line["by"] != "confidence" and line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]
-
-
-def _is_multi(stored: LogitStore) -> bool:
-    """Whether rows have any number of labels: a model has a threshold for each then."""
-    return next(iter(stored.models.values())) is not None
 
 
 def _row_chunks(stored: LogitStore) -> Iterator[Rows]:
@@ -115,7 +113,9 @@ def _cut(by: str, stored: LogitStore) -> Cut:
         return _cut_numbers(by, counted, n_characters, "characters")
 
     def values(rows: Rows) -> list[str]:
-        return scripts_of_rows(rows) if kind == "script" else cells_of(rows, column)
+        if kind == "script":
+            return [script_of(text) for text in rows.texts]
+        return cells_of(rows, column)
 
     counted = _count_values(by, stored, values)
     numbers = as_numbers(counted) if kind == "column" and len(counted) > MOST_VALUES else None
@@ -213,11 +213,6 @@ def n_characters(rows: Rows) -> list[int]:
     return [len(text) + len(pair) for text, pair in zip(rows.texts, rows.pairs, strict=True)]
 
 
-def scripts_of_rows(rows: Rows) -> list[str]:
-    """The writing system of each text."""
-    return [script_of(text) for text in rows.texts]
-
-
 def cells_of(rows: Rows, column: str) -> list[str]:
     """The cells of a column that is not read, as texts."""
     assert rows.unread is not None, "evaluate requires the columns"
@@ -229,7 +224,7 @@ def _score_slices(cuts: list[Cut], stored: LogitStore) -> list[dict[str, Any]]:
     """One line a slice; those of `FEWEST` rows or more have figures."""
     if not cuts:
         return []
-    n_classes, multi = len(stored.names), _is_multi(stored)
+    n_classes, multi = len(stored.names), stored.multi
 
     def columns() -> Iterator[list[np.ndarray]]:
         for answered in stored.answers():
@@ -276,13 +271,6 @@ def against_rest(n_rows: int, right: int, n: int, n_right: int) -> dict[str, flo
     others, right_others = n - n_rows, n_right - right
     test = fisher_exact([[right, n_rows - right], [right_others, others - right_others]])
     return {"rest": right_others / others, "p": float(test.pvalue)}  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def correct_p_values(lines: list[dict[str, Any]]) -> None:
-    """Add Holm's `p_holm` to the lines with a `p`."""
-    tested = [line for line in lines if "p" in line]
-    for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
-        line["p_holm"] = p
 
 
 def _worst(stored: LogitStore, seed: int) -> list[dict[str, Any]]:
@@ -334,10 +322,8 @@ def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.nda
         Each feature in words, for no and for yes; one that is a number has a name and nothing for yes. And their values
         `(n, F)`.
     """
-    words: list[dict[str, None]] = []  # of each row; no set, whose order is another each time
-    for at, text in enumerate(rows.texts):
-        both = text if rows.pairs is None else f"{text} {rows.pairs[at]}"
-        words.append(dict.fromkeys(WORD.findall(both.lower())))
+    # of each row; no set, whose order is another each time
+    words = [dict.fromkeys(WORD.findall(text.lower())) for text in both_texts(rows)]
     counted = Counter[str]()
     for at in np.flatnonzero(first_n).tolist():
         counted.update(words[at].keys())

@@ -4,12 +4,13 @@ S sizes . K seeds . R draws, of which entry 0 is the means themselves
 """
 
 import json
+import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from manyheads.config.conversion import to_plain
 from manyheads.config.figures import lower_is_better
@@ -22,13 +23,11 @@ from manyheads.evaluation.report import (
     Picture,
     ReportSection,
     ReportTable,
-    dotted,
     draw,
-    installed_versions,
-    value_sections,
+    settings_sections,
     write_page,
 )
-from manyheads.evaluation.statistics import error_at, power_law
+from manyheads.evaluation.statistics import error_at, percentile_interval, power_law
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.runs.files import write_atomic
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Interval, Summary, words_of
@@ -82,7 +81,7 @@ def write_curve(config: CurveConfig, metric: str, sizes: list[list[Summary]], fo
     notes, columns = _notes(config, lines, metric), ["training rows", *lines]
     picture = draw_lines(rows, lines, words_of(metric), falls=falls)
     sections = [ReportSection("Learning curve", ReportTable(columns, table, "w" + "n" * len(lines)), notes, [picture])]
-    sections += value_sections({"Settings": dict(dotted(to_plain(config))), "Versions": installed_versions()})
+    sections += settings_sections(to_plain(config))
     write_page(folder / "report.html", Page(title="What more rows would bring", subtitle=title, sections=sections))
     write_atomic(folder / "curve.png", picture.png)
     write_atomic(folder / "curve.json", json.dumps(content, indent=2) + "\n")
@@ -128,11 +127,7 @@ def fit_line(rows: list[int], figures: list[list[Interval]], *, falls: bool) -> 
         noise_RS += random.standard_t(n_sizes * (n_seeds - 1), (DRAWS, n_sizes)) * of_seeds
     mean_RS = value_SK.mean(1) + np.vstack([np.zeros(n_sizes), noise_RS])
 
-    def interval(value_R: NDArray[np.float64]) -> Interval:
-        low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist()
-        value, least, most = float(value_R[0]), 0.0, np.inf if falls else 1.0
-        return Interval(value, max(least, min(low, value)), min(most, max(high, value)))
-
+    interval = partial(percentile_interval, least=0.0, most=math.inf if falls else 1.0)
     line = Line([interval(mean_R) for mean_R in mean_RS.T], value_SK.tolist())
     if n_sizes >= LEAST:
         law_3R = power_law(np.array(rows), mean_RS if falls else 1 - mean_RS)
