@@ -193,7 +193,7 @@ class Processes:
         self.folder = folder
         self.signals: list[int] = []  # that this process got, and passed on
         self.children: list[_Child] = []
-        self._words = verb, json.dumps(to_plain(config)).encode() + b"\n"
+        self._verb, self._config = verb, json.dumps(to_plain(config)).encode() + b"\n"
         self._environments = environments
         self._undo = ExitStack()
 
@@ -201,7 +201,7 @@ class Processes:
         self._undo.enter_context(handled_by(self._pass_on))
         try:
             for environment in self._environments:
-                self.children.append(_start(*self._words, environment))
+                self.children.append(_start(self._verb, self._config, environment))
             for number in self.signals[:1]:  # it came while they were started
                 for child in self.children:
                     child.process.send_signal(number)

@@ -11,8 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import Any, BinaryIO
@@ -77,21 +76,34 @@ def _allocate(file: Any, n_bytes: int, where: str, remedy: str) -> None:
         ) from error
 
 
-@dataclass
+@dataclass(slots=True)
 class KeptLogits:
-    """Logits `(rows, models, classes)` that are kept as they come, and how many rows have theirs."""
+    """Logits `(rows, models, classes)` that are kept as they come.
 
-    array: NDArray[np.float32]
+    Attributes:
+        n_done: how many rows have theirs.
+        record: the file that says so; None: there is none.
+        about: what else it says.
+        recorded: when it was written last.
+    """
+
+    array: Any
     n_done: int = 0
-    record: Any = None  # called with `n_done`
+    record: Path | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+    recorded: float = field(default_factory=time.monotonic)
 
     def add(self, logits: NDArray[np.float32]) -> None:
-        """Those of the next rows."""
+        """Those of the next rows. Once in `EVERY` seconds what is answered is written to the disk, and then the
+        record."""
         self.array[self.n_done : self.n_done + len(logits)] = logits
         inject_fault("chunk")
         self.n_done += len(logits)
-        if self.record is not None:
-            self.record(self.n_done)
+        if self.record is None or time.monotonic() - self.recorded < EVERY:
+            return
+        self.array.flush()
+        write_record(self.record, self.about | {"rows": self.n_done})
+        self.recorded = time.monotonic()
 
 
 @contextmanager
@@ -118,7 +130,7 @@ def kept_logits(part: Path, shape: tuple[int, int, int], of: dict[str, str] | No
             _allocate(file, _n_bytes(shape, np.float32), str(folder), "name another folder by output")
             logits = KeptLogits(np.memmap(file, np.float32, "r+", shape=shape), n_done)
             if of is not None:
-                logits.record = partial(_record, logits.array, record, {"of": of, "shape": shape}, [time.monotonic()])
+                logits.record, logits.about = record, {"of": of, "shape": shape}
             yield logits
         except BaseException as error:
             if of is None or isinstance(error, UserError) or not record.exists():
@@ -129,15 +141,6 @@ def kept_logits(part: Path, shape: tuple[int, int, int], of: dict[str, str] | No
             record.with_suffix(".new").unlink(missing_ok=True)
         part.unlink(missing_ok=True)
         record.unlink(missing_ok=True)
-
-
-def _record(array: Any, record: Path, about: dict[str, Any], last: list[float], n_done: int) -> None:
-    """Write to the disk what is answered, and then how many rows that is, once in `EVERY` seconds."""
-    if time.monotonic() - last[0] < EVERY:
-        return
-    array.flush()
-    write_record(record, about | {"rows": n_done})
-    last[0] = time.monotonic()
 
 
 def _n_answered(record: Path, file: BinaryIO, shape: tuple[int, int, int], of: dict[str, str]) -> int:
