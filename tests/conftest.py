@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from hypothesis import HealthCheck
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, ModelConfig
 from manyheads.config import plugins as in_plugins
+from manyheads.runs import warm
 from tests.browser import chromium  # noqa: F401  a fixture
-from tests.forks import forks  # noqa: F401  a fixture
 from tests.scheduling import SHARED, pytest_xdist_make_scheduler  # noqa: F401  a hook
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `make test &` starts us with it ignored
@@ -217,6 +217,9 @@ OF_RANKS = (
 )  # fmt: skip
 
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
 @dataclass
 class Job:
     """A command in a session of its own, and whatever it starts, known by a mark in the environment."""
@@ -295,7 +298,7 @@ class Jobs:
         """Any command, in the test's folder unless told, with one thread a process, offline and quiet."""
         mark = f"MANYHEADS_TEST={secrets.token_hex(8)}"
         env = {name: value for name, value in os.environ.items() if name not in OF_RANKS}
-        env |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MANYHEADS_CACHE": str(self.folder / "cache")}
+        env |= {**ONE_THREAD, "MANYHEADS_CACHE": str(self.folder / "cache")}
         env |= {"MANYHEADS_TEST": mark.partition("=")[2], **environment}
         said = self.folder / f"said-{len(self.jobs)}"
         with said.with_suffix(".out").open("wb") as out, said.with_suffix(".err").open("wb") as err:
@@ -343,6 +346,27 @@ def ranks_run(tmp_path: Path) -> Iterator[Jobs]:
     yield jobs
     for job in jobs.jobs:
         job.end()
+
+
+@contextmanager
+def warm_server(imported: str, called: str) -> Iterator[warm.Warm]:
+    """A server that has imported a module, whose processes call a function, each "module:name", also of the tests."""
+    code = f"import sys; sys.path.append({str(Path(__file__).parents[1])!r}); from manyheads.runs import warm; "
+    code += f"warm.IMPORTED, warm.CALLED = {imported!r}, {called!r}; warm.main()"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm, "SERVER", (sys.executable, "-P", "-c", code))
+        for name, value in ONE_THREAD.items():
+            patch.setenv(name, value)
+        server = warm.Warm()
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[warm.Warm]:
+    """Its processes are those of a run, without a launcher: see fork_server.py."""
+    with warm_server(warm.IMPORTED, "tests.fork_server:run") as server:
+        yield server
 
 
 def pytest_configure() -> None:

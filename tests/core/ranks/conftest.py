@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,29 +11,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.forks import Server
+from manyheads.runs.warm import Warm, WarmProcess
+from tests.conftest import ONE_THREAD, free_port
 
 PATIENCE = 300.0  # seconds
+ENVIRONMENT = os.environ | ONE_THREAD  # before a test has changed it
 
 
 @dataclass
 class Crew:
     """The processes of one start, in the order of their ranks."""
 
-    server: Server
     folder: Path
-    processes: list[int]
+    processes: list[WarmProcess]
 
     def send(self, number: int, *ranks: int) -> None:
         """A signal to these ranks, or to all."""
         for rank in ranks or range(len(self.processes)):
-            os.kill(self.processes[rank], number)
+            os.kill(self.processes[rank].pid, number)
 
     def codes(self) -> list[int]:
         """Wait for all, and kill those that do not end: -9 among these is a failure that says nothing."""
         late = threading.Timer(PATIENCE, self.end)
         late.start()
-        codes = self.server.ask("wait", self.processes)
+        codes = [process.wait() for process in self.processes]
         late.cancel()
         self.processes = []
         return codes
@@ -51,13 +51,7 @@ class Crew:
     def end(self) -> None:
         for process in self.processes:
             with suppress(ProcessLookupError):
-                os.killpg(process, signal.SIGKILL)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -87,20 +81,24 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 @contextmanager
-def starting(server: Server, home: Path) -> Iterator[Callable[..., Crew]]:
+def starting(server: Warm, home: Path) -> Iterator[Callable[..., Crew]]:
     crews: list[Crew] = []
 
     def begin(words: Sequence[str], n: int = 2, **environment: str) -> Crew:
         folder = home / f"said-{len(crews)}"
         folder.mkdir()
         shared = {"MANYHEADS_CACHE": str(home / "cache"), **environment}
-        places: list[dict[str, str]] = [{}]
         if n > 1:
             shared |= {"WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n), "NODE_RANK": "0"}
             shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-            places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(n)]
-        processes = server.ask("start", str(folder), [shared | one for one in places], [str(word) for word in words])
-        crews.append(Crew(server, folder, processes))
+        crews.append(Crew(folder, []))
+        for rank in range(n):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if n > 1 else {}
+            with open(os.devnull, "rb") as nothing, (folder / f"out-{rank}").open("ab") as said:
+                process = server.start(
+                    [str(folder), *map(str, words)], nothing.fileno(), said.fileno(), ENVIRONMENT | shared | place
+                )
+            crews[-1].processes.append(process)
         return crews[-1]
 
     yield begin

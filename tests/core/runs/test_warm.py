@@ -10,7 +10,8 @@ import pytest
 
 from manyheads import compose
 from manyheads.runs.many import TrainingProcess, log_file
-from manyheads.runs.warm import ServerLostError, Warm, is_running
+from manyheads.runs.warm import CALLED, ServerLostError, Warm, is_running
+from tests.conftest import warm_server
 
 SMALL = ["model.n_layers=1", "model.n_heads=1", "model.d_model=16", "model.d_ff=16", "tokenizer.vocab_size=64"]
 
@@ -53,21 +54,17 @@ def test_a_mistake_is_one_line_in_the_log_with_its_exit_code(warm, run_of, tmp_p
     assert "none.csv" in line
 
 
-def test_it_is_asked_to_end_and_saves(warm, run_of, tmp_path):
+@pytest.mark.parametrize("way", ["asked", "supervisor killed"])
+def test_it_saves_before_it_ends(way, warm, run_of, tmp_path):
     process = TrainingProcess(run_of("stopped", "trainer.max_epochs=100000"), warm=warm)
     wait_until((tmp_path / "stopped/checkpoints").is_dir, process, tmp_path / "stopped")
-    process.stop()
+    if way == "asked":
+        process.stop()
+    else:
+        process.settings.close()  # as `kill -9` closes the supervisor's end of the pipe
     assert process.process.wait(120) == 143
     process.kill()
     assert list((tmp_path / "stopped/checkpoints").iterdir())
-
-
-def test_the_death_of_its_supervisor_ends_it(warm, run_of, tmp_path):
-    """Whose end of the pipe is closed then, as by `kill -9`."""
-    process = TrainingProcess(run_of("orphan", "trainer.max_epochs=100000"), warm=warm)
-    wait_until((tmp_path / "orphan/checkpoints").is_dir, process, tmp_path / "orphan")
-    process.settings.close()
-    assert process.process.wait(120) == 143
 
 
 def test_killing_leaves_no_process(warm, run_of, tmp_path):
@@ -79,34 +76,43 @@ def test_killing_leaves_no_process(warm, run_of, tmp_path):
         os.kill(process.process.pid, 0)
 
 
-def test_where_the_server_is_killed_its_trainings_go_on_and_others_start_anew(run_of, tmp_path):
-    with Warm() as server:
-        first = TrainingProcess(run_of("first", "trainer.max_epochs=100000"), warm=server)
-        wait_until((tmp_path / "first/checkpoints").is_dir, first, tmp_path / "first")
-        server._process.kill()
-        server._process.wait()
-        assert first.code is None
+@pytest.fixture
+def light():
+    """A server that has not imported torch, which no mistake needs."""
+    with warm_server("json:", CALLED) as server:
+        yield server
+
+
+def lose(server):
+    server._process.kill()
+    server._process.wait()
+
+
+def test_where_the_server_is_killed_its_processes_go_on_and_others_start_anew(light, run_of, tmp_path):
+    read, write = os.pipe()
+    with open(read, "rb") as settings, open(write, "wb"), (tmp_path / "log").open("wb") as log:
+        first = light.start(["train", "0", "2", "1"], settings.fileno(), log.fileno(), {})  # waits for its settings
+        lose(light)
+        assert first.poll() is None
         with pytest.raises(ServerLostError):
-            server.start(["train"], 0, 1, {})
-        second = TrainingProcess(run_of("second", f"data.path={tmp_path}/none.csv"), warm=server)
+            light.start(["train"], 0, 1, {})
+        second = TrainingProcess(run_of("second", f"data.path={tmp_path}/none.csv"), warm=light)
         assert isinstance(second.process, subprocess.Popen)
         assert second.process.wait(120) == 2
-        first.kill()
-        assert first.code == -signal.SIGKILL
+        assert first.poll() is None
+        os.kill(first.pid, signal.SIGKILL)
+        assert first.wait(60) == -signal.SIGKILL
 
 
-def test_without_the_server_a_training_that_has_finished_counts_as_such(run_of, tmp_path):
+def test_without_the_server_a_training_that_has_finished_counts_as_such(light, run_of, tmp_path):
     """Its exit code is known to nobody, and its new parent may never wait for it."""
-    with Warm() as server:
-        finished = TrainingProcess(run_of("finished"), warm=server)
-        wait_until((tmp_path / "finished/summary.json").is_file, finished, tmp_path / "finished")
-        killed = TrainingProcess(run_of("killed", "trainer.max_epochs=100000"), warm=server)
-        wait_until((tmp_path / "killed/config.yaml").is_file, killed, tmp_path / "killed")
-        server._process.kill()
-        server._process.wait()
-        assert finished.process.wait(60) == 0
-        killed.kill()
-        assert killed.code == -signal.SIGKILL
+    names = ("finished", "failed")
+    finished, failed = [TrainingProcess(run_of(name, f"data.path={tmp_path}/none.csv"), warm=light) for name in names]
+    lose(light)
+    (tmp_path / "finished").mkdir()
+    (tmp_path / "finished/summary.json").touch()
+    assert finished.process.wait(60) == 0
+    assert failed.process.wait(60) == -signal.SIGKILL
 
 
 def test_a_process_that_nobody_waits_for_does_not_run():
@@ -116,19 +122,18 @@ def test_a_process_that_nobody_waits_for_does_not_run():
     assert is_running(os.getpid())
 
 
-def test_what_a_lost_server_has_forked_takes_no_settings(run_of, tmp_path):
-    """It was killed between its fork and its answer: one process trains, and the other ends."""
+def test_what_a_lost_server_has_forked_takes_no_settings(light, run_of, tmp_path, monkeypatch):
+    """It was killed between its fork and its answer: one process gets the settings, and the other ends."""
+    forked, start = [], light.start
 
-    class Forgetful(Warm):
-        def start(self, *request):
-            forked.append(super().start(*request))
-            raise ServerLostError
+    def forgetful(*request):
+        forked.append(start(*request))
+        raise ServerLostError
 
-    forked = []
-    with Forgetful() as server:
-        process = TrainingProcess(run_of("once"), warm=server)
-        assert forked[0].wait(60) == 1
-        assert process.process.wait(240) == 0, log_file(tmp_path / "once").read_text()
+    monkeypatch.setattr(light, "start", forgetful)
+    process = TrainingProcess(run_of("once", f"data.path={tmp_path}/none.csv"), warm=light)
+    assert forked[0].wait(60) == 1
+    assert process.process.wait(120) == 2
 
 
 def wait_until(condition, process, folder, seconds=240.0):

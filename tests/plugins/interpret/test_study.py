@@ -77,9 +77,9 @@ def test_a_linear_model_beside_the_network_is_told(run: Path) -> None:
     found = study_rows(load(run / "model"), rows)
     assert found.as_json()["linear"] == 0.0
     assert "linear model" not in " ".join(notes(found))
-    beside = replace(found, share=0.35)
-    assert beside.as_json()["linear"] == 0.35
-    assert notes(beside)[0].startswith(
+    blended = replace(found, share=0.35)
+    assert blended.as_json()["linear"] == 0.35
+    assert notes(blended)[0].startswith(
         "All figures are of the network alone, without the linear model, which has a weight of 35%"
     )
 
