@@ -1,4 +1,4 @@
-"""Compare settings at an equal budget: the same door as `manyheads ablate`."""
+"""Compare settings at an equal budget: the same as `manyheads ablate`."""
 
 import sys
 

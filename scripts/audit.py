@@ -1,4 +1,4 @@
-"""Look at texts and labels before training on them: the same door as `manyheads audit`."""
+"""Look at texts and labels before training on them: the same as `manyheads audit`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Fit how far probabilities may be believed: the same door as `manyheads calibrate`."""
+"""Fit how far probabilities may be believed: the same as `manyheads calibrate`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Compare models on the same rows: the same door as `manyheads compare`."""
+"""Compare models on the same rows: the same as `manyheads compare`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Figures by the number of training rows: the same door as `manyheads curve`."""
+"""Figures by the number of training rows: the same as `manyheads curve`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Judge a trained model: the same door as `manyheads evaluate`."""
+"""Judge a trained model: the same as `manyheads evaluate`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Write a trained model for other programs: the same door as `manyheads export`."""
+"""Write a trained model for other programs: the same as `manyheads export`."""
 
 import sys
 

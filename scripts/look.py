@@ -1,4 +1,4 @@
-"""See what a trained model attends to: the same door as `manyheads look`."""
+"""See what a trained model attends to: the same as `manyheads look`."""
 
 import sys
 

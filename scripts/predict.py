@@ -1,4 +1,4 @@
-"""Label texts with a trained model: the same door as `manyheads predict`."""
+"""Label texts with a trained model: the same as `manyheads predict`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Learn from texts without labels: the same door as `manyheads pretrain`."""
+"""Learn from texts without labels: the same as `manyheads pretrain`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Try how a classifier behaves: the same door as `manyheads probe`."""
+"""Try how a classifier behaves: the same as `manyheads probe`."""
 
 import sys
 

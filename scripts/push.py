@@ -1,4 +1,4 @@
-"""Upload a trained model to the Hugging Face hub: the same door as `manyheads push`."""
+"""Upload a trained model to the Hugging Face hub: the same as `manyheads push`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tell what a finished run is worth: the same door as `manyheads report`."""
+"""Report on a finished run: the same as `manyheads report`."""
 
 import sys
 

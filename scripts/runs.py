@@ -1,4 +1,4 @@
-"""List runs and compare them: the same door as `manyheads runs`."""
+"""List runs and compare them: the same as `manyheads runs`."""
 
 import sys
 

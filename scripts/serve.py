@@ -1,4 +1,4 @@
-"""Answer texts over HTTP: the same door as `manyheads serve`."""
+"""Answer texts over HTTP: the same as `manyheads serve`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Train a classifier: the same door as `manyheads train`."""
+"""Train a classifier: the same as `manyheads train`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Try settings, a process each, and rank them by validation: the same door as `manyheads tune`."""
+"""Try settings, a process each, and rank them by validation: the same as `manyheads tune`."""
 
 import sys
 

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 
 from manyheads.distributed.heartbeat import LOST
 from manyheads.runs.checkpoints import newest_checkpoint
+from tests.conftest import free_port
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "train.py")
@@ -136,10 +136,7 @@ def test_a_killed_process_is_started_again_and_the_end_is_the_same(start, home, 
 
 def two_agents(start, *words: str) -> list[subprocess.Popen[str]]:
     """Two torchrun of this machine, as of two."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    place = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    place = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
     words = (SCRIPT, *LONG, "hardware.nodes=2", *words)
     return [start(*TORCHRUN, *place, f"--node-rank={node}", *words) for node in (0, 1)]
 

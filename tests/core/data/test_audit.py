@@ -74,16 +74,9 @@ def test_a_bad_row_stops_or_is_left_out_and_counted():
     assert notes == ["train.csv: 2 of 5 rows left out (first: row 3: the label is empty)"]
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "faults", "sentence"),
-    [(0, {}, "train.csv has no row: a split needs at least one"),
-     (2, {0: "x", 1: "y"}, "train.csv has no usable row, but a split needs at least one: 2 of 2 are left out by "
-      "data.on_bad_row=drop (first: row 2: x)")],
-)  # fmt: skip
-def test_a_split_needs_a_row(n_rows, faults, sentence):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        good_rows(table_of(n_rows), faults, DROP, [])
-    assert str(caught.value) == sentence
+def test_a_split_needs_a_row():
+    with pytest.raises(ValueError, match=r"^train\.csv has no row: a split needs at least one$"):
+        good_rows(table_of(0), {}, DROP, [])
 
 
 def test_repeats_conflicts_and_overlap_are_counted():
@@ -122,16 +115,6 @@ def test_pairs_repeat_only_as_pairs():
     assert splits.notes == [
         "validation (train.csv): 1 of 1 texts are also in train (first: row 3 is row 3 of train.csv)"
     ]
-
-
-def test_one_class_is_refused():
-    rows = rows_of(["a", "b"], [0, 0])
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
-        audit_splits(Splits(rows, rows, None, ["spam"]))
-    assert str(caught.value) == (
-        "train.csv has one class only, 'spam': a classifier needs at least two; "
-        "check data.label, the column of the label"
-    )
 
 
 def test_a_text_with_a_label_and_without_any_contradicts_itself():

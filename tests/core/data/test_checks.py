@@ -51,6 +51,10 @@ def test_all_of_them_or_none_are_as_good_as_before(limit):
 
 @pytest.mark.parametrize("words", ["train", "train data.folds=3"])
 def test_every_verb_that_trains_says_so_before_it_writes(words, tmp_path, monkeypatch, capsys):
+    check_refused_unwritten(words, tmp_path, monkeypatch, capsys)
+
+
+def check_refused_unwritten(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("text,label\n" + "a b,x\nc d,y\n" * 20)
     assert main([*words.split(), "data.path=rows.csv", "trainer.limit_val_batches=0.4", "output=out"]) == 2

@@ -247,7 +247,8 @@ def test_no_text_gives_no_tokens():
 
 def test_a_length_without_room_for_text_is_refused():
     tokenizer = train_tokenizer(DEMO, TokenizerConfig(vocab_size=600))
-    with pytest.raises(ValueError, match=r"^data\.max_length=3 leaves no room next to the special tokens"):
+    sentence = r"^data\.max_length=3 leaves no room next to the special tokens: use a larger one$"
+    with pytest.raises(ValueError, match=sentence):
         encode(tokenizer, ["a"], ["b"], None, 3)
 
 

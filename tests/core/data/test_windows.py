@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import Cutting, DataConfig, Long, ModelConfig
 from manyheads.data.batches import Batches, Planned, gather, plan_evaluation, tokens_on
@@ -17,21 +16,9 @@ from manyheads.data.tokens import Tokens, encode, kept_tokens, window_starts
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.training.state import hash_tokens
+from tests.conftest import WORDS, word_tokenizer
 
-WORDS = ["good", "bad", "fine", "awful", "film", "a", "the", "very", "not", "so"]
 CLS, SEP = 2, 3
-
-
-def word_tokenizer() -> Tokenizer:
-    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
-    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(entries)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
-    )
-    return tokenizer
-
-
 TOKENIZER = word_tokenizer()
 
 

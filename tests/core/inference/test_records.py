@@ -12,19 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manyheads.data.formats import blocks
-from manyheads.data.opening import read_file
 from manyheads.inference import chunks as chunks_module
 from manyheads.inference.chunks import Chunk, WantedColumns
 from manyheads.inference.records import chunks_of_objects, chunks_of_table
+from tests.core.inference.test_lines import texts_of
 
 LETTERS = st.text(st.characters(exclude_characters="\n\r\ufeff", exclude_categories=["Cs"]), max_size=12)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | LETTERS
 
 OBJECTS = st.fixed_dictionaries({"text": LETTERS, "id": PLAIN, "more": st.lists(PLAIN, max_size=2)})
-
-
-def texts_of(chunks: Any) -> list[str]:
-    return [text for chunk in chunks for text in chunk.texts]
 
 
 @pytest.fixture(autouse=True)
@@ -116,35 +112,14 @@ def test_one_column_is_not_both_texts() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "in.csv has no header: its first row must name the columns, such as text,label"),
         ("a,b\n1,2\n", "in.csv has no column 'text', which the model reads: its columns are a, b; rename one of them"),
-        ("text,text\n1,2\n", "in.csv, row 1: the header names the column 'text' twice; rename one"),
-        (
-            "text,b\n1,2\n1\n",
-            r"row 3: has 1 cells, but the header has 2: quote texts that hold the separator \(,\); correct it, or ",
-        ),
-        (b"text,b\n1,2\n\xff,2\n", "in.csv, row 3: byte 0xff at position 11 is not UTF-8; .* by iconv -f latin1 "),
-        (
-            "text,b\n1,2\n".encode("utf-16"),
-            "in.csv is UTF-16, not UTF-8: .*, as by iconv -f utf-16 -t utf-8 FILE > NEW$",
-        ),
-        (
-            'id,text\n1,good\n\n2,"good film\n3,bad film\n4,awful\n',
-            "^in.csv, row 4: a quoted text is never closed; the file is truncated, or a quote inside a text is not",
-        ),
-        ('id,text\n1,"good" film\n', "^in.csv, row 2: broken quoting .*; double the quotes inside a quoted text$"),
         ("text,b\na\rb,2\n", "^in.csv, row 2: has 1 cells, but the header has 2: "),
     ],
 )
-def test_a_mistake_names_its_row(content: str | bytes, words: str) -> None:
+def test_a_mistake_in_a_table_names_its_row(content: str, words: str) -> None:
+    """test_same_rows.py has those that training says, too."""
     with pytest.raises(ValueError, match=words):
         table(content)
-
-
-@pytest.mark.parametrize("sign", [";", "\t"])
-def test_a_csv_of_another_separator_is_read(sign: str) -> None:
-    (chunk,) = table(f"id{sign}text\n1{sign}good, really\n")
-    assert chunk.kept == [{"id": "1", "text": "good, really"}]
 
 
 def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,43 +168,9 @@ def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             read_any("x" * 1000)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ('{"a": "x", "b": 1}', r"^in.jsonl has no column 'text', which the model reads: its columns are a, b; rename"),
-        (
-            '{"text": "x"}\n{"text": 7}',
-            r"^in.jsonl, row 2: the text is not a string but a number; correct it, or .* with data.on_bad_row=drop$",
-        ),
-        (
-            '{"text": "x"}\n\n{"b": "y"}',
-            r"^in.jsonl, row 3: 'text' is missing, but the model reads it; correct it, or",
-        ),
-        ('{"text": "x"', r"^in.jsonl, row 1: is not JSON \(Expecting ',' delimiter.*\); correct it, or have"),
-        ("[1]", r'^in.jsonl, row 1: is not a JSON object such as \{"text": "...", "label": "..."\}; correct'),
-        ('{"text": "\\ud83d"}', r"^in.jsonl, row 1: holds half a character .*; correct it, or have"),
-        ("[" * 100_000, r"^in.jsonl, row 1: is not JSON"),
-        (b'{"text": "\xff"}', r"^in.jsonl, row 1: byte 0xff at position 10 is not UTF-8; save the file as UTF-8, "),
-    ],
-)
-def test_a_mistake_in_an_object_names_its_row(content: str | bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        objects(content)
-
-
-def test_a_tsv_has_the_rows_that_training_reads(tmp_path):
-    path = tmp_path / "a.tsv"
-    for written in (
-        ["text\tstars", "fine\t5", '"lovely film\t4', "awful\t1", 'a dull thing"\t1'],
-        ["text\tstars", '"never closed\t4', "awful\t1"],
-        ["text\tstars", '"two', 'lines"\t4', "awful\t1"],
-    ):
-        path.write_text("\n".join([*written, ""]))
-        table = read_file(path)
-        found = [row for chunk in chunks_of_table(path, WantedColumns(["text"], [])) for row in chunk.kept]
-        assert [(row["text"], row["stars"]) for row in found] == list(
-            zip(table.column("text"), table.column("stars"), strict=True)
-        )
+def test_half_a_character_in_an_object_names_its_row() -> None:
+    with pytest.raises(ValueError, match=r"^in.jsonl, row 1: holds half a character .*; correct it, or have"):
+        objects('{"text": "\\ud83d"}')
 
 
 def test_a_column_without_a_name_in_front_is_kept() -> None:
@@ -237,12 +178,6 @@ def test_a_column_without_a_name_in_front_is_kept() -> None:
     assert chunk.kept == [{"": "0", "text": "a"}, {"": "1", "text": "b"}]
     with pytest.raises(ValueError, match="has the column '' twice: name every column once"):
         table(",text,,label\n0,a,1,x\n")
-
-
-def test_rows_that_bare_carriage_returns_end_are_those_of_training() -> None:
-    (chunk,) = table("text,label\rfine,x\rgood,y\r")
-    assert chunk.kept == [{"text": "fine", "label": "x"}, {"text": "good", "label": "y"}]
-    assert read_file(Path("in.csv")).column("text") == chunk.texts
 
 
 def test_columns_without_a_name_at_the_end_are_left_out_as_in_training() -> None:

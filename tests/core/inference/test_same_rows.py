@@ -27,6 +27,7 @@ READ: dict[str, str | bytes] = {
     "bare returns.csv": TABLE.replace("\n", "\r"),
     "sep.csv": "sep=;\n" + TABLE.replace('",', '";').replace("text,label", "text;label"),
     "semicolons.csv": TABLE.replace('",', '";').replace("text,label", "text;label"),
+    "tabs.csv": TABLE.replace('",', '"\t').replace("text,label", "text\tlabel"),
     "spaces.csv": TABLE.replace('",', '", ').replace("text,label", "text, label"),
     "blank lines.csv": "\n" + TABLE.replace("\n", "\n\n"),
     "odd letters.csv": TABLE
@@ -35,6 +36,7 @@ READ: dict[str, str | bytes] = {
     "nul.csv": TABLE + "a\0b,x\n",
     "plain quotes.tsv": "text\tlabel\n" + "".join(f'"he began {at}\tx\nand ended {at}"\ty\n' for at in range(15)),
     "quoted.tsv": 'text\tlabel\n"two\nlines"\tx\n"a ""b"""\ty\n' * 1 + "c\tx\nd\ty\ne\tx\n",
+    "never closed.tsv": 'text\tlabel\n"never closed\tx\nawful\ty\nc\tx\nd\ty\n',
     "packed.csv.gz": gzip.compress(TABLE.encode()),
     "lines.jsonl": OBJECTS,
     "blank lines.jsonl": "\ufeff" + OBJECTS.replace("\n", "\r\n \n"),

@@ -12,6 +12,7 @@ import pytest
 
 from manyheads.distributed.ranks import first_host
 from manyheads.runs.checkpoints import newest_checkpoint
+from tests.core.test_torchrun import result
 
 pytestmark = pytest.mark.slurm
 PROGRAM = (sys.executable, "-m", "manyheads")
@@ -19,7 +20,6 @@ WORDS = [
     "data.path=rows.csv", "debug=fast", "hardware.accelerator=cpu", "hardware.devices=2", "batch.rows=4",
     "model.dropout=0.1", "optim.average=20", "trainer.max_epochs=28", "checkpoint.patience=0", "checkpoint.every=10",
 ]  # fmt: skip
-TIMES = ("seconds", "wall_seconds", "real_tokens_per_s", "output")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT", "PREEMPTED")
 SHOW = """
 import json, os, sys
@@ -56,16 +56,6 @@ def undisturbed(cluster, home) -> Path:
     """The folder of the same run in two processes of our own launcher, which nobody stopped."""
     cluster.run(*PROGRAM, "train", *WORDS, "output=undisturbed", cwd=home)
     return home / "undisturbed"
-
-
-def result(folder: Path) -> dict:
-    """What a run comes to, but for the time it took and where it was."""
-    summary = json.loads((folder / "summary.json").read_text())
-    return {
-        "model": (folder / "model" / "model.safetensors").read_bytes(),
-        "rows": (folder / "metrics.csv").read_text(),
-        "summary": {name: value for name, value in summary.items() if name not in TIMES},
-    }
 
 
 def a_newer_checkpoint(cluster, number: str, folder: Path, than: Path | None) -> Path:

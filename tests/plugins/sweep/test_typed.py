@@ -10,6 +10,7 @@ from manyheads.cli.compose import compose, shown
 from manyheads.cli.main import main
 from manyheads.cli.overrides import read_overrides
 from manyheads.cli.presets import composed_by_hydra, merge_presets
+from tests.core.data.test_checks import check_refused_unwritten
 
 WITH, OR = "does nothing with", "or remove it"
 SEVERAL = [
@@ -67,11 +68,7 @@ def test_tokens_of_a_batch_are_the_same_in_all_rows_of_a_table():
 
 @pytest.mark.parametrize("words", ["tune optim.lr=1e-3..1e-2", "curve"])
 def test_every_verb_that_trains_says_so_before_it_writes(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.csv").write_text("text,label\n" + "a b,x\nc d,y\n" * 20)
-    assert main([*words.split(), "data.path=rows.csv", "trainer.limit_val_batches=0.4", "output=out"]) == 2
-    assert capsys.readouterr().err.startswith("trainer.limit_val_batches=0.4 would judge epochs by the longest")
-    assert [one.name for one in tmp_path.iterdir()] == ["rows.csv"]
+    check_refused_unwritten(words, tmp_path, monkeypatch, capsys)
 
 
 MISTAKES = [
