@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +27,6 @@ MINE = ["plugins=[./my_parts.py]", "model.score=bilinear", "model.pooling=last",
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     for name, code in zip(("my_parts", "more_parts"), BLOCKS, strict=False):
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")

@@ -108,7 +108,6 @@ def reader(trained, monkeypatch):
         monkeypatch.setenv(name, str(trained / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr(sys, "path", [*sys.path])
     yield trained
     forget_plugins()
 

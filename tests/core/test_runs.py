@@ -100,17 +100,6 @@ def test_the_same_seed_gives_the_same_weights_and_neither_config_nor_test_split_
     assert weights("c", 2) != first
 
 
-def test_a_saved_split_that_is_judged_on_is_not_validated_on(animals, tmp_path):
-    import datasets
-
-    saved = datasets.load_dataset("csv", data_dir=str(animals), cache_dir=str(tmp_path / "arrow"))
-    saved.save_to_disk(str(tmp_path / "saved"))
-    train(run(tmp_path / "saved", tmp_path / "run", "trainer.max_epochs=1", "data.test_split=validation"))
-    written = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert written["rows"] == {"train": 36, "validation": 4, "test": 40}
-    assert len({*written["digests"].values()}) == 3
-
-
 def test_a_dry_run_writes_nothing(animals, tmp_path, capsys):
     output = tmp_path / "run"
     assert train(run(animals, output, "dry=true")) is None

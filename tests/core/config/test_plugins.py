@@ -43,7 +43,6 @@ PLUGIN = Plugin("mine", version="2", verbs=[Verb("greet", Greeting, greet, "say 
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delenv(in_plugins.VARIABLE, raising=False)
     modules = {*sys.modules}
     yield

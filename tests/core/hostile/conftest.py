@@ -135,7 +135,7 @@ def stopped(finished: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def model(finished: Path, tmp_path: Path) -> Path:
-    """A copy of the deliverable alone, to be changed: `tmp_path`/model."""
+    """A copy of the model folder alone, to be changed: `tmp_path`/model."""
     return shutil.copytree(finished / "run" / "model", tmp_path / "model")
 
 

@@ -1,4 +1,4 @@
-"""The deliverable: the same logits anywhere, the same bytes again, and no trust in what it finds."""
+"""A finished model: the same logits anywhere, the same bytes again, and no trust in what it finds."""
 
 import json
 import os

@@ -48,20 +48,13 @@ def test_tensors_must_fit_exactly(model_folder: Path, tmp_path: Path, change: An
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"no tensors", b"\xff" * 64, (2**40).to_bytes(8, "little") + b"{}"])
-def test_a_broken_file_is_one_sentence(model_folder: Path, tmp_path: Path, content: bytes) -> None:
-    folder = copied(model_folder, tmp_path)
-    (folder / "model.safetensors").write_bytes(content)
+@pytest.mark.parametrize("change", [lambda whole: b"", lambda whole: b"no tensors", lambda whole: whole[:-100]])
+def test_a_broken_file_is_one_sentence(model_folder: Path, tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+    """tests/core/hostile has headers that claim too much."""
+    file = copied(model_folder, tmp_path) / "model.safetensors"
+    file.write_bytes(change(file.read_bytes()))
     with pytest.raises(ValueError, match="is not a whole safetensors file"):
-        load(folder)
-
-
-def test_a_cut_file_is_one_sentence(model_folder: Path, tmp_path: Path) -> None:
-    folder = copied(model_folder, tmp_path)
-    whole = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole[:-100])
-    with pytest.raises(ValueError, match="is not a whole safetensors file"):
-        load(folder)
+        load(file.parent)
 
 
 HUGE = {"n_heads": 4096, "d_model": 2**16, "d_k": 2**16, "d_v": 2**16, "d_ff": 2**18, "n_layers": 1000}
@@ -103,9 +96,9 @@ if "gru" in plugin.names("encoder"):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_family_of_models_can_be_opened_again(tmp_path: Path, ship_model: Any, name: str) -> None:
-    deliverable = load(ship_model(tmp_path / "model", shape=SHAPES[name]))
+    predictor = load(ship_model(tmp_path / "model", shape=SHAPES[name]))
     tensors = load_file(tmp_path / "model" / "model.safetensors")
-    assert all(torch.equal(tensors[key], value) for key, value in deliverable.network.state_dict().items())
+    assert all(torch.equal(tensors[key], value) for key, value in predictor.network.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ def test_a_recurrent_run_learns_is_shipped_and_predicts(more, tmp_path, monkeypa
     run = tmp_path / "run"
     words = [f"data.path={tmp_path / 'rows.csv'}", f"output={run}", *TINY, "trainer.max_epochs=25", "optim.lr=1e-2"]
     assert main(["train", "model=rnn_attention", *words, *more]) == 0
-    deliverable = manyheads.load(run)
+    predictor = manyheads.load(run)
     texts, labels = zip(*rows[-20:], strict=True)
-    answers = deliverable.predict(list(texts))
+    answers = predictor.predict(list(texts))
     assert sum(one.label == label for one, label in zip(answers, labels, strict=True)) >= 18
-    alone = deliverable.predict([texts[0]])[0]
+    alone = predictor.predict([texts[0]])[0]
     assert alone.probabilities["cat"] == pytest.approx(answers[0].probabilities["cat"], abs=1e-5)
     assert "recurrent encoder" in (run / "model" / "README.md").read_text()

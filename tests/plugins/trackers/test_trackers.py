@@ -25,14 +25,12 @@ from manyheads.cli.main import main
 from manyheads.cli.presets import composed_by_hydra, merge_presets
 from manyheads.config import DataConfig, LoggerConfig, ModelConfig, RunConfig
 from manyheads.config.conversion import plain_settings
-from manyheads.distributed.ranks import Ranks
 from manyheads.distributed.signals import Stopped
 from manyheads.plugins.trackers import config as settings
 from manyheads.plugins.trackers import trackers
 from manyheads.plugins.trackers.trackers import GuardedLogger, open_trackers
 from manyheads.runs.config_file import read_run
 from manyheads.runs.folder import refuse_links
-from manyheads.training import pipeline
 
 TINY = ["debug=fast", "hardware=cpu", "logger=[tensorboard,mlflow]"]
 ENDS = {"test/accuracy": 0.5, "test/accuracy_low": 0.25, "test/accuracy_high": 0.75}
@@ -182,12 +180,6 @@ def test_steps_that_nobody_wrote_end_no_run(steps, tmp_path, record):
     with open_trackers(ask("wandb"), tmp_path) as (one,):
         one.log_metrics({"loss": 1.0}, 2)
     assert logged(calls, "loss") == {2: 1.0}
-
-
-def test_other_processes_have_no_tracker(tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "this_process", lambda: Ranks(rank=1, n_ranks=2))
-    with pipeline.loggers_of(ask(*settings.TRACKERS), tmp_path) as none:
-        assert none == []
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "mlflow", "wandb", "trackio"])
