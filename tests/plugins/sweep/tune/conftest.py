@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,7 @@ from manyheads.cli.compose import compose
 from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep.tune import tune_settings
 from manyheads.runs import many
-from manyheads.runs.warm import ServerLostError, WarmProcess
 
-ROOT = Path(__file__).parents[4]
 STAND_IN = """
 import csv, fcntl, json, os, pathlib, signal, sys, time
 
@@ -76,19 +75,6 @@ interval = {"value": best, "low": best - 0.1, "high": best + 0.1}
 """
 
 
-class NoServer:
-    """In place of `Warm`: each process is started anew, as `COMMAND` says."""
-
-    def start(self, *_: object) -> WarmProcess:
-        raise ServerLostError
-
-    def __enter__(self) -> "NoServer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class Place:
     """A folder with data, a stand-in, and what became of the searches in it."""
 
@@ -116,15 +102,13 @@ class Place:
         script = (
             f"import sys; from manyheads.runs import many; {first}; "
             f"many.COMMAND = (sys.executable, '-S', {str(self.script)!r}); "
-            "from tests.plugins.sweep.tune.conftest import NoServer; "
-            "from manyheads.plugins.sweep import scheduler; scheduler.Warm = NoServer; "
+            "from contextlib import nullcontext; "
+            "from manyheads.plugins.sweep import scheduler; scheduler.Warm = nullcontext; "
             "from manyheads.cli.main import main; sys.exit(main(sys.argv[1:]))"
         )
         command = [sys.executable, "-c", script, "tune", *self.words(*words)]
-        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]  # the package may be found by it
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
         return subprocess.Popen(
-            command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def wait_for(self, condition, seconds: float = 120.0) -> None:
@@ -148,7 +132,7 @@ class Place:
 def place(tmp_path, monkeypatch) -> Place:
     made = Place(tmp_path)
     monkeypatch.setattr(many, "COMMAND", (sys.executable, "-S", str(made.script)))
-    monkeypatch.setattr(scheduler, "Warm", NoServer)
+    monkeypatch.setattr(scheduler, "Warm", nullcontext)  # each process is started anew, as COMMAND says
     monkeypatch.setattr(many, "PAUSE", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:

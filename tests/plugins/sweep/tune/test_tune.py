@@ -54,12 +54,17 @@ def test_a_grid_runs_each_setting_once_and_ranks_them(place, capsys):
     assert not list(place.output.rglob("checkpoints"))
 
 
-def test_the_command_at_the_end_is_the_best_setting_and_reads_the_test_split(place, capsys):
-    place.tune(RATES, "model.dropout=0.3")
+def read_command(capsys):
+    """The run of the command that the table ends with."""
     (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("train trial")]
     verb, name, *words = shlex.split(line.partition(": ")[2])
     assert (verb, name) == ("manyheads", "train")
-    run = compose("train", words)
+    return compose("train", words)
+
+
+def test_the_command_at_the_end_is_the_best_setting_and_reads_the_test_split(place, capsys):
+    place.tune(RATES, "model.dropout=0.3")
+    run = read_command(capsys)
     asked = ["optim.lr=3e-3", "model.dropout=0.3", f"data.path={place.folder / 'rows.csv'}", "hardware=cpu"]
     assert run == compose("train", asked)
     assert run.test
@@ -81,14 +86,6 @@ def test_folds_take_the_place_of_seeds_and_their_mean_decides(place, capsys):
     assert "data.folds" not in said.partition("manyheads train")[2]
     with pytest.raises(ValueError, match=r"seeds=2 does nothing with data\.folds=3"):
         place.tune(RATES, "data.folds=3", "seeds=2")
-
-
-def read_command(capsys):
-    """The run of the command that the table ends with."""
-    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("train trial")]
-    verb, name, *words = shlex.split(line.partition(": ")[2])
-    assert (verb, name) == ("manyheads", "train")
-    return compose("train", words)
 
 
 @pytest.mark.parametrize(("limit", "values"), [("max_epochs", [8, 16]), ("max_steps", [1500, 300])])
