@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 from manyheads.training.state import load_pytree
+from tests.core.ranks.conftest import starting
 
 TINY = [
     "debug=fast", "hardware=cpu", "model.dropout=0.1", "model.dropout_tokens=0.1", "batch.rows=4", "optim.average=20",
@@ -391,41 +391,22 @@ def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_go
     assert_same(content(train("run")), whole()[0])
 
 
-SERVER = """
-import json, os, sys
-import manyheads.training.trainer, manyheads.evaluation.report, manyheads.inference.folder
-from manyheads.cli.main import main
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        os.dup2(2, 1)
-        os._exit(main(json.loads(line)))
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
 @pytest.mark.slow
-def test_two_hundred_kills_at_random_moments_lose_nothing(whole, tmp_path):
-    """Processes of their own, forked where all is imported. A run that ends makes way for the next, in a new folder."""
+def test_two_hundred_kills_at_random_moments_lose_nothing(whole, forks, tmp_path):
+    """A run that ends makes way for the next, in a new folder."""
     draw, kills, ended = random.Random(0), 0, 0
     words = ["checkpoint.every=3", "trainer.max_epochs=12"]
     left, _ = whole(*words)
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert server.stdin
-    assert server.stdout
-    with server:
+    with starting(forks, tmp_path) as start:
         while kills < 200:
             folder, step = tmp_path / f"run-{ended}", 0
             command = ["train", f"data.path={tmp_path / 'rows.csv'}", f"output={folder}", "resume=auto", *TINY, *words]
             code = None
             while code != 0:
-                print(json.dumps(command), file=server.stdin, flush=True)
-                child = int(server.stdout.readline())
+                crew = start(command, n=1)
                 time.sleep(draw.uniform(0, 4))
-                with suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-                code = int(server.stdout.readline())
+                crew.send(signal.SIGKILL)
+                (code,) = crew.codes()
                 assert code in (0, -signal.SIGKILL)
                 kills += code != 0
                 found = newest_checkpoint(folder / "checkpoints")

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields, is_dataclass
 from typing import get_type_hints
 
@@ -207,10 +207,8 @@ def default(verb, name):
 
 def is_same(value, other):
     if {type(value), type(other)} <= {int, float, str}:  # 1e-9 is text to YAML
-        try:
+        with suppress(ValueError):
             return float(value) == float(other)
-        except ValueError:
-            pass
     return value == other
 
 
