@@ -192,14 +192,6 @@ def test_an_object_alone_may_be_a_row_and_several_of_a_line_are_none(tmp_path):
     assert read_file(path).broken == {0: "holds more than one JSON object"}
 
 
-def test_headers_must_name_columns_once(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("")
-    assert complaint(path) == f"{path} has no header: its first row must name the columns, such as text,label"
-    path.write_text("text,text\na,b\n")
-    assert complaint(path) == f"{path}, row 1: the header names the column 'text' twice; rename one"
-
-
 def test_columns_without_a_name_are_not_read(tmp_path):
     path = tmp_path / "spam.csv"
     path.write_text("v1,v2,,,\nham,hi,,,\nspam,a, b,c,\nham,short\nham\n")
@@ -210,45 +202,38 @@ def test_columns_without_a_name_are_not_read(tmp_path):
         ["hi", "a", "short", ""],
     )
     assert list(table.broken) == [3]
-    path.write_text(",,\n1,2,3\n")
-    assert complaint(path) == f"{path} has no header: its first row must name the columns, such as text,label"
 
 
-def test_broken_quotes_name_the_row(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text('text,label\na,x\n"b,x\nc,y\n')
-    assert complaint(path) == (
-        f"{path}, row 3: a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled"
-    )
-    path.write_text('text,label\na,x\n"b"c,x\n')
-    assert complaint(path) == (
-        f"{path}, row 3: broken quoting (',' expected after '\"'); double the quotes inside a quoted text"
-    )
-
-
+NO_HEADER = " has no header: its first row must name the columns, such as text,label"
 BY_ICONV = "save the file as UTF-8, if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
+UTF_16 = " is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
+DAMAGED = [
+    ("csv", b"", NO_HEADER),
+    ("csv", b",,\n1,2,3\n", NO_HEADER),
+    ("csv", b"text,text\na,b\n", ", row 1: the header names the column 'text' twice; rename one"),
+    (
+        "csv",
+        b'text,label\na,x\n"b,x\nc,y\n',
+        ", row 3: a quoted text is never closed; the file is truncated, or a quote inside a text is not doubled",
+    ),
+    (
+        "csv",
+        b'text,label\na,x\n"b"c,x\n',
+        ", row 3: broken quoting (',' expected after '\"'); double the quotes inside a quoted text",
+    ),
+    ("csv", b"text,label\na,x\nca\xe9,y\n", f", row 3: byte 0xe9 at position 17 is not UTF-8; {BY_ICONV}"),
+    ("csv", b"\xef\xbb\xbftext,label\na,x\nca\xe9,y\n", f", row 3: byte 0xe9 at position 20 is not UTF-8; {BY_ICONV}"),
+    ("csv", "\ufefftext,label\na,x\n".encode("utf-16-le"), UTF_16),
+    ("csv", "\ufefftext,label\na,x\n".encode("utf-16-be"), UTF_16),
+    ("jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', f", row 2: byte 0xff at position 24 is not UTF-8; {BY_ICONV}"),
+]
 
 
-@pytest.mark.parametrize(("mark", "at"), [(b"", 17), (b"\xef\xbb\xbf", 20)])
-def test_text_that_is_not_utf8_names_the_row_and_the_byte(tmp_path, mark, at):
-    path = tmp_path / "a.csv"
-    path.write_bytes(mark + b"text,label\na,x\nca\xe9,y\n")
-    assert complaint(path) == f"{path}, row 3: byte 0xe9 at position {at} is not UTF-8; {BY_ICONV}"
-
-
-@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be"])
-def test_utf16_is_told_by_its_mark(tmp_path, name):
-    path = tmp_path / "a.csv"
-    path.write_bytes("\ufefftext,label\na,x\n".encode(name))
-    assert complaint(path) == (
-        f"{path} is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
-    )
-
-
-def test_json_lines_that_are_not_utf8_name_the_line(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
-    assert complaint(path) == f"{path}, row 2: byte 0xff at position 24 is not UTF-8; {BY_ICONV}"
+@pytest.mark.parametrize(("kind", "content", "sentence"), DAMAGED)
+def test_a_damaged_file_is_one_sentence_that_names_the_row(tmp_path, kind, content, sentence):
+    path = tmp_path / f"a.{kind}"
+    path.write_bytes(content)
+    assert complaint(path) == f"{path}{sentence}"
 
 
 @pytest.mark.parametrize("kind", [".csv.gz", ".csv.bz2", ".csv.xz"])

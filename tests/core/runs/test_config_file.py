@@ -51,13 +51,6 @@ def test_what_is_not_plain_is_one_sentence(content, said, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_no_configuration_is_not_read(tmp_path):
-    file = tmp_path / "config.yaml"
-    file.write_bytes(b"#" * 1_000_001)
-    with pytest.raises(ValueError, match="is larger than any configuration"):
-        read_yaml(file)
-
-
 NAMES = ["no", "on", "y", "Off", "TRUE", "null", "~", "010", "0x1F", "1e3", "1_000", "12:30", "2024-01-01", "=", "<<"]
 NAMES += [".inf", "-1", "1.0", "a: b", "it's", '"quoted"', "#", "- a", "é", "标签", "a b ", "", "*a", "&a", "!a", "{a"]
 

@@ -58,17 +58,11 @@ def test_a_changed_setting_drops_its_own_runs_alone(record):
     assert fresh.at("cats", "dot").runs == record.at("cats", "dot").runs
 
 
-def test_other_data_drops_the_runs(record):
+@pytest.mark.parametrize(("name", "value"), [("data", "other"), ("parameters", 1)])
+def test_other_data_and_a_model_of_another_size_drop_the_runs(record, name, value):
+    """Of another size as by a tokenizer at the same path with further entries, which no text holds."""
     fresh = emptied(record)
-    fresh.at("cats", "dot").data = "other"
-    assert merge_earlier(fresh, record) == 2
-    assert fresh.at("cats", "dot").runs == {}
-
-
-def test_a_model_of_another_size_drops_the_runs(record):
-    """As by a tokenizer at the same path with further entries, which no text holds."""
-    fresh = emptied(record)
-    fresh.at("cats", "dot").parameters += 16
+    setattr(fresh.at("cats", "dot"), name, value)
     assert merge_earlier(fresh, record) == 2
     assert fresh.at("cats", "dot").runs == {}
 
