@@ -16,9 +16,11 @@ from scipy import stats
 from sklearn import metrics
 
 from manyheads.cli import main as cli
+from manyheads.cli.compose import compose
 from manyheads.distributed import faults
 from manyheads.evaluation.folds import over_folds
 from manyheads.evaluation.intervals import fold_interval, seed_interval, share_interval
+from manyheads.runs.config_file import save_run
 from manyheads.runs.summary import Interval
 
 FAST = ["debug=fast", "hardware=cpu", "data.rows=0", "trainer.max_epochs=2", "model.d_model=16", "model.d_ff=16"]
@@ -190,9 +192,6 @@ def test_other_settings_do_not_go_on(place, capsys):
     assert cli.main(words(place, "cv", "resume=auto")) == 2
     assert "holds no run with folds to resume" in capsys.readouterr().err
     (place / "cv/notes.txt").unlink()
-    from manyheads.cli.compose import compose
-    from manyheads.runs.config_file import save_run
-
     save_run(compose("train", words(place, "cv")[1:]), place / "cv/config.yaml")
     assert cli.main(words(place, "cv", "resume=auto", "data.folds=4")) == 2
     assert f"data.folds=4, but the run in {place}/cv has data.folds=3" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import manyheads.cli.main as cli
 import manyheads.plugin as plugin
+from manyheads import train
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import RunConfig
@@ -169,8 +170,6 @@ def test_folds_are_a_gate_as_a_whole(there, capsys):
 
 
 def test_python_gets_an_exception(there):
-    from manyheads import train
-
     with pytest.raises(RequirementError):
         train(compose("train", [*FAST, "output=run", "resume=auto", "require=[accuracy>1]"]))
 

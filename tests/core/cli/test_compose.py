@@ -9,7 +9,8 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from manyheads.cli import grammar
+from manyheads.cli import grammar, verbs
+from manyheads.cli import presets as in_presets
 from manyheads.cli.compose import compose
 from manyheads.cli.grammar import parse
 from manyheads.config import DataConfig, ModelConfig, OptimConfig, RunConfig
@@ -161,9 +162,6 @@ NAMES = {"no": 1, "010": 2, "1e3": 3, "12:30": 4, "null": 5, "~": 6, "a b": 7, "
 @pytest.mark.parametrize("mine", [True, False])
 def test_names_in_presets_and_in_a_file_of_a_run(preset, content, mine, tmp_path, monkeypatch):
     """In one's own folder, which Hydra composes, and among those of the package."""
-    from manyheads.cli import presets as in_presets
-    from manyheads.cli import verbs
-
     folder = tmp_path / "conf"
     shutil.copytree(verbs.conf_folder(), folder)
     (folder / preset / "mine.yaml").write_text(content, encoding="utf-8")

@@ -20,12 +20,15 @@ from manyheads.evaluation.classification import LABELS as KIND
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.evaluation import Setup
+from manyheads.evaluation.evaluation_data import find_data
 from manyheads.evaluation.mistakes import Worst
 from manyheads.evaluation.results import evaluate_run
 from manyheads.inference.folder import load, load_to_answer
+from manyheads.inference.format import read_settings
 from manyheads.inference.predict import predict
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, write_baseline
+from manyheads.runs.config_file import save_run
 from manyheads.runs.summary import LINEAR, NETWORK
 from tests.core.evaluation.test_results import TRAINING
 
@@ -203,13 +206,8 @@ def test_the_card_says_from_where_on_labels_are_given(label_folder: Path) -> Non
 
 
 def test_data_that_has_changed_since_training_is_one_sentence(label_folder, data, tmp_path) -> None:
-    from manyheads.evaluation.evaluation_data import find_data
-    from manyheads.inference.format import read_settings
-
     home = tmp_path / "home"
     home.mkdir()
-    from manyheads.runs.config_file import save_run
-
     save_run(RunConfig(data=DataConfig(path=str(data))), home / "config.yaml")
     settings = read_settings(label_folder / "model" / "config.json")
     config = EvaluateConfig(run=str(home))

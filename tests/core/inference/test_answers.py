@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from manyheads.config import Accelerator, InferenceHardware, PredictConfig
+from manyheads.data.formats.parquet import stream_parquet
 from manyheads.distributed import faults
 from manyheads.inference import answers, chunks
 from manyheads.inference.predict import predict
@@ -256,8 +257,6 @@ def test_mistakes_in_parquet_are_one_sentence(model_folder: Path, tmp_path: Path
 
 
 def test_memory_of_parquet_is_bounded_however_often_a_text_occurs(tmp_path: Path) -> None:
-    from manyheads.data.formats.parquet import stream_parquet
-
     texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, pyarrow.int32()), ["x" * 2**21])
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "in.parquet", compression="zstd")
     names, rows = stream_parquet(tmp_path / "in.parquet")
@@ -268,8 +267,6 @@ def test_memory_of_parquet_is_bounded_however_often_a_text_occurs(tmp_path: Path
 
 
 def test_what_was_read_of_a_parquet_is_let_go(tmp_path: Path) -> None:
-    from manyheads.data.formats.parquet import stream_parquet
-
     texts = [os.urandom(2**9).hex() for _ in range(16_000)]  # 16 MB, of which nothing can be compressed away
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "in.parquet", row_group_size=1000)
     names, rows = stream_parquet(tmp_path / "in.parquet")

@@ -4,6 +4,8 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load as loads
+from safetensors.torch import save
 
 from manyheads.config import Cutting, DataConfig, Long
 from manyheads.data.batches import Batches, plan_evaluation
@@ -13,6 +15,7 @@ from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup
 from manyheads.inference.folder import load
 from manyheads.inference.format import read_settings
+from manyheads.inference.workers import to_tensors, to_tokens
 from manyheads.layout import Packed
 
 TEXTS = ["good bad " * 12, "a film", "so " * 11 + "fine", "the very awful film not good " * 9]
@@ -61,11 +64,6 @@ def test_folders_say_how_and_older_ones_cut(model, ship_model, tmp_path):
 
 
 def test_windows_go_to_other_processes_whole(model):
-    from safetensors.torch import load as loads
-    from safetensors.torch import save
-
-    from manyheads.inference.workers import to_tensors, to_tokens
-
     encoded = encode(model.tokenizer, TEXTS, None, [0] * 4, model.max_length, model.cutting)
     sent = to_tokens(loads(save(to_tensors(encoded))))
     plan = plan_evaluation(encoded.lengths, tokens=60, rows=9)

@@ -10,10 +10,13 @@ from manyheads.cli.compose import compose
 from manyheads.config import BatchConfig, OptimConfig, RunConfig
 from manyheads.config.facts import replace_settings
 from manyheads.config.training import Compile
+from manyheads.data.datamodule import TextData
+from manyheads.data.tokens import Tokens
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
 from manyheads.runs.resolve import resolution_notes, with_limits
-from manyheads.training.budget import evenly_spaced, limits_of_time
+from manyheads.training import budget
+from manyheads.training.budget import evenly_spaced, limits_of_time, settle_budget
 
 LOOKS = 20
 
@@ -43,9 +46,6 @@ def test_tokens_are_turned_into_steps(small_run):
 
 def assert_steps_of_tokens(run, network, tokens, labels):
     """A budget of tokens ends within a look of the step that spends it."""
-    from manyheads.data.datamodule import TextData
-    from manyheads.training.budget import settle_budget
-
     run = replace_settings(run, {"budget": "5ktok"})
     limits = settle_budget(run, network, tokens, labels).trainer
     lengths = tokens["train"].lengths
@@ -55,8 +55,6 @@ def assert_steps_of_tokens(run, network, tokens, labels):
 
 
 def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
-    from manyheads.training.budget import settle_budget
-
     run, network, tokens, labels = small_run("train")
     run = replace_settings(run, {"budget": "10min"})
     monkeypatch.setenv(faults.VARIABLE, "loss:5:term")
@@ -66,8 +64,6 @@ def test_a_signal_ends_a_run_whose_steps_are_timed(small_run, monkeypatch):
 
 
 def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypatch):
-    from manyheads.training.budget import settle_budget
-
     run, network, tokens, labels = small_run("train", "guard.nonfinite=rollback")
     run = replace_settings(run, {"budget": "5s"})
     monkeypatch.setenv(faults.VARIABLE, "loss:2:nan")
@@ -75,8 +71,6 @@ def test_a_loss_that_is_no_number_is_left_to_the_run_itself(small_run, monkeypat
 
 
 def test_several_devices_do_not_time_their_steps(small_run):
-    from manyheads.training.budget import settle_budget
-
     run, network, tokens, labels = small_run("train")
     run = replace_settings(run, {"budget": "1min", "hardware.devices": 2})
     with pytest.raises(
@@ -86,8 +80,6 @@ def test_several_devices_do_not_time_their_steps(small_run):
 
 
 def test_all_devices_of_a_machine_that_has_one_are_not_several(small_run):
-    from manyheads.training.budget import settle_budget
-
     run, network, tokens, labels = small_run("train", "hardware.devices=0")
     run = replace_settings(run, {"budget": "5s"})
     assert settle_budget(run, network, tokens, labels).trainer["max_steps"] > 0
@@ -95,8 +87,6 @@ def test_all_devices_of_a_machine_that_has_one_are_not_several(small_run):
 
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_whole_steps_are_timed_and_the_device_is_waited_for_twice(accumulate, monkeypatch):
-    from manyheads.training import budget
-
     timer, now, waits = budget.StepTimer(10.0), [100.0], []
     monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
     monkeypatch.setattr(budget.time, "perf_counter", lambda: now[0])
@@ -122,8 +112,6 @@ def test_whole_steps_are_timed_and_the_device_is_waited_for_twice(accumulate, mo
     ],
 )
 def test_steps_are_timed_compiled_where_the_run_compiles_them(choice, seconds, timed, small_run, monkeypatch):
-    from manyheads.training import budget
-
     seen = []
 
     def seconds_of_step(run, *given):
@@ -215,10 +203,6 @@ def test_what_was_settled_is_said():
 
 def test_tokens_are_those_of_rows_as_they_are_drawn(small_run):
     """Rows of the rare class are long: drawn more often, they fill a budget of tokens in fewer epochs."""
-    from manyheads.data.datamodule import TextData
-    from manyheads.data.tokens import Tokens
-    from manyheads.training.budget import settle_budget
-
     run, network, tokens, labels = small_run("train", "batch.balance=uniform", "batch.tokens=64")
     run = replace_settings(run, {"budget": "20ktok"})
     lengths = torch.tensor([50 if at % 10 == 0 else 5 for at in range(200)])

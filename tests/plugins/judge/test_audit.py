@@ -20,7 +20,7 @@ from manyheads.config import Terms
 from manyheads.data.class_names import split_names
 from manyheads.data.rows import Rows
 from manyheads.linear.fit import choose_terms
-from manyheads.plugins.judge import row_facts
+from manyheads.plugins.judge import audit_report, row_facts
 from manyheads.plugins.judge.audit_report import Suspects, suspects_sections, write_suspects
 from manyheads.plugins.judge.row_facts import (
     is_card,
@@ -335,8 +335,6 @@ def test_the_verb(tmp_path: Path, capsys):
 
 @pytest.mark.parametrize("package", ["cleanlab", "datasketch"])
 def test_without_the_packages_the_rest_is_said(package, tmp_path, monkeypatch, capsys):
-    from manyheads.plugins.judge import audit_report
-
     found = audit_report.find_spec
     monkeypatch.setattr(audit_report, "find_spec", lambda name: None if name == package else found(name))
     words = ["audit", "data=demo", "data.rows=60", f"output={tmp_path}/out"]

@@ -5,6 +5,7 @@ import time
 import torch
 
 from manyheads.config.facts import replace_settings
+from manyheads.training.budget import settle_budget
 from tests.core.training.test_budget import assert_steps_of_tokens
 
 
@@ -13,8 +14,6 @@ def test_tokens_are_turned_into_steps(small_run):
 
 
 def test_a_time_is_found_by_timing_and_leaves_everything_as_it_was(small_run):
-    from manyheads.training.budget import settle_budget
-
     run, network, tokens, labels = small_run("pretrain")
     run = replace_settings(run, {"budget": "30s"})
     before, state = {name: one.clone() for name, one in network.state_dict().items()}, torch.get_rng_state()

@@ -5,6 +5,7 @@ import torch
 
 from manyheads import plugin
 from manyheads.config import ModelConfig
+from manyheads.config.conversion import from_plain
 from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
 from manyheads.plugins.language.networks import assemble_masked
@@ -15,8 +16,6 @@ BERT = {"positions": "learned", "segments": "always", "placement": "post", "norm
 
 
 def small(**more):
-    from manyheads.config.conversion import from_plain
-
     return from_plain(ModelConfig, SMALL | more)
 
 
