@@ -54,7 +54,6 @@ MISTAKES = [  # what is typed, and parts of what is answered, such as the settin
     ("predict -m run=x batch.tokens=512,1024 hardware.devices=2", "-m", "remove it"),
     ("train optim.class_weights={joy:-1}", "balanced", "'{joy: 1, anger: 2.5}'"),
     ("train data=files", "add data.path=<file or folder>"),
-    ("predict text=hello run=", "run=outputs/my-run"),
     # flags of Lightning's Trainer
     ("train trainer.max_epochs=ten", "int or null"),
     # verbs and dashes

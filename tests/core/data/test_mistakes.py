@@ -49,20 +49,6 @@ def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
         assert complaint(DataConfig(path=str(tmp_path / name))) == f"data.path={tmp_path / name} {why}"
 
 
-def test_missing_columns_are_named(tmp_path, write, two_classes, complaint):
-    path = write(tmp_path / "a.csv", two_classes(4), ("review", "label"))
-    assert complaint(DataConfig(path=str(path))) == (
-        "a.csv has no column 'text' (data.text): its columns are review, label; name one by data.text=<column>"
-    )
-
-
-def test_one_class_is_refused(tmp_path, write, complaint):
-    path = write(tmp_path / "a.csv", [(f"t{i}", "spam") for i in range(9)])
-    assert complaint(DataConfig(path=str(path))) == (
-        "a.csv has one class only, 'spam': a classifier needs at least two; check data.label, the column of the label"
-    )
-
-
 @pytest.mark.parametrize(
     ("row", "fault"),
     [

@@ -14,11 +14,6 @@ from manyheads.plugins.sweep.config import Method
 from manyheads.plugins.sweep.tune import plan_settings
 
 MISTAKES = [
-    (
-        "",
-        "nothing is searched: give a setting several values, such as optim.lr=1e-4,3e-4,1e-3, or a range, such as "
-        "optim.lr=log:1e-4..1e-2",
-    ),
     ("model.n_haeds=1,2", "model.n_haeds=1,2 is not a setting: did you mean model.n_heads?"),
     ("search={optim.ls:[1,2]}", "optim.ls is not a setting: did you mean optim.lr?"),
     (
