@@ -137,9 +137,7 @@ SOURCES = (
     Part("source", "demo", "manyheads.data.formats.demo:demo", facts={"task": "classify"}),  # its rows have classes
     Part("source", "files", "manyheads.data.opening:refuse_lost_rows"),  # data.path names them
     Part("source", "hub", "manyheads.data.formats.hub:open_hub"),
-    Part(
-        "source", "run", "manyheads.data.opening:refuse_lost_rows"
-    ),  # the data of a finished run, which evaluate reads
+    Part("source", "run", "manyheads.data.opening:refuse_lost_rows"),  # those of a finished run, which evaluate reads
     Part("source", "memory", "manyheads.data.opening:refuse_lost_rows"),  # rows that were given in Python
 )
 
