@@ -39,7 +39,7 @@ PACKAGES = {  # what importing a room may bring in beside the standard library, 
     "linear": {"torch", "tokenizers", "safetensors", "numpy"},
     "inference": {"torch", "tokenizers", "safetensors"},
     "inference/records.py": {"numpy", "pyarrow"},  # imported where a table is answered
-    "hub": {"torch", "tokenizers", "safetensors", "transformers", "yaml"},
+    "hub": {"torch", "tokenizers", "safetensors", "transformers", "yaml", "numpy"},
     "evaluation": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
     "interpret": {"torch", "tokenizers", "safetensors", "numpy", "matplotlib", "yaml", "jinja2", "markupsafe"},
 }

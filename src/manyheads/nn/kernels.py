@@ -140,8 +140,7 @@ def attention_mask(queries: Layout, keys: Layout, window: int = 0, causal: bool 
 
 
 def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
-    """Whether a query may attend to a key, by their positions (any shapes that broadcast), within a window, causally or
-    both.
+    """Whether a query may attend to a key, by their positions (any shapes that broadcast).
 
     The sliding window of Beltagy et al. (2020), "Longformer", section 3.1.
     """
@@ -150,7 +149,9 @@ def near(query_at: Tensor, key_at: Tensor, window: int, causal: bool) -> Tensor:
         return (distance <= 0) & (distance.abs() <= window)
     if causal:
         return distance <= 0
-    return distance.abs() <= window
+    if window:
+        return distance.abs() <= window
+    return torch.ones_like(distance, dtype=torch.bool)
 
 
 def banded(
