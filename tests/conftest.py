@@ -26,6 +26,7 @@ from manyheads.runs import warm
 from tests.browser import chromium  # noqa: F401  a fixture
 from tests.scheduling import SHARED, pytest_xdist_make_scheduler  # noqa: F401  a hook
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # not by how busy other tests are at the moment
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `make test &` starts us with it ignored
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

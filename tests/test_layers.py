@@ -49,7 +49,13 @@ SHIPPED = {
 }  # a script beside what is exported
 FIRST = (  # imported before a mistake in settings or data is told: the standard library alone
     *("cli/main.py", "cli/verbs.py", "cli/errors.py", "cli/validation.py", "training_run.py"),
-    *("distributed/launch.py", "distributed/ranks.py", "distributed/heartbeat.py", "runs/folder.py"),
+    *(
+        "distributed/launch.py",
+        "distributed/ranks.py",
+        "distributed/machine.py",
+        "distributed/heartbeat.py",
+        "runs/folder.py",
+    ),
     *("runs/summary.py", "runs/finished.py", "runs/listing.py", "runs/report.py"),
     *("data/sources.py", "data/rows.py", "data/opening.py", "inference/origin.py"),
     *(

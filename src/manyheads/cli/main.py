@@ -28,6 +28,7 @@ from manyheads.config.facts import hooks, nearest, nearest_setting, settings
 from manyheads.config.plugins import VARIABLE, plugin_words, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
 from manyheads.config.sentences import one_of
+from manyheads.distributed.machine import Load
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import die_with_parent
 from manyheads.errors import RunEnded, UserError
@@ -50,6 +51,7 @@ FORBIDDEN_FLAGS = {
     "--config-path": "would replace the presets: add your own by --config-dir FOLDER",
     "--config-name": "would replace the verb: add your own presets by --config-dir FOLDER",
 }
+LOAD = Load()  # since the start of the program: how busy other processes are is measured while settings are read
 FORBIDDEN_FLAGS |= {"-cp": FORBIDDEN_FLAGS["--config-path"], "-cn": FORBIDDEN_FLAGS["--config-name"]}
 
 
@@ -108,7 +110,8 @@ def _reader_left() -> int:
 
 
 def call(verb: str, config: Config) -> Any:
-    """Import the function of a verb and call it on its settings."""
+    """Import the function of a verb, which may import torch, and call it on its settings."""
+    LOAD.let_threads_sleep()
     return plugin.resolve(VERBS[verb].run)(config)
 
 

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
 from manyheads.data.tokenizer import PROBE, tokenizer_errors
-from manyheads.distributed.ranks import n_cores
+from manyheads.distributed.machine import n_cores
 from manyheads.errors import UserError
 
 HEAD = 4  # one token in four is of the head where head and tail are kept

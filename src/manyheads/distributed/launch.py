@@ -27,7 +27,8 @@ from typing import IO, Any, TypeVar
 from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, Resume, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.distributed.heartbeat import LOST, last_seen
-from manyheads.distributed.ranks import n_cores, this_process
+from manyheads.distributed.machine import n_cores
+from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import OUT_OF_TIME, SIGNALS, handled_by
 from manyheads.errors import RunEnded, UserError
 from manyheads.runs.folder import OUTPUT_VARIABLE

@@ -1,9 +1,8 @@
-"""Rank and world size of this process, from the environment; processor and free memory. Standard library only."""
+"""Rank and world size of this process, from the environment. Standard library only."""
 
 import os
 import re
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,20 +42,6 @@ def this_process() -> Ranks:
         tasks = env.get("SLURM_STEP_TASKS_PER_NODE", env.get("SLURM_TASKS_PER_NODE", "1"))
         return Ranks(int(env["SLURM_PROCID"]), n_tasks, local, tasks_of_nodes(tasks)[node], node, "srun")
     return Ranks()
-
-
-def n_cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def processor() -> str:
-    """The processor's name."""
-    import platform  # which `--help` does without
-
-    listing = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.+)", listing.read_text()) if listing.exists() else None
-    return named[1] if named else platform.processor() or platform.machine()
 
 
 def job_name() -> str:
@@ -112,27 +97,3 @@ def _began(process: int) -> float:
     except (OSError, ValueError, IndexError):
         return 0.0
     return int(boot) + ticks // os.sysconf("SC_CLK_TCK")
-
-
-def spare_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of memory that are free on this machine and within the control groups (v1 or v2) of this process; 0 where
-    that is unknown. The page cache counts as free, apart from files that were read lately."""
-    left: list[int] = []
-    with suppress(OSError):
-        for kilobytes in re.findall(r"(?m)^MemAvailable: +(\d+) kB", (proc / "meminfo").read_text()):
-            left.append(1024 * int(kilobytes))
-        for line in (proc / "self" / "cgroup").read_text().splitlines():
-            _, kinds, place = line.split(":", 2)
-            if not kinds:  # version 2
-                root, limit, usage = groups, "memory.max", "memory.current"
-            elif "memory" in kinds.split(","):
-                root, limit, usage = groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-            else:
-                continue
-            folder = root / place.lstrip("/")
-            for group in (folder, *folder.parents):
-                with suppress(OSError, ValueError):  # the outermost has no limit, and "max" stands for none
-                    most, used = int((group / limit).read_text()), int((group / usage).read_text())
-                    idle = re.findall(r"(?m)^inactive_file (\d+)", (group / "memory.stat").read_text())
-                    left.append(most - used + sum(map(int, idle)))
-    return max(0, min(left, default=0))

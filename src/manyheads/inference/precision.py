@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, ModelConfig, Precision
-from manyheads.distributed.ranks import n_cores, this_process
+from manyheads.distributed.machine import n_cores
+from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.nn.classifier import Cross
 
@@ -89,14 +90,17 @@ def cpu_multiplies_bf16() -> bool:
 
 
 def set_threads(hardware: HardwareConfig | InferenceHardware) -> None:
-    """Give torch the CPU threads of this process: as many as were typed, or where several processes are on this machine
-    its share of the processors, lest they wait for each other. Otherwise torch has chosen already."""
+    """Give torch the CPU threads of this process: as many as were typed, or its share of the processors that it may
+    use. torch's own choice does not know of other processes of ours, nor of a limit on processor time, such as a
+    container's: its threads would wait for each other."""
     n_threads, n_local = hardware.threads, this_process().n_local
-    if not n_threads and n_local > 1 and "OMP_NUM_THREADS" not in os.environ:
-        if "SLURM_CPUS_PER_TASK" in os.environ:
+    if not n_threads and "OMP_NUM_THREADS" not in os.environ:
+        if n_local > 1 and "SLURM_CPUS_PER_TASK" in os.environ:
             n_threads = int(os.environ["SLURM_CPUS_PER_TASK"])
-        else:
+        elif n_local > 1:
             n_threads = max(1, n_cores() // n_local)
+        else:
+            n_threads = min(n_cores(), torch.get_num_threads())
     if n_threads:
         torch.set_num_threads(n_threads)
 

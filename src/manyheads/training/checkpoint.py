@@ -33,7 +33,7 @@ from manyheads.data.datamodule import TextData
 from manyheads.distributed.collectives import Votes, from_first, gathered
 from manyheads.distributed.faults import inject_fault
 from manyheads.distributed.heartbeat import phase
-from manyheads.distributed.ranks import spare_memory
+from manyheads.distributed.machine import spare_memory
 from manyheads.distributed.signals import Stop, Stopped, ending
 from manyheads.errors import UserError
 from manyheads.plugin import VERSION

@@ -1,4 +1,4 @@
-"""Which of how many processes this is, what processes started side by side agree on, and what memory is left."""
+"""Which of how many processes this is, and what processes started side by side agree on."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from manyheads.distributed.ranks import (
     first_host,
     job_name,
     rendezvous,
-    spare_memory,
     tasks_of_nodes,
     this_process,
 )
@@ -99,47 +98,3 @@ def test_tasks_of_nodes(words, counts):
 )
 def test_first_host(names, first):
     assert first_host(names) == first
-
-
-GROUPS = {
-    "the machine alone": ("0::/job\n", {}, 8 << 30),
-    "a group above, of version 2": (
-        "0::/job/step\n",
-        {
-            "job/memory.max": "3000",
-            "job/memory.current": "2500",
-            "job/memory.stat": "anon 9\ninactive_file 400\n",
-            "job/step/memory.max": "max",
-            "job/step/memory.current": "9",
-        },
-        900,
-    ),
-    "of version 1": (
-        "9:cpu,memory:/job\n4:pids:/job\n",
-        {
-            "memory/job/memory.limit_in_bytes": "3000",
-            "memory/job/memory.usage_in_bytes": "3100",
-            "memory/job/memory.stat": "inactive_file 40\n",
-            "pids/memory.max": "1",
-        },
-        0,
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", GROUPS)
-def test_memory_that_is_left_is_that_of_the_machine_and_its_groups(kind, tmp_path):
-    place, files, left = GROUPS[kind]
-    known = {f"groups/{name}": text for name, text in files.items()}
-    known |= {"proc/meminfo": f"MemTotal: 1 kB\nMemAvailable:  {8 << 20} kB\n", "proc/self/cgroup": place}
-    for name, text in known.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert spare_memory(tmp_path / "proc", tmp_path / "groups") == left
-    assert spare_memory(tmp_path / "none", tmp_path / "groups") == 0
-
-
-def test_memory_that_is_left_here():
-    psutil = pytest.importorskip("psutil")
-    left = spare_memory()
-    assert 0 < left < psutil.virtual_memory().total

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manyheads.config.conversion import to_plain
-from manyheads.distributed.ranks import n_cores
+from manyheads.distributed.machine import n_cores
 from manyheads.plugins.serving.config import ServeConfig
 
 MOST_TRIES = 3  # workers that may end at one request

@@ -16,7 +16,7 @@ from typing import Any
 
 from manyheads.config import Accelerator, HardwareConfig, RunConfig
 from manyheads.config.conversion import plain_settings
-from manyheads.distributed.ranks import processor
+from manyheads.distributed.machine import processor
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.runs.config_file import REMOVED

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyheads.config import Accelerator
-from manyheads.distributed.ranks import n_cores
+from manyheads.distributed.machine import n_cores
 from manyheads.distributed.signals import Stop, ending
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
