@@ -16,6 +16,7 @@ error there, and the next one runs.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -129,7 +130,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: all of {' '.join(PARTS)}")
     parser.add_argument("--rehearse", action="store_true", help="tiny, on any device")
     parser.add_argument("--out", type=Path, help="where the figures go; default: gpu.json, of a rehearsal nowhere")
-    parser.add_argument("--seconds", type=float, default=1200.0, help="all parts together; the rest is left out")
+    parser.add_argument("--until", type=float, default=0.0, help="when all must be done, in seconds since 1970")
     parser.add_argument("--answer", type=Path, help="measure one part in this process (used inside)")
     parser.add_argument("--first", choices=MODES, help="train one step and print the time (used inside)")
     asked = parser.parse_args()
@@ -145,40 +146,47 @@ def main() -> None:
     if not (asked.rehearse or torch.cuda.is_available()):
         sys.exit("torch sees no GPU here: python benchmarks/gpu.py --rehearse tries the script without one")
     out = asked.out or (None if asked.rehearse else RESULTS)
-    figures = measure(asked.parts or list(PARTS), out, rehearse=asked.rehearse, seconds=asked.seconds)
+    until = asked.until or time.time() + 1200
+    figures = measure(asked.parts or list(PARTS), out, rehearse=asked.rehearse, until=until)
     print(table(figures))
     if any("error" in found for found in figures.values()):
         sys.exit(1)
 
 
-def measure(parts: list[str], out: Path | None, *, rehearse: bool, seconds: float) -> dict[str, Any]:
+def measure(parts: list[str], out: Path | None, *, rehearse: bool, until: float) -> dict[str, Any]:
     """Measure each part in a process of its own; `out` is written after each, and keeps parts that are not asked for.
 
-    A process per part ends with its memory, so the peak is that of the part.
+    A process per part ends with its memory, so the peak is that of the part. What is left for a part at `until`, a time
+    in seconds since 1970, is not begun.
     """
-    until = time.monotonic() + seconds
     figures: dict[str, Any] = json.loads(out.read_text()) if out and out.exists() else {}
     figures["machine"] = machine()
     for part in parts:
-        began = time.monotonic()
-        left = until - began
-        with tempfile.TemporaryDirectory() as folder:
-            answer = Path(folder) / "answer.json"
-            command = [sys.executable, __file__, part, "--answer", str(answer)] + ["--rehearse"] * rehearse
-            try:
-                if left < 5:
-                    raise TimeoutError("no time was left")
-                subprocess.run(command, check=True, timeout=min(left, LIMITS.get(part, LIMIT)), stderr=subprocess.PIPE)
-                found = json.loads(answer.read_text())
-            except subprocess.CalledProcessError as error:
-                found = {"error": error.stderr.decode(errors="replace")[-2000:]}
-            except (subprocess.TimeoutExpired, TimeoutError) as error:
-                found = {"error": str(error)}
-        figures[part] = found | {"wall seconds": round(time.monotonic() - began, 1)}
+        began = time.time()
+        figures[part] = measure_part(part, rehearse=rehearse, seconds=min(until - began, LIMITS.get(part, LIMIT)))
+        figures[part]["wall seconds"] = round(time.time() - began, 1)
         print(part, json.dumps(figures[part]), flush=True)
         if out:
             out.write_text(json.dumps(figures, indent=1) + "\n")
     return figures
+
+
+def measure_part(part: str, *, rehearse: bool, seconds: float) -> dict[str, Any]:
+    """What the process of a part has found, or its error."""
+    if seconds < LEAST:
+        return {"error": "no time was left"}
+    with tempfile.TemporaryDirectory() as folder:
+        answer, said = Path(folder) / "answer.json", Path(folder) / "error.txt"
+        command = [sys.executable, __file__, part, "--answer", str(answer)] + ["--rehearse"] * rehearse
+        with said.open("wb") as stderr, subprocess.Popen(command, stderr=stderr, start_new_session=True) as process:
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # and what it has started, which holds the card
+                return {"error": f"it took more than {seconds:.0f} s"}
+        if code:
+            return {"error": said.read_text(errors="replace")[-2000:]}
+        return json.loads(answer.read_text())
 
 
 def peak(size: Size) -> dict[str, float]:
@@ -386,6 +394,7 @@ PARTS: dict[str, Callable[[Size], dict[str, Any]]] = {  # what tells most comes 
     "first_step": first_step,
     "small_batches": small_batches,
 }
+LEAST = 5.0  # seconds that a part is begun for
 LIMIT = 90.0  # seconds of a part, all that it imports and compiles included
 LIMITS = {"long": 150.0, "small_batches": 150.0}
 

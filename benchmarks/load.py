@@ -5,10 +5,11 @@
 
 A thread that waits for work spins, by default, on a core that another process could use. Compared are that default,
 threads that sleep (`OMP_WAIT_POLICY=passive`), which `manyheads` asks for if it finds the cores busy when it starts,
-and threads that spin for a moment (`GOMP_SPINCOUNT`). Each contestant is a process of its own with the threads it would have by itself; they take turns of
-some seconds, next to none, one or two processes that only count. `train d256` and `train d128` are manyheads' own loop
-(short texts, 4 layers of d_model 256 and 2 of 128), `many texts` and `one text` answer in a loop, `serve` is a server
-with 8 clients. A ratio is to the default in the same round with as many busy processes.
+and threads that spin for a moment (`GOMP_SPINCOUNT`). Each contestant is a process of its own with the threads it would
+have by itself; they take turns of some seconds, next to none, one or two processes that only count. `train d256` and
+`train d128` are manyheads' own loop (short texts, 4 layers of d_model 256 and 2 of 128), `many texts` and `one text`
+answer in a loop, `serve` is a server with 8 clients. A ratio is to the default in the same round with as many busy
+processes.
 """
 
 import asyncio

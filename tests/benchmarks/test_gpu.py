@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import gpu
 import pytest
 import torch
+
+from manyheads.runs.warm import is_running
 
 SCRIPT = Path(gpu.__file__)
 DAY = SCRIPT.with_name("gpu_day.sh")
@@ -17,7 +20,7 @@ DAY = SCRIPT.with_name("gpu_day.sh")
 def test_what_was_measured_before_is_kept(tmp_path):
     out = tmp_path / "gpu.json"
     out.write_text(json.dumps({"long": {"compile=never": {"tokens/s": [1.0]}}}))
-    figures = gpu.measure(["peak"], out, rehearse=True, seconds=0.0)
+    figures = gpu.measure(["peak"], out, rehearse=True, until=time.time())
     assert figures["peak"]["error"] == "no time was left"
     assert json.loads(out.read_text()) == figures
     assert figures["long"]["compile=never"]["tokens/s"] == [1.0]
@@ -26,9 +29,20 @@ def test_what_was_measured_before_is_kept(tmp_path):
 def test_a_part_that_raises_leaves_its_error(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "__file__", str(tmp_path / "script.py"))
     (tmp_path / "script.py").write_text("raise RuntimeError('CUDA error: unspecified launch failure')")
-    figures = gpu.measure(["peak"], None, rehearse=True, seconds=60.0)
+    figures = gpu.measure(["peak"], None, rehearse=True, until=time.time() + 60)
     assert "CUDA error: unspecified launch failure" in figures["peak"]["error"]
     assert "peak FAILED" in gpu.table(figures)
+
+
+def test_a_part_that_takes_too_long_is_killed_with_what_it_has_started(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "__file__", str(tmp_path / "script.py"))
+    started = [sys.executable, "-c", "import time; time.sleep(60)"]
+    code = f"import subprocess; child = subprocess.Popen({started}); open({str(tmp_path / 'pid')!r}, 'w')"
+    (tmp_path / "script.py").write_text(f"{code}.write(str(child.pid)); child.wait()")
+    monkeypatch.setattr(gpu, "LEAST", 0.0)
+    found = gpu.measure_part("peak", rehearse=True, seconds=3.0)
+    assert found == {"error": "it took more than 3 s"}
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
 def test_a_rehearsal_measures_speed_and_parity(capsys):
