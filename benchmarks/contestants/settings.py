@@ -48,7 +48,7 @@ SETTINGS = {  # who trains; in the lesser ones only those that the comparison is
     "long256-384": "acef",
 }
 PINNED = """
-model.encoder=transformer model.bidirectional=true model.n_kv_heads=0 model.d_embedding=0 model.score=scaled_dot
+model.encoder=transformer model.n_kv_heads=0 model.d_embedding=0 model.score=scaled_dot
 model.scores=[] model.normaliser=softmax model.scale=null model.project=true model.project_output=true model.window=0
 model.windows=[] model.causal=false model.activation=gelu model.positions=sinusoidal model.rotary_base=10000
 model.rotary_base_window=null model.segments=pairs model.pair=joint model.norm=layer model.norm_eps=null

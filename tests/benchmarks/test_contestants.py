@@ -84,6 +84,7 @@ def test_what_is_measured_hangs_on_no_default():
     from contestants import ours
 
     of_the_shape = {"d_model", "n_layers", "n_heads", "d_ff", "d_k", "d_v", "dropout", "dropout_attention"}
+    of_the_shape.add("bidirectional")  # which recurrent encoders alone read, and which is there with their plugin
     others = {"lr", "weight_decay"}  # typed anyway
     pinned = {word.partition("=")[0] for word in PINNED.split()}
     run = ours.our_run(SHAPE, TEXT)

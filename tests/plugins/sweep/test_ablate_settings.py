@@ -115,6 +115,8 @@ def test_a_list_is_a_value_of_one_setting_and_one_value_of_each_of_several():
 
 @pytest.mark.parametrize("name", choices("ablate", "experiment"))
 def test_every_value_of_every_experiment_is_a_run(name):
+    if name == "ablate_long_range" and "gru" not in plugin.names("encoder"):
+        pytest.skip("it compares recurrent encoders, which another plugin has")
     config = compose("ablate", [f"experiment={name}"])
     runs = [config.run(variant) for variant in config.variants()]
     assert len(runs) >= 3
