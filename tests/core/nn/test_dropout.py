@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from manyheads.nn.dropout import Dropout, dropout, kept, random_bits
+from manyheads.nn import dropout as ours
+from manyheads.nn.dropout import TABLE, Dropout, dropout, kept, random_table
 from manyheads.nn.kernels import chunked
 
 WORD = 2**64
@@ -19,11 +20,29 @@ def test_the_share_of_zeros_is_p_and_the_mean_is_kept(p):
     assert y.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)])
 
 
-def test_the_four_draws_of_a_number_are_independent_and_equally_likely():
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_elements_of_a_mask_are_independent_whatever_lies_between_them(p):
     torch.manual_seed(0)
-    kept_4 = (dropout(torch.ones(400_000), 0.5) > 0).view(-1, 4).double()
-    assert torch.allclose(kept_4.mean(0), torch.full((4,), 0.5, dtype=torch.float64), atol=0.01)
-    assert torch.allclose(torch.corrcoef(kept_4.T), torch.eye(4, dtype=torch.float64), atol=0.02)
+    mask = kept(torch.ones(400_000), p).double()
+    for lag in (1, 2, 3, 4, 31, 64, 256, 1000, 99_991):
+        both = torch.stack([mask[:-lag], mask[lag:]])
+        assert abs(float(torch.corrcoef(both)[0, 1])) < 0.01  # six standard deviations
+
+
+def test_over_many_masks_each_element_is_dropped_as_often():
+    torch.manual_seed(0)
+    n, p = 4000, 0.1
+    dropped = n - torch.stack([kept(torch.ones(64), p) for _ in range(n)]).sum(0)
+    assert float((dropped - n * p).abs().max()) < 4.5 * (n * p * (1 - p)) ** 0.5
+
+
+def test_a_large_mask_is_put_together_of_pieces(monkeypatch):
+    monkeypatch.setattr(ours, "MOST_DRAWN", 999)
+    torch.manual_seed(0)
+    mask = kept(torch.ones(2, 40_000), 0.25)
+    assert mask.shape == (2, 40_000)
+    assert abs(float(mask.mean()) - 0.75) < 0.01
+    assert abs(float(torch.corrcoef(torch.stack([mask[0], mask[1]]))[0, 1])) < 0.03
 
 
 def test_the_gradient_passes_where_the_value_did():
@@ -60,11 +79,10 @@ def split_mix(seed: int, n: int) -> list[int]:
     return words
 
 
-def test_the_bits_are_those_of_the_papers_generator():
-    torch.manual_seed(7)
-    ours = [one % WORD for one in random_bits(50, torch.device("cpu")).tolist()]
-    torch.manual_seed(7)
-    assert ours == split_mix(int(torch.randint(2**62, ())), 50)
+def test_the_table_is_that_of_the_papers_generator():
+    numbers = random_table(torch.device("cpu")).view(torch.int64)
+    assert 4 * numbers.numel() == TABLE
+    assert [one % WORD for one in numbers[:50].tolist()] == split_mix(0, 50)
 
 
 def test_two_draws_have_nothing_to_do_with_each_other():
