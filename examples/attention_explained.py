@@ -32,9 +32,9 @@ from manyheads.nn import MultiHeadAttention, assemble, attend, attention_weights
 from manyheads.nn.attention import Dot
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/attention")
-SAMPLES, REPEATS, LENGTHS, STEPS, SEEDS = 20_000, 9, (64, 128, 256, 512, 1024, 2048, 4096), 800, 3
+SAMPLES, REPEATS, LENGTHS, STEPS, SEEDS, ROWS = 20_000, 9, (64, 128, 256, 512, 1024, 2048, 4096), 800, 3, 4000
 if "quick" in sys.argv:
-    SAMPLES, REPEATS, LENGTHS, STEPS, SEEDS = 2000, 1, (64, 128, 256), 2, 1
+    SAMPLES, REPEATS, LENGTHS, STEPS, SEEDS, ROWS = 2000, 1, (64, 128, 256), 2, 1, 800
 
 # 1. The formula, a token a row: head_i = softmax(Q_i K_iᵀ / √d_k) V_i with Q_i = X W_i^Q, and so K_i and V_i;
 #    Y = [head_1 ... head_h] W^O. Vaswani et al. (2017), sections 3.2.1 and 3.2.2.
@@ -236,7 +236,7 @@ def look(model, text):
 
 
 def senses():
-    rows = demo_splits(0)
+    rows = {split: of_split[: ROWS // 4 if split == "test" else ROWS] for split, of_split in demo_splits(0).items()}
     regularised = ("model.dropout_tokens=0.1", "optim.average=300", "optim.label_smoothing=0.1")
     model, figures = train_small(rows, 0, *regularised)
     found = {"training": figures}
@@ -305,11 +305,12 @@ def make_sentence(rng):
 
 def relations():
     rng, sentences = random.Random(0), {}  # noqa: S311 - sentences, not secrets
-    while len(sentences) < 4000:  # no sentence occurs twice
+    while len(sentences) < ROWS:  # no sentence occurs twice
         text, label = make_sentence(rng)
         sentences[text] = label
     made = [(text, label) for text, label in sentences.items() if text not in ASKED]
-    rows = {"train": made[:3200], "validation": made[3200:3600], "test": made[3600:]}
+    first, second = ROWS * 8 // 10, ROWS * 9 // 10
+    rows = {"train": made[:first], "validation": made[first:second], "test": made[second:]}
     trained = [
         train_small(rows, seed, "model.dropout_tokens=0") for seed in range(SEEDS)
     ]  # which differ in their seed alone

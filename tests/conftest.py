@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import hypothesis
 import pytest
@@ -24,7 +25,7 @@ from manyheads.config import DataConfig, ModelConfig
 from manyheads.config import plugins as in_plugins
 from manyheads.runs import warm
 from tests.browser import chromium  # noqa: F401  a fixture
-from tests.scheduling import SHARED, pytest_xdist_make_scheduler  # noqa: F401  a hook
+from tests.scheduling import LONG, pytest_xdist_make_scheduler  # noqa: F401  a hook
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # not by how busy other tests are at the moment
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `make test &` starts us with it ignored
@@ -349,25 +350,112 @@ def ranks_run(tmp_path: Path) -> Iterator[Jobs]:
         job.end()
 
 
-@contextmanager
-def warm_server(imported: str, called: str) -> Iterator[warm.Warm]:
-    """A server that has imported a module, whose processes call a function, each "module:name", also of the tests."""
-    code = f"import sys; sys.path.append({str(Path(__file__).parents[1])!r}); from manyheads.runs import warm; "
-    code += f"warm.IMPORTED, warm.CALLED = {imported!r}, {called!r}; warm.main()"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warm, "SERVER", (sys.executable, "-P", "-c", code))
-        for name, value in ONE_THREAD.items():
-            patch.setenv(name, value)
-        server = warm.Warm()
-    with server:
-        yield server
+class Connection(warm.Warm):
+    """To the server that all processes of this session share: see fork_server.py."""
+
+    def __init__(self, name: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        until = time.monotonic() + 10
+        while self._socket.connect_ex(name):  # another process has just bound it, and does not listen yet
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[warm.Warm]:
-    """Its processes are those of a run, without a launcher: see fork_server.py."""
-    with warm_server(warm.IMPORTED, "tests.fork_server:run") as server:
+def fork_server() -> Iterator[Callable[[str], Connection]]:
+    """`fork_server(kind)` connects to the server; the first process of a session that needs it has started it."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", os.getpid())
+    names = {kind: f"\0manyheads-tests-{session}-{kind}" for kind in ("bare", "full")}
+    listeners, server = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in names], None
+    with suppress(OSError):  # of a name that another process has bound
+        for listener, name in zip(listeners, names.values(), strict=True):
+            listener.bind(name)
+            listener.listen()
+        numbers = [listener.fileno() for listener in listeners]
+        command = [sys.executable, "-P", str(Path(__file__).with_name("fork_server.py")), *map(str, numbers)]
+        environment = os.environ | ONE_THREAD | {"HF_HUB_OFFLINE": "1"}
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=numbers, env=environment)
+    for listener in listeners:
+        listener.close()
+    yield lambda kind: Connection(names[kind])
+    if server is not None:
+        assert server.stdin
+        server.stdin.close()
+        server.wait()
+
+
+@pytest.fixture(scope="session")
+def forks(fork_server: Callable[[str], Connection]) -> Iterator[warm.Warm]:
+    """A server of processes that have imported all that trains and judges; forked.py has what they do."""
+    with fork_server("full") as server:
         yield server
+
+
+class Trainings:
+    """As the server of a search, which its trainings share with all tests, and draw no pictures."""
+
+    def __init__(self, server: warm.Warm) -> None:
+        self.server = server
+
+    def start(self, words: Sequence[str], stdin: int, output: int, env: dict[str, str]) -> warm.WarmProcess:
+        return self.server.start(["training", *words], stdin, output, env)
+
+
+@pytest.fixture
+def trainings(forks: warm.Warm) -> Trainings:
+    return Trainings(forks)
+
+
+@dataclass
+class ForkedPython:
+    """Commands of Python that begin at once, for tests that are not about how one starts: the server, which has
+    imported torch, Lightning and ours, forks them."""
+
+    server: warm.Warm
+
+    def start(
+        self, *words: str | Path, stdin: IO[Any], stdout: IO[Any], stderr: IO[Any], cwd: str | Path = "",
+        env: dict[str, str] | None = None,
+    ) -> warm.WarmProcess:  # fmt: skip
+        """`python WORDS`."""
+        error = str(stderr.name)
+        if not isinstance(stderr.name, str):  # a file without a name, which has to be open until the command ends
+            error = f"/proc/{os.getpid()}/fd/{stderr.fileno()}"
+        given = ["python", str(cwd or Path.cwd()), error, *map(str, words)]
+        return self.server.start(given, stdin.fileno(), stdout.fileno(), dict(env or os.environ))
+
+    def run(
+        self, *words: str | Path, given: str = "", cwd: str | Path = "", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """`python WORDS`, which is `given` a standard input; what it says is captured."""
+        with TemporaryFile("w+") as stdin, TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+            stdin.write(given)
+            stdin.seek(0)
+            process = self.start(*words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
+            try:
+                code = process.wait(PATIENCE)
+            finally:
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+            for said in (stdout, stderr):
+                said.seek(0)
+            return subprocess.CompletedProcess([*map(str, words)], code, stdout.read(), stderr.read())
+
+
+@pytest.fixture(scope="session")
+def python(forks: warm.Warm) -> ForkedPython:
+    """`python.run(*words)` is `python WORDS`, captured, and `python.start(*words)` does not wait for its end."""
+    return ForkedPython(forks)
+
+
+@pytest.fixture(scope="session")
+def bare(fork_server: Callable[[str], Connection]) -> Iterator[ForkedPython]:
+    """As `python`, but nothing of ours has been imported."""
+    with fork_server("bare") as server:
+        yield ForkedPython(server)
 
 
 def pytest_configure() -> None:
@@ -378,8 +466,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest is first."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SHARED))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 def pytest_collection_finish() -> None:

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-SHARED = ("tests/core/ranks/", "tests/core/hostile/")  # their tests share a process that takes long to start
+SHARED = ("tests/core/hostile/",)  # its tests share a process that has trained, judged and answered
+LONG = (  # files that take 10 seconds and more begin first, so that no process waits for one in the end
+    *("tests/core/ranks/", *SHARED, "tests/plugins/sweep/", "tests/plugins/serving/test_serve.py"),
+    *("tests/core/cli/test_sweeps.py", "tests/core/runs/test_warm.py", "tests/plugins/hub/test_graph.py"),
+    *("tests/core/nn/test_layer_calls.py", "tests/core/inference/test_shares.py", "tests/core/test_resume.py"),
+)
 
 
 def scope_of(nodeid: str) -> str:

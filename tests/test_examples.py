@@ -4,8 +4,6 @@ import json
 import math
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,11 +13,10 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory):
+def figures(python, tmp_path_factory):
     folder = tmp_path_factory.mktemp("attention")
-    command = [sys.executable, "examples/attention_explained.py", str(folder), "quick"]
     environment = os.environ | {"MANYHEADS_CACHE": str(folder / "cache")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = python.run("examples/attention_explained.py", folder, "quick", cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "attention.json").read_text())
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == list(found)

@@ -8,7 +8,7 @@ TEST += "".join(f"def test_{at}():\n    print(__file__, os.getpid(), file=open('
 
 
 def test_a_file_and_a_shared_folder_run_in_one_process(tmp_path):
-    shared = tmp_path / "tests" / "core" / "ranks"
+    shared = tmp_path / "tests" / "core" / "hostile"
     shared.mkdir(parents=True)
     for file in (tmp_path / "test_a.py", tmp_path / "test_b.py", shared / "test_c.py", shared / "test_d.py"):
         file.write_text(TEST)

@@ -1,6 +1,7 @@
 """Help, a small training, an evaluation and an answer by each of several copies of the package, given by their folders.
 
-A process that has imported torch and Lightning, and nothing of ours, forks one for each; it prints their exit codes.
+A process that is forked where torch and Lightning are imported, and nothing of ours, forks one for each; it prints
+their exit codes.
 """
 
 import os
@@ -8,10 +9,6 @@ import sys
 import traceback
 from pathlib import Path
 
-import hydra  # noqa: F401
-import lightning.pytorch  # noqa: F401
-import pyarrow.csv  # noqa: F401
-import sklearn.linear_model  # noqa: F401
 from matplotlib.figure import Figure
 
 SMALL = [

@@ -40,23 +40,24 @@ def without(names: list[str], copy: Path) -> Path:
     return copy
 
 
-@pytest.fixture(scope="module")
-def codes(tmp_path_factory) -> dict[str, tuple[int, str]]:
-    """By plugin the exit code of its copy, and what that has said; `all`: none is left."""
-    home = tmp_path_factory.mktemp("copies")
-    copies = {name: without([name], home / name) for name in PLUGINS}
-    copies["all"] = without([*PLUGINS], home / "all")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", str(Path(__file__).with_name("small_runs.py")), *map(str, copies.values())]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=True)
+def used(copies: dict[str, Path], bare, home: Path) -> dict[str, tuple[int, str]]:
+    """By name the exit code of a copy, and what it has said."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = bare.run(Path(__file__).with_name("small_runs.py"), *copies.values(), env=environment, cwd=home)
+    assert done.returncode == 0, done.stderr
     ended = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
     return {name: (int(ended[str(copy)]), (copy / "said").read_text()) for name, copy in copies.items()}
 
 
-@pytest.mark.parametrize("name", [*PLUGINS, "all"])
-def test_the_rest_works_without(name, codes):
-    code, said = codes[name]
+def test_core_works_without_any(bare, tmp_path):
+    ((code, said),) = used({"all": without([*PLUGINS], tmp_path / "all")}, bare, tmp_path).values()
     assert code == 0, said
+
+
+@pytest.mark.slow  # by their imports, and those of core, no plugin needs another: below, and test_layers.py
+def test_the_rest_works_without_one(bare, tmp_path):
+    ended = used({name: without([name], tmp_path / name) for name in PLUGINS}, bare, tmp_path)
+    assert {name: said for name, (code, said) in ended.items() if code} == {}
 
 
 def test_no_test_of_core_or_of_another_plugin_needs_one():

@@ -4,8 +4,10 @@ import errno
 import fcntl
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
@@ -318,7 +320,7 @@ import sys, time
 from pathlib import Path
 from manyheads.data import token_cache
 from manyheads.data.tokenizer import load_tokenizer
-from test_cache import ROWS
+from tests.core.data.test_cache import ROWS
 folder, name, made = Path(sys.argv[1]), sys.argv[2], []
 token_cache.PART, encode = 5, token_cache.encode
 Path(folder, "ready-" + name).touch()
@@ -335,19 +337,30 @@ print("sum", tokens.ids_N.sum().item(), "of", len(tokens))
 """
 
 
-def test_processes_share_the_parts_and_take_over_those_of_one_that_is_killed(ranks_run, tokenizer, tmp_path):
-    folder = ranks_run.folder
-    tokenizer.save(str(folder / "tokenizer.json"))
-    words = [sys.executable, "-c", SHARE, str(folder)]
-    jobs = [ranks_run.start([*words, name], PYTHONPATH=str(Path(__file__).parent)) for name in ("victim", "other")]
-    jobs[0].until(lambda: len(list(folder.glob("ready-*"))) == 2)
-    (folder / "go").touch()
-    jobs[0].until(lambda: "2" in jobs[0].out)
-    jobs[1].until(lambda: len(list(folder.glob("cache/*/*.safetensors"))) == 9)
-    jobs[0].process.kill()
-    assert (jobs[0].code(), jobs[1].code()) == (-9, 0), jobs[1].err
+def wait_for(condition, seconds=120.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.02)
+
+
+def test_processes_share_the_parts_and_take_over_those_of_one_that_is_killed(python, tokenizer, tmp_path):
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    said = {name: tmp_path / name for name in ("victim", "other")}
+    processes = {}
+    for name, file in said.items():
+        with file.open("w") as out, file.open("a") as err, open(os.devnull) as nothing:
+            words = ("-c", SHARE, tmp_path, name)
+            processes[name] = python.start(*words, stdin=nothing, stdout=out, stderr=err)
+    wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+    (tmp_path / "go").touch()
+    wait_for(lambda: "2" in said["victim"].read_text())
+    wait_for(lambda: len(list(tmp_path.glob("cache/*/*.safetensors"))) == 9)
+    os.kill(processes["victim"].pid, signal.SIGKILL)
+    codes = [process.wait(60) for process in processes.values()]
+    assert codes == [-signal.SIGKILL, 0], said["other"].read_text()
     expected = cached_tokens(ROWS, tokenizer, 64, tmp_path / "alone")
-    *counts, said = jobs[1].out.splitlines()
-    assert said == f"sum {expected.ids_N.sum().item()} of 50"
+    *counts, last = said["other"].read_text().splitlines()
+    assert last == f"sum {expected.ids_N.sum().item()} of 50"
     assert len(counts) == 9, "nine parts of ten: one was made by the other before it was killed"
-    assert [path.suffix for path in (folder / "cache").iterdir()] == [".safetensors"], "no part is left"
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".safetensors"], "no part is left"

@@ -89,13 +89,15 @@ def test_a_table_of_millions_of_columns_is_refused_before_it_fills_the_memory(tm
     }
     for n_columns, rule in rules.items():
         path.write_text("text" + sign + sign.join("abc" for _ in range(n_columns - 1)) + "\n")
-        tracemalloc.start()
+        if n_columns > 2**20:
+            tracemalloc.start()
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
             read_file(path)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        if n_columns > 2**20:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 3.5 * path.stat().st_size
         assert str(caught.value) == f"{path}{rule}"
-        assert n_columns < 2**20 or peak < 3.5 * path.stat().st_size
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
             answered(path)
         assert str(caught.value) == f"{path}{rule}"
@@ -111,7 +113,7 @@ ROWS = [
     ["1", "a; b, c | d\te ^", "x", ""],
     ["2", 'he said "no"', "y", "Ann, May"],
     ["3", "two\nlines", "x", ""],
-    *([str(at), f"text {at}, and so on", "xy"[at % 2], ""] for at in range(4, 300)),
+    *([str(at), f"text {at}, and so on", "xy"[at % 2], ""] for at in range(4, 80)),
 ]
 
 

@@ -1,8 +1,6 @@
 """Tokenizers are learned the same way every time; tokens are what the tokenizer says, flat."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -177,11 +175,11 @@ def learned_here() -> list[str]:
     return [train_tokenizer(DEMO, TokenizerConfig(kind=kind, vocab_size=700)).to_str() for kind in KINDS]
 
 
-def test_another_process_learns_the_same_tokenizers(tmp_path):
-    (tmp_path / "these_tests.py").write_bytes(Path(__file__).read_bytes())
-    code = "import json; from these_tests import learned_here; print(json.dumps(learned_here()))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    for there, here in zip(json.loads(run.stdout), learned_here(), strict=True):
+def test_another_process_learns_the_same_tokenizers(python):
+    code = "import json; from tests.core.data.test_tokens import learned_here; print(json.dumps(learned_here()))"
+    done = python.run("-c", code)
+    assert done.returncode == 0, done.stderr
+    for there, here in zip(json.loads(done.stdout), learned_here(), strict=True):
         assert json.loads(there) == json.loads(here)
 
 

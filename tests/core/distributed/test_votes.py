@@ -1,8 +1,6 @@
 """What several processes decide together: all read the same, one step later; what they send each other arrives."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from manyheads.distributed.collectives import Votes, from_first, gathered
@@ -63,9 +61,8 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in childre
 """
 
 
-def test_several_read_the_same_one_step_later(tmp_path):
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, start_new_session=True)
+def test_several_read_the_same_one_step_later(python, tmp_path):
+    done = python.run("-c", PROGRAM, tmp_path)
     assert done.returncode == 0, done.stderr
     ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(N_RANKS)]
     read = ranks[0][0]

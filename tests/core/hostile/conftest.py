@@ -8,13 +8,13 @@ import pickle
 import select
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from manyheads.runs.warm import WarmProcess
 
 SECRET = "hf_thisIsNotForYou0123456789"  # in the environment
 MOST_MEGABYTES = 400  # that one command may take beyond what it began with
@@ -25,16 +25,16 @@ RUN = ["debug=fast", "hardware=cpu", "batch.rows=8", "trainer.max_epochs=2", "ch
 class Victim:
     """`attempt` runs one command line in a folder, where alone it may write."""
 
-    def __init__(self, warm: dict[str, Any]) -> None:
-        self.warm = json.dumps(warm)
-        self.process: subprocess.Popen[str] | None = None
+    def __init__(self, python: Any, home: Path, warm: list[list[str]]) -> None:
+        self.python, self.folder = python, home
+        self.warm = json.dumps({"words": warm, "folder": str(home)})
+        self.process: WarmProcess | None = None
 
     def attempt(self, words: list[str], folder: Path) -> dict[str, Any]:
-        process = self._started()
-        assert process.stdin
-        process.stdin.write(json.dumps({"words": words, "folder": str(folder)}) + "\n")
-        process.stdin.flush()
-        answer = self._answer(process, MOST_SECONDS)
+        self.start()
+        self.questions.write(json.dumps({"words": words, "folder": str(folder)}) + "\n")
+        self.questions.flush()
+        answer = self._answer(MOST_SECONDS)
         if not answer:
             self.stop()
             pytest.fail(f"no answer in {MOST_SECONDS:g} s, or the process died: {' '.join(words)[:300]}")
@@ -63,30 +63,22 @@ class Victim:
             self.process.wait()
             self.process = None
 
-    def _started(self) -> "subprocess.Popen[str]":
-        if self.process is None:
-            watched = Path(__file__).with_name("victim.py")
-            environment = os.environ | {"MANYHEADS_CACHE": "cache", "HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET,
-                                        "PYTHONWARNINGS": "ignore",
-                                        "RUST_BACKTRACE": "0"}  # fmt: skip
-            self.process = subprocess.Popen(
-                [sys.executable, "-B", str(watched)],  # else what it compiles is written
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=environment,
-                start_new_session=True,
-            )
-            assert self.process.stdin
-            self.process.stdin.write(f"{self.warm}\n")
-            self.process.stdin.flush()
-            assert self._answer(self.process, 300.0), "it starts"
-        return self.process
+    def start(self) -> None:
+        if self.process is not None:
+            return
+        environment = os.environ | {"MANYHEADS_CACHE": "cache", "HF_TOKEN": SECRET, "RUST_BACKTRACE": "0"}
+        (stdin, questions), (answers, stdout) = os.pipe(), os.pipe()
+        self.questions, self.answers = os.fdopen(questions, "w"), os.fdopen(answers)
+        with os.fdopen(stdin) as given, os.fdopen(stdout, "w") as said, (self.folder / "said").open("w") as error:
+            words = ("-W", "ignore", Path(__file__).with_name("victim.py"))
+            self.process = self.python.start(*words, stdin=given, stdout=said, stderr=error, env=environment)
+            self.questions.write(f"{self.warm}\n")
+            self.questions.flush()
+            assert self._answer(300.0), "it starts"
 
-    @staticmethod
-    def _answer(process: "subprocess.Popen[str]", seconds: float) -> str:
-        ready, _, _ = select.select([process.stdout], [], [], seconds)
-        return process.stdout.readline() if ready and process.stdout else ""
+    def _answer(self, seconds: float) -> str:
+        ready, _, _ = select.select([self.answers], [], [], seconds)
+        return self.answers.readline() if ready else ""
 
 
 def write_rows(path: Path, n_rows: int = 40) -> Path:
@@ -98,14 +90,13 @@ def write_rows(path: Path, n_rows: int = 40) -> Path:
 
 
 @pytest.fixture(scope="session")
-def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+def victim(python: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     home = tmp_path_factory.mktemp("victim")
     write_rows(home / "rows.csv")
     train = ["train", "data.path=rows.csv", "output=run", *RUN]
     warm = [["train", "model.n_heads=0"], train, ["evaluate", "run=run"], ["predict", "run=run", "text=it purrs"]]
-    one = Victim({"words": warm, "folder": str(home)})
-    one.folder = home  # type: ignore[attr-defined]
-    one._started()
+    one = Victim(python, home, warm)
+    one.start()
     yield one
     one.stop()
 
@@ -113,9 +104,8 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 @pytest.fixture(scope="session")
 def finished(victim: Victim) -> Path:
     """The folder in which `run` was trained from `rows.csv`; read only."""
-    folder = victim.folder  # type: ignore[attr-defined]
-    assert (folder / "run" / "summary.json").is_file()
-    return folder
+    assert (victim.folder / "run" / "summary.json").is_file()
+    return victim.folder
 
 
 @pytest.fixture

@@ -72,11 +72,13 @@ def _name(node: ast.AST, names: dict[str, str]) -> str:
     return ".".join([names.get(node.id, node.id), *reversed(parts)])
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_nothing_runs_code_that_is_read(file):
-    package = ROOT / "src" / "manyheads"
-    name = str(file.relative_to(package)) if file.is_relative_to(package) else str(file.relative_to(ROOT))
-    assert breaches(ast.parse(file.read_text(encoding="utf-8")), name) == []
+def test_nothing_runs_code_that_is_read():
+    package, found = ROOT / "src" / "manyheads", {}
+    for file in FILES:
+        name = str(file.relative_to(package)) if file.is_relative_to(package) else str(file.relative_to(ROOT))
+        found[name] = breaches(ast.parse(file.read_text(encoding="utf-8")), name)
+    assert len(found) > 300
+    assert {name: broken for name, broken in found.items() if broken} == {}
 
 
 MUTATIONS = [

@@ -86,6 +86,7 @@ def run(words: list[str], folder: str) -> dict:
 
 
 def main() -> None:
+    sys.dont_write_bytecode = True  # which would be an act
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     with contextlib.chdir(tempfile.gettempdir()):
         warm = json.loads(sys.stdin.readline())

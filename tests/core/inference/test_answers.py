@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 import tracemalloc
 from datetime import date
 from pathlib import Path
@@ -203,12 +201,13 @@ for file in files:
 
 
 @pytest.mark.parametrize("kind", [".csv", pytest.param(".parquet", marks=pytest.mark.slow)])
-def test_a_killed_command_repeated_loses_and_doubles_no_row(model_folder: Path, tmp_path: Path, kind: str) -> None:
+def test_a_killed_command_repeated_loses_and_doubles_no_row(
+    model_folder: Path, python: Any, tmp_path: Path, kind: str
+) -> None:
     """JSON lines are added to their part as a csv is."""
-    files = [str(write_input(tmp_path, kind))]
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(model_folder), *files]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
+    command = ["-W", "ignore", "-c", PROGRAM, model_folder, write_input(tmp_path, kind)]
+    done = python.run(*command, env=environment)
     assert done.returncode == 0, done.stderr
     whole = (tmp_path / f"whole{kind}").read_bytes()
     assert (tmp_path / f"out{kind}").read_bytes() == (tmp_path / f"random{kind}").read_bytes() == whole

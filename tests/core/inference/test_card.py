@@ -1,11 +1,6 @@
 """The model card."""
 
-import re
-import subprocess
-import sys
-import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +8,6 @@ import pytest
 from manyheads.config import ModelConfig, PairKind, Terms
 from manyheads.inference.card import add_results, write_card
 from manyheads.inference.format import Settings
-
-PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def card_of(
@@ -48,28 +41,6 @@ def test_it_says_what_how_good_and_how_to_open() -> None:
 )
 def test_it_says_what_the_encoder_is(model: dict[str, Any], words: str) -> None:
     assert words in card_of(ModelConfig(**model))
-
-
-def test_what_it_tells_to_type_needs_what_it_says(ship_model, tmp_path) -> None:
-    """Of all dependencies three, which the finder lets through as it does what these need."""
-    folder = ship_model(tmp_path / "model")
-    card = (folder / "README.md").read_text()
-    assert "It opens with manyheads, for which torch, safetensors and tokenizers have to be installed." in card
-    assert "`manyheads export format=onnx` writes of it opens without manyheads." in card
-    code = card.partition("```python\n")[2].partition("```")[0].replace("this folder", str(folder))
-    names = {re.split(r"[><=;\[ ]", one)[0] for one in PROJECT["dependencies"]} - {"torch", "safetensors", "tokenizers"}
-    without = {"scikit-learn": "sklearn", "hydra-core": "hydra"}
-    refused = {without.get(name, name) for name in names}
-    assert {"lightning", "pyarrow", "hydra", "sklearn"} <= refused
-    guard = (
-        "import sys\n"
-        "class Missing:\n"
-        "    def find_spec(self, name, *_):\n"
-        f"        if name.partition('.')[0] in {refused - {'numpy'}}: raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, Missing())\n"
-    )
-    run = subprocess.run([sys.executable, "-c", guard + code], capture_output=True, text=True)
-    assert (run.returncode, run.stdout[:12]) == (0, "[Prediction("), run.stderr
 
 
 def test_it_says_how_pairs_are_read() -> None:

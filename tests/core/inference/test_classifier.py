@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,15 @@ REFUSE = """
 import importlib.machinery, sys
 class Refuse:  # as where they are not installed: asking finds nothing, importing fails
     names = {"lightning", "hydra", "omegaconf", "datasets", "numpy", "sklearn", "matplotlib", "torchmetrics", "rich",
-             "pyarrow", "pandas", "yaml", "scipy"}
+             "pyarrow", "pandas", "yaml", "scipy", "jinja2", "markupsafe", "filelock",
+             "transformers", "tensorboard", "wandb"}
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in self.names:
             return importlib.machinery.PathFinder.find_spec(name, path, target)
 sys.meta_path = [one for one in sys.meta_path if one is not importlib.machinery.PathFinder] + [Refuse()]
+for name in [*sys.modules]:  # in a process that is forked where they have been imported
+    if name.partition(".")[0] in Refuse.names | {"manyheads"}:
+        del sys.modules[name]
 for name in ("numpy", "rich", "lightning"):
     try:
         __import__(name)
@@ -144,12 +149,13 @@ BLOCK = (
     REFUSE
     + """
 import json, manyheads
-for folder, pairs in zip(sys.argv[2:], (None, ["bad", ""])):
+for folder, pairs in zip(sys.argv[4:], (None, ["bad", ""])):
     texts = ["a good film", ""] if pairs else json.loads(sys.argv[1])
     print(json.dumps(manyheads.load(folder, precision="fp32").logits(texts, pairs).tolist()))
 from manyheads.config import PredictConfig
 from manyheads.inference.predict import predict
 predict(PredictConfig(run=sys.argv[2]))
+exec(sys.argv[3])
 print(*{"torch._dynamo"} & set(sys.modules), file=sys.stderr)
 """
 )
@@ -162,12 +168,27 @@ def test_it_opens_with_torch_safetensors_and_tokenizers_alone(
     pair_model: TextClassifier,
     tmp_path: Path,
 ) -> None:
+    """In Python, by `predict`, and by what its card says to type; of what is installed with it nothing else."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    others = {re.split(r"[><=;\[ ]", one)[0] for one in project["dependencies"]} - {
+        "torch",
+        "safetensors",
+        "tokenizers",
+    }
+    imported = {"scikit-learn": "sklearn", "hydra-core": "hydra"}
+    assert [one for one in others if f'"{imported.get(one, one)}"' not in REFUSE] == []
     folders = [str(shutil.copytree(folder / "model", tmp_path / folder.name)) for folder in (model_folder, pair_folder)]
-    command = [sys.executable, "-W", "ignore", "-c", BLOCK, json.dumps(TEXTS), *folders]
+    card = Path(folders[0], "README.md").read_text(encoding="utf-8")
+    assert "It opens with manyheads, for which torch, safetensors and tokenizers have to be installed." in card
+    assert "`manyheads export format=onnx` writes of it opens without manyheads." in card
+    typed = card.partition("```python\n")[2].partition("```")[0].replace("this folder", folders[0])
+    command = [sys.executable, "-W", "ignore", "-c", BLOCK, json.dumps(TEXTS), folders[0], typed, *folders]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, input="good\nbad\n")
     assert done.returncode == 0, done.stderr
     assert done.stderr.strip() == ""
-    single, pair, *answered = map(json.loads, done.stdout.splitlines())
+    *said, card_said = done.stdout.splitlines()
+    assert card_said.startswith("[Prediction(")
+    single, pair, *answered = map(json.loads, said)
     assert [one["text"] for one in answered] == ["good", "bad"], "predict writes JSON alone"
     single, pair = torch.tensor(single), torch.tensor(pair)
     # to the last rounding: at another address products may be summed in another order

@@ -4,9 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +26,20 @@ def n_ranks(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def done(
     n_ranks: int,
+    python: Any,
     tmp_path_factory: pytest.TempPathFactory,
     model_folder: Path,
     pair_folder: Path,
 ) -> Path:
-    return shared(PROGRAM, tmp_path_factory.mktemp("sharing"), n_ranks, model_folder, pair_folder)
+    return shared(python, PROGRAM, tmp_path_factory.mktemp("sharing"), n_ranks, model_folder, pair_folder)
 
 
-def shared(program: Path, folder: Path, n_ranks: int, *runs: Path) -> Path:
+def shared(python: Any, program: Path, folder: Path, n_ranks: int, *runs: Path) -> Path:
     """What one and `n_ranks` processes left: a folder for each number, in it one for each process."""
-    words = [*map(str, (folder, n_ranks, *runs))]
     environment = {name: word for name, word in os.environ.items() if not name.startswith(("SLURM_", "RANK", "WORLD"))}
-    environment |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])  # of `tests`
-    command = [sys.executable, "-W", "ignore", str(program), *words]
-    run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        _, said = run.communicate(timeout=300)
-    finally:
-        if run.poll() is None:
-            os.killpg(run.pid, signal.SIGKILL)
-    assert run.returncode == 0, said
+    words = ("-W", "ignore", program, folder, n_ranks, *runs)
+    run = python.run(*words, env=environment | {"TOKENIZERS_PARALLELISM": "false"})
+    assert run.returncode == 0, run.stderr
     return folder
 
 

@@ -96,7 +96,10 @@ def starting(server: Warm, home: Path) -> Iterator[Callable[..., Crew]]:
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if n > 1 else {}
             with open(os.devnull, "rb") as nothing, (folder / f"out-{rank}").open("ab") as said:
                 process = server.start(
-                    [str(folder), *map(str, words)], nothing.fileno(), said.fileno(), ENVIRONMENT | shared | place
+                    ["rank", str(folder), *map(str, words)],
+                    nothing.fileno(),
+                    said.fileno(),
+                    ENVIRONMENT | shared | place,
                 )
             crews[-1].processes.append(process)
         return crews[-1]

@@ -4,22 +4,18 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
 from manyheads import compose
+from manyheads.plugin import resolve
+from manyheads.runs import warm as warm_module
 from manyheads.runs.many import TrainingProcess, log_file
-from manyheads.runs.warm import CALLED, ServerLostError, Warm, is_running
-from tests.conftest import warm_server
+from manyheads.runs.warm import IMPORTED, ServerLostError, Warm, is_running
 
 SMALL = ["model.n_layers=1", "model.n_heads=1", "model.d_model=16", "model.d_ff=16", "tokenizer.vocab_size=64"]
-
-
-@pytest.fixture(scope="module")
-def warm():
-    with Warm() as server:
-        yield server
 
 
 @pytest.fixture
@@ -32,10 +28,14 @@ def run_of(tmp_path, monkeypatch):
     return lambda name, *words: compose("train", [*fixed, f"output={tmp_path}/{name}", *words])
 
 
-def test_a_forked_training_has_the_bits_of_one_that_is_started_anew(warm, run_of, tmp_path):
+def test_what_a_server_imports_exists():
+    assert resolve(IMPORTED).__name__ == "manyheads.training.pipeline"
+
+
+def test_a_forked_training_has_the_bits_of_one_that_is_started_anew(trainings, run_of, tmp_path):
     runs = {
-        "forked": TrainingProcess(run_of("forked"), warm=warm),
-        "again": TrainingProcess(run_of("again"), warm=warm),
+        "forked": TrainingProcess(run_of("forked"), warm=trainings),
+        "again": TrainingProcess(run_of("again"), warm=trainings),
         "anew": TrainingProcess(run_of("anew")),
     }
     for name, process in runs.items():
@@ -47,16 +47,16 @@ def test_a_forked_training_has_the_bits_of_one_that_is_started_anew(warm, run_of
     assert metrics["forked"] == metrics["anew"]
 
 
-def test_a_mistake_is_one_line_in_the_log_with_its_exit_code(warm, run_of, tmp_path):
-    process = TrainingProcess(run_of("mistake", f"data.path={tmp_path}/none.csv"), warm=warm)
+def test_a_mistake_is_one_line_in_the_log_with_its_exit_code(trainings, run_of, tmp_path):
+    process = TrainingProcess(run_of("mistake", f"data.path={tmp_path}/none.csv"), warm=trainings)
     assert process.process.wait(120) == 2
     (line,) = log_file(tmp_path / "mistake").read_text().splitlines()
     assert "none.csv" in line
 
 
 @pytest.mark.parametrize("way", ["asked", "supervisor killed"])
-def test_it_saves_before_it_ends(way, warm, run_of, tmp_path):
-    process = TrainingProcess(run_of("stopped", "trainer.max_epochs=100000"), warm=warm)
+def test_it_saves_before_it_ends(way, trainings, run_of, tmp_path):
+    process = TrainingProcess(run_of("stopped", "trainer.max_epochs=100000"), warm=trainings)
     wait_until((tmp_path / "stopped/checkpoints").is_dir, process, tmp_path / "stopped")
     if way == "asked":
         process.stop()
@@ -67,8 +67,8 @@ def test_it_saves_before_it_ends(way, warm, run_of, tmp_path):
     assert list((tmp_path / "stopped/checkpoints").iterdir())
 
 
-def test_killing_leaves_no_process(warm, run_of, tmp_path):
-    process = TrainingProcess(run_of("killed", "trainer.max_epochs=100000"), warm=warm)
+def test_killing_leaves_no_process(trainings, run_of, tmp_path):
+    process = TrainingProcess(run_of("killed", "trainer.max_epochs=100000"), warm=trainings)
     wait_until((tmp_path / "killed/config.yaml").is_file, process, tmp_path / "killed")
     process.kill()
     assert process.code == -signal.SIGKILL
@@ -77,9 +77,11 @@ def test_killing_leaves_no_process(warm, run_of, tmp_path):
 
 
 @pytest.fixture
-def light():
+def light(monkeypatch):
     """A server that has not imported torch, which no mistake needs."""
-    with warm_server("json:", CALLED) as server:
+    code = "from manyheads.runs import warm; warm.IMPORTED = 'json:'; warm.main()"
+    monkeypatch.setattr(warm_module, "SERVER", (sys.executable, "-P", "-c", code))
+    with Warm() as server:
         yield server
 
 

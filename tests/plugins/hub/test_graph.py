@@ -117,12 +117,13 @@ def test_the_script_runs_without_torch_and_without_us(model, exported):
 
 
 @pytest.mark.parametrize(("thresholds", "pairs"), [(None, False), ([0.5, 0.35, 0.6], True)])
-def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model, tmp_path):
-    shape = ModelConfig(**ONE_LAYER)
-    model = ship_model(
-        tmp_path / "model", data=DataConfig(max_length=12), shape=shape, thresholds=thresholds, pairs=pairs
-    )
-    folder = write(model, tmp_path / "out")
+def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model, tmp_path, request):
+    if pairs:
+        about = {"data": DataConfig(max_length=12), "shape": ModelConfig(**ONE_LAYER), "thresholds": thresholds}
+        model = ship_model(tmp_path / "model", pairs=True, **about)
+        folder = write(model, tmp_path / "out")
+    else:
+        model, folder = (request.getfixturevalue(name) for name in ("model", "exported"))
     rows = [
         {"id": at, "text": text, "text_pair": "a film"} for at, text in enumerate([*TEXTS * 14, 'so "good",\nso bad'])
     ]

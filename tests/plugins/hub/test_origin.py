@@ -3,8 +3,6 @@
 import json
 import shlex
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -67,7 +65,7 @@ def test_a_folder_of_a_family_may_hold_a_config_yaml_of_its_own(tmp_path):
         train(tmp_path)
 
 
-def test_how_a_tokenizer_in_older_files_is_made_anew_is_said(tmp_path):
+def test_how_a_tokenizer_in_older_files_is_made_anew_is_said(tmp_path, python):
     """By the command that the sentence names, run as it is typed."""
     transformers = pytest.importorskip("transformers")
     small = transformers.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
@@ -82,7 +80,9 @@ def test_how_a_tokenizer_in_older_files_is_made_anew_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"^tokenizer\.path=\S+ has no tokenizer\.json: make one of its vocab\.txt by"):
         load_tokenizer(tmp_path)
     command = shlex.split(str(missing.value).partition(" by ")[2])
-    subprocess.run([sys.executable, *command[1:]], check=True, capture_output=True)
+    assert command[0] == "python"
+    done = python.run(*command[1:])
+    assert done.returncode == 0, done.stderr
     assert load_tokenizer(tmp_path).encode("Good film").ids == [2, 5, 6, 3]
 
 

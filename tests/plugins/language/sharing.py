@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from manyheads.config import PredictConfig
 from manyheads.config.inference import InferenceBatch
 from manyheads.inference.predict import predict
@@ -20,6 +22,7 @@ def texts(model: Any, n: int) -> list[Any]:
 
 
 def main() -> None:
+    Figure.savefig = lambda figure, file, **how: file.write(b"PNG")  # pictures are those of one process in core, too
     folder, several, translator = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 
     def do(rank: int, n_ranks: int) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -74,11 +72,10 @@ def test_the_same_model_gives_the_same_bytes_and_answers_by_texts(ship_translato
     assert isinstance(manyheads.load(text_folder), Seq2SeqPredictor)
 
 
-def test_it_opens_with_torch_safetensors_and_tokenizers_alone(text_folder, tmp_path):
+def test_it_opens_with_torch_safetensors_and_tokenizers_alone(text_folder, tmp_path, python):
     folder = shutil.copytree(text_folder / "model", tmp_path / "model")
     code = f"{REFUSE}\nimport json, manyheads\nprint(json.dumps(manyheads.load(sys.argv[1]).generate(['a good film'])))"
-    command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = python.run("-W", "ignore", "-c", code, folder, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == load(text_folder).generate(["a good film"])
 

@@ -1,6 +1,7 @@
 """Several processes answer texts by texts as one does."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,8 +9,10 @@ from tests.core.inference.test_shares import ROWS, check_answers, check_files, c
 
 
 @pytest.fixture(scope="module")
-def done(n_ranks: int, tmp_path_factory: pytest.TempPathFactory, text_folder: Path) -> Path:  # noqa: F811
-    return shared(Path(__file__).with_name("sharing.py"), tmp_path_factory.mktemp("sharing"), n_ranks, text_folder)
+def done(n_ranks: int, python: Any, tmp_path_factory: pytest.TempPathFactory, text_folder: Path) -> Path:  # noqa: F811
+    return shared(
+        python, Path(__file__).with_name("sharing.py"), tmp_path_factory.mktemp("sharing"), n_ranks, text_folder
+    )
 
 
 def test_every_row_is_answered_once(done: Path, n_ranks: int) -> None:  # noqa: F811

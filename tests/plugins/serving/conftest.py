@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -16,9 +17,11 @@ import pytest
 class Server:
     """`manyheads serve` as a user starts it; `log` is what it said."""
 
-    def __init__(self, folder: Path, log: Path, *words: str, **environment: str) -> None:
+    def __init__(
+        self, folder: Path, log: Path, *words: str, program: Sequence[str] = ("-m", "manyheads"), **environment: str
+    ) -> None:
         self.log = log
-        command = [sys.executable, "-m", "manyheads", "serve", f"run={folder}", "port=0", *words]
+        command = [sys.executable, *program, "serve", f"run={folder}", "port=0", *words]
         # the server's own environment: workers of several tests share two cores
         self.process = subprocess.Popen(
             command, stdout=log.open("wb"), stderr=subprocess.STDOUT, env={**os.environ, **environment}
@@ -54,11 +57,11 @@ class Server:
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory):
-    """`serving(folder, *words, **environment)` starts a server, which is ended after the tests of the module."""
+    """`serving(folder, *words, program=, **environment)` starts a server, which ends after the tests of the module."""
     started: list[Server] = []
 
-    def start(folder, *words, **environment) -> Server:
-        started.append(Server(folder, tmp_path_factory.mktemp("server") / "log", *words, **environment))
+    def start(folder, *words, **more) -> Server:
+        started.append(Server(folder, tmp_path_factory.mktemp("server") / "log", *words, **more))
         return started[-1]
 
     yield start

@@ -185,8 +185,26 @@ def test_an_end_in_good_order(server):
     assert "all accepted requests are answered" in server.log.read_text()
 
 
+STAND_IN = """
+import json, sys
+sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(4), "big"))
+about = b"200" + json.dumps({"name": "run", "rules": []}).encode()
+sys.stdout.buffer.write(len(about).to_bytes(4, "big") + about)
+sys.stdout.flush()
+sys.stdin.read()
+"""
+WITH_STAND_IN = f"""
+import sys
+from manyheads.cli.main import main
+from manyheads.plugins.serving import pool
+pool.PROGRAM = ("-S", "-c", {STAND_IN!r})
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_an_end_that_waits_in_vain_says_so(serving, model_folder):
-    server = serving(model_folder, "hardware.threads=1", "hardware.timeout=1")
+    """Its worker stands still, so that it need not open the model."""
+    server = serving(model_folder, "hardware.timeout=1", program=("-c", WITH_STAND_IN))
     thread = threading.Thread(target=lambda: server.ask({"text": "good"}))
     os.kill(server.workers()[0], signal.SIGSTOP)
     thread.start()

@@ -19,7 +19,6 @@ from manyheads.evaluation.intervals import share_interval
 from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.plugins.sweep.curve_report import fit_line
-from manyheads.runs.warm import Warm
 
 FAST = [
     *("hardware=cpu", "seeds=1", "shares=[0.25,0.5,1]"),
@@ -41,16 +40,10 @@ def words(tmp_path, monkeypatch):
     return lambda name: ["curve", f"data.path={tmp_path}/rows.csv", f"output={tmp_path}/{name}", *FAST]
 
 
-@pytest.fixture(scope="module")
-def server():
-    with Warm() as made:
-        yield made
-
-
 @pytest.fixture
-def forked(server, monkeypatch):
-    """Searches of this file share a server: it imports torch once."""
-    monkeypatch.setattr(scheduler, "Warm", lambda: nullcontext(server))
+def forked(trainings, monkeypatch):
+    """Searches share the server of all tests: it imports torch once."""
+    monkeypatch.setattr(scheduler, "Warm", lambda: nullcontext(trainings))
 
 
 @pytest.mark.drawn
@@ -98,31 +91,32 @@ def test_a_kill_changes_no_figure(words, tmp_path):
     assert whole == killed
 
 
-@pytest.mark.parametrize("where", ["curve", "stopped"])
-def test_other_test_rows_are_another_curve(where, words, forked, tmp_path, capsys):
-    """Their figures are neither those of before, nor may runs of both be in one table."""
+def test_other_test_rows_are_another_curve(words, forked, tmp_path, capsys):
+    """Their figures are neither those of before, nor may runs of both be in one table: of a curve that is whole, or
+    was stopped before its second run."""
     folder = tmp_path / "data"
     folder.mkdir()
     for split, n in (("train", 40), ("validation", 12), ("test", 12)):
         rows = "".join(f"it {('purrs', 'barks')[at % 2]} {split} {at},{'ab'[at % 2]}\n" for at in range(n))
         (folder / f"{split}.csv").write_text(f"text,label\n{rows}")
-    typed = [*words(where), f"data.path={folder}", "shares=[0.5,1]"]
+    typed, search = [*words("curve"), f"data.path={folder}", "shares=[0.5,1]"], tmp_path / "curve"
     assert cli.main(typed) == 0
-    journal = tmp_path / where / "journal.jsonl"
-    if where == "stopped":  # before its second run
-        journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:2]))
-        shutil.rmtree(tmp_path / where / "trials/002-seed-0")
-    before = {path: path.read_bytes() for path in (tmp_path / where).glob("*.*")}
+    first = json.loads((search / "curve.json").read_text())["models"]["linear model"]["figures"]
     test = folder / "test.csv"
     test.write_text(test.read_text().replace(",a\n", ",c\n").replace(",b\n", ",a\n").replace(",c\n", ",b\n"))
-    capsys.readouterr()
-    assert cli.main(typed) == 2
-    assert "holds other data (test): name another folder by output=FOLDER" in capsys.readouterr().err
-    assert cli.main([*typed, "test=false"]) == 2
-    assert {path: path.read_bytes() for path in (tmp_path / where).glob("*.*")} == before
+    for is_whole in (True, False):
+        if not is_whole:
+            journal = search / "journal.jsonl"
+            journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:2]))
+            shutil.rmtree(search / "trials/002-seed-0")
+        before = {path: path.read_bytes() for path in search.glob("*.*")}
+        capsys.readouterr()
+        assert cli.main(typed) == 2
+        assert "holds other data (test): name another folder by output=FOLDER" in capsys.readouterr().err
+        assert cli.main([*typed, "test=false"]) == 2
+        assert {path: path.read_bytes() for path in search.glob("*.*")} == before
     assert cli.main([*typed, f"output={tmp_path}/other"]) == 0
     figures = json.loads((tmp_path / "other/curve.json").read_text())["models"]["linear model"]["figures"]
-    first = json.loads(before[tmp_path / where / "curve.json"])["models"]["linear model"]["figures"]
     assert [one["value"] for one in figures] == pytest.approx([1 - one["value"] for one in first])
 
 
