@@ -1,14 +1,16 @@
 """Time and memory of 100 thousand, 1 million and 10 million rows of 210 bytes, and of `datasets.map`: scale.json.
 
-    python benchmarks/scale.py [--rows 100000 1000000] [--kinds csv parquet] [--who ours again ranks datasets]
-                               [--folder FOLDER] [--limit SECONDS]
+    python benchmarks/scale.py [--rows 100000 1000000] [--kinds csv parquet]
+                               [--who ours again ranks dry train datasets] [--folder FOLDER] [--limit SECONDS]
 
 Rows are generated, as one csv or as 64 shards of parquet. `read` is reading, audit and splitting; `learn` the
 tokenizer, `tokenise` all texts to ids on disk, `plan` the steps of an epoch, `batches` 2,000 of them, `linear` the
 linear model. `ours` is all of it; `read`, `tokenise` and `linear` are its parts, one after another, and `again` the
 second start, which finds what these left. `ranks` are two processes that start together, `ranks read` and
 `ranks again` the same in parts. What takes longer than `--limit` is killed, and resumes when it is requested again; the
-seconds are added. `datasets` is what a script of that library does with the same tokenizer.
+seconds are added. `dry` is `manyheads train dry=true` without a cache, and `train` a run of 50 steps of a tiny network,
+which finds that cache, with its linear model, evaluation and report. `datasets` is what a script of that library does
+with the same tokenizer.
 Peaks are of the whole tree of processes: resident memory as `ps` counts it, in which pages of mapped files that two
 processes share count twice, and the proportional set, in which they count once.
 """
@@ -40,21 +42,23 @@ BATCHES = 2000
 EVERY = ("read", "learn", "tokenise", "plan", "batches")
 STAGES = {"ours": (*EVERY, "linear"), "read": EVERY[:2], "tokenise": EVERY, "linear": ("read", "linear")}
 STAGES |= {"again": EVERY, "ranks": EVERY, "ranks read": EVERY[:1], "ranks again": EVERY}
-FRESH = ("ours", "read", "ranks", "ranks read")  # begin without a cache
+FRESH = ("ours", "read", "ranks", "ranks read", "dry")  # begin without a cache
+TINY = ("model.d_model=16", "model.n_layers=1", "model.n_heads=1", "model.d_ff=16", "trainer.max_steps=50")
 
 
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
     asked.add_argument("--kinds", nargs="+", default=["csv", "parquet"])
-    asked.add_argument("--who", nargs="+", default=["ours", "again", "ranks", "datasets"])
+    asked.add_argument("--who", nargs="+", default=["ours", "again", "ranks", "dry", "train", "datasets"])
     asked.add_argument("--folder", default="")
     asked.add_argument("--limit", type=float, default=1e9)
     asked.add_argument("--child", nargs=3)
     typed = asked.parse_args()
     if typed.child:
         who, data, scratch = typed.child
-        return (with_datasets if who == "datasets" else ours)(Path(data), Path(scratch), who)
+        child = {"datasets": with_datasets, "dry": as_typed, "train": as_typed}.get(who, ours)
+        return child(Path(data), Path(scratch), who)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results |= {
         "machine": machine(),
@@ -68,7 +72,8 @@ def main() -> None:
                 data = generated(folder, n_rows, kind)
                 found = results.setdefault(f"{n_rows:,} rows, {kind}", {})
                 for who in typed.who:
-                    scratch = folder / f"scratch-{n_rows}-{kind}{'-read' * (who == 'ranks read')}"
+                    own = {"ranks read": "-read", "dry": "-typed", "train": "-typed"}.get(who, "")
+                    scratch = folder / f"scratch-{n_rows}-{kind}{own}"
                     found[who] = measured(who, data, scratch, n_rows * BYTES / 1e6, typed.limit, found.get(who, {}))
                     print(n_rows, kind, who, json.dumps(found[who]), flush=True)
                     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
@@ -105,6 +110,8 @@ def table(results: dict[str, Any]) -> str:
         ["plan an epoch", *seconds(again, "plan")],
         ["linear model", *seconds(["ours", "linear"], "linear")],
         ["peak, one process", *peaks([*parts, *again], "peak resident MB")],
+        ["peak of `dry=true`", *peaks(["dry"], "peak resident MB")],
+        ["peak of a training", *peaks(["train"], "peak resident MB")],
         ["peak, two processes", *peaks(["ranks", "ranks read", "ranks again"], "peak resident MB")],
         ["the same, shared pages counted once", *peaks(["ranks", "ranks read", "ranks again"], "peak proportional MB")],
     ]
@@ -263,6 +270,19 @@ def ours(data: Path, scratch: Path, who: str) -> None:
     if "linear" in stages:
         with Stage("linear"):
             fit_linear(splits.train, len(splits.labels), None, splits.validation)
+
+
+def as_typed(data: Path, scratch: Path, who: str) -> None:
+    """The verb `train`, dry or for a few steps."""
+    from contextlib import redirect_stdout
+
+    from manyheads.cli.main import main as manyheads
+
+    typed = ["train", f"data.path={data}", f"data.cache={scratch / 'cache'}", f"output={scratch / 'run'}"]
+    typed += ["hardware.accelerator=cpu", *TINY, *["dry=true"] * (who == "dry")]
+    with Stage(who), redirect_stdout(sys.stderr):  # the parent reads what is printed
+        code = manyheads(typed)
+    sys.exit(code)
 
 
 def with_datasets(data: Path, scratch: Path, who: str) -> None:

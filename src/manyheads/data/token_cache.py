@@ -31,6 +31,7 @@ from manyheads.config import Cutting, Long, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data.column import Column
 from manyheads.data.disk_cache import cached_on_disk, file_lock, fingerprint
+from manyheads.data.ids.words import Words
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import load_tokenizer, tokenizer_sizes, train_tokenizer
 from manyheads.data.tokens import Tokens, Windows, drop_pages, encode
@@ -81,9 +82,11 @@ def cached_tokens(
     n_each = min(PART, int(PART_BYTES // max(1.0, weight)) + 1)
     parts = [(start, min(start + n_each, len(rows))) for start in range(0, len(rows), n_each)]
 
+    look_up = Words(tokenizer).look_up
+
     def encoded(start: int, stop: int) -> Tokens:
         pairs = None if rows.pairs is None else rows.pairs[start:stop]
-        return encode(tokenizer, rows.texts[start:stop], pairs, None, max_length, cutting)
+        return encode(tokenizer, rows.texts[start:stop], pairs, None, max_length, cutting, look_up)
 
     folder = _share(path, parts if len(parts) > 1 else [], encoded, patience)
     with file_lock(path, patience):

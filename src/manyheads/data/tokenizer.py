@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ MAX_IDS = 1_000_000  # the bound of tokenizer.vocab_size; each takes the library
 MAX_SIGNS = {b":": 1.25 * MAX_IDS, b"[": 1.25 * MAX_IDS, b",": 3.25 * MAX_IDS}  # of entries and merges, in any form
 MAX_GROWTH = 64  # times longer that a tokenizer's replacements may make a text
 MAX_SPLIT = 1000  # names of marks that are split where they are typed
+MAX_HELD = 2**20  # letters of the pieces of texts that are counted before they are parted: 20 MB
+PIECE = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # what is between spaces and signs of ASCII; or a sign
 MAX_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
 OTHERWISE = "give another one, or leave it empty to train one"
 MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
@@ -253,14 +256,18 @@ def _train_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
 
     The library's own trainer numbers the letters in the order of a random hash; naming them first makes the result
     the same every time. Each letter takes two entries, alone and inside a word: rare letters of a large alphabet
-    become [UNK].
+    become [UNK]. It also normalises every text, which takes most of the time: it is given words that are, instead.
     """
-    learner = Tokenizer(models.BPE())
-    learner.normalizer = normalizers.Sequence(
+    normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.BertNormalizer(strip_accents=False, lowercase=config.lowercase)]
     )
-    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    letters = _letters(rows, learner.normalizer, most=max(config.vocab_size // 4, 1))
+    pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words = _count_words(rows, normalizer, pre_tokenizer)
+    counts = Counter[str]()
+    for word, n_times in words.items():
+        for letter in word:
+            counts[letter] += n_times
+    letters = _most_frequent(counts, max(config.vocab_size // 4, 1))
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size,
         special_tokens=[*SPECIAL, *letters, *(f"##{letter}" for letter in letters)],
@@ -269,13 +276,46 @@ def _train_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
         continuing_subword_prefix="##",
         show_progress=False,
     )
-    learner.train_from_iterator(_texts(rows), trainer)
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    learner.train_from_iterator(_repeated(words), trainer)
     tokenizer = Tokenizer(
         models.WordPiece(learner.get_vocab(), unk_token=UNKNOWN, max_input_chars_per_word=MAX_LETTERS)
     )
-    tokenizer.normalizer, tokenizer.pre_tokenizer = learner.normalizer, learner.pre_tokenizer
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer
+
+
+def _count_words(rows: Rows, normalizer: Any, pre_tokenizer: Any) -> Counter[str]:
+    """How often each word comes. Each different piece of the texts is normalised and parted into words once."""
+    words, pieces = Counter[str](), Counter[str]()
+
+    def part() -> None:
+        for piece, n_times in pieces.items():
+            for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(piece)):
+                words[word] += n_times
+        pieces.clear()
+
+    for texts in _texts(rows):
+        pieces.update(chain.from_iterable(map(bert_pieces, texts)))
+        if sum(map(len, pieces)) > MAX_HELD:
+            part()
+    part()
+    return words
+
+
+def bert_pieces(text: str) -> list[str]:
+    """Parts of a text that do not change one another where a `BertPreTokenizer` comes first. It parts texts at white
+    space and punctuation; but a sign of ASCII may be composed (NFC) with one that is not and comes after it."""
+    return PIECE.findall(text) if text.isascii() else text.split(" ")
+
+
+def _repeated(words: Counter[str]) -> Iterator[str]:
+    """Each word as often as it comes, as the library counts by itself."""
+    for word, n_times in words.items():
+        for start in range(0, n_times, ROWS_AT_ONCE):
+            yield " ".join([word] * min(ROWS_AT_ONCE, n_times - start))
 
 
 def _train_bpe(rows: Rows, config: TokenizerConfig) -> Tokenizer:
@@ -339,7 +379,7 @@ def _train_characters(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     """Every character is a token, white space too, so that a text is written back as it was; rare ones are [UNK]."""
     lower = [normalizers.Lowercase()] if config.lowercase else []
     normalizer = normalizers.Sequence(lower)
-    letters = _letters(rows, normalizer, most=max(config.vocab_size - len(SPECIAL), 1), spaces=True)
+    letters = _letters(rows, normalizer, max(config.vocab_size - len(SPECIAL), 1))
     vocab = {name: index for index, name in enumerate([*SPECIAL, *letters])}
     tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer
@@ -356,19 +396,18 @@ _TRAIN: dict[TokenizerKind, Callable[[Rows, TokenizerConfig], Tokenizer]] = {
 }
 
 
-def _letters(rows: Rows, normalizer: Any, most: int, *, spaces: bool = False) -> list[str]:
-    """The most frequent letters of the normalised texts, white space among them or not."""
+def _letters(rows: Rows, normalizer: Any, most: int) -> list[str]:
+    """The most frequent letters of the normalised texts, white space among them."""
     counts = Counter[str]()
     for texts in _texts(rows):
-        if not spaces:
-            texts = ["\n".join(texts)]  # one call of the library, which is quicker
         for text in texts:
             counts.update(normalizer.normalize_str(text))
-    if not spaces:
-        for letter in [letter for letter in counts if letter.isspace()]:
-            del counts[letter]
-    most_frequent = sorted(counts, key=lambda letter: (-counts[letter], letter))[:most]
-    return sorted(most_frequent)
+    return _most_frequent(counts, most)
+
+
+def _most_frequent(counts: Counter[str], most: int) -> list[str]:
+    """The most frequent letters, in the order of the alphabet."""
+    return sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:most])
 
 
 def _texts(rows: Rows) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from tokenizers import Encoding, Tokenizer
@@ -26,10 +26,12 @@ from manyheads.data.tokenizer import PROBE, tokenizer_errors
 from manyheads.distributed.machine import n_cores
 from manyheads.errors import UserError
 
+T = TypeVar("T")
 HEAD = 4  # one token in four is of the head where head and tail are kept
 MAX_ROWS_AT_ONCE = 4096  # of more, several threads each encode a part
 ROWS_OF_THREAD = 1024  # rows that each of several threads encodes at a time
 PARALLEL = "TOKENIZERS_PARALLELISM"  # which the library reads at each call
+ID_BYTES = 4
 FAILS = "the tokenizer fails on a text: use another one"
 
 
@@ -95,8 +97,8 @@ class Tokens:
         seconds = torch.zeros_like(lengths)
         if self.segments_N is not None:  # read as by `embeddings.in_second`
             seconds = F.pad((self.segments_N & 1).cumsum(0), (1, 0))[self.offsets].diff()
-        found, counts = torch.stack([lengths, seconds]).unique(dim=1, return_counts=True)
-        return [(*size, count) for size, count in zip(found.T.tolist(), counts.tolist(), strict=True)]
+        both, counts = ((lengths << 32) + seconds).unique(return_counts=True)  # one number takes less memory than two
+        return [(size >> 32, size % 2**32, count) for size, count in zip(both.tolist(), counts.tolist(), strict=True)]
 
 
 def drop_pages(tokens: Tokens) -> None:
@@ -126,10 +128,14 @@ def encode(
     labels: list[int] | None,
     max_length: int,
     cutting: Cutting = CUT,
+    look_up: "LookUp | None" = None,
 ) -> Tokens:
     """Token ids of `texts`, each cut to `max_length` tokens, marks included, or read in windows of that length.
 
     Of a pair the longer text is cut first. Without `labels` all are 0.
+
+    Args:
+        look_up: of a table of words (ids/words.py): with many texts it is quicker to look words up.
 
     Raises:
         UserError: the tokenizer fails on a text, or its marks leave no room for one.
@@ -140,12 +146,12 @@ def encode(
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
 
-    def encode_from(start: int, size: int) -> _Part:
+    def encode_from(start: int, size: int) -> Part:
         rows = slice(start, start + size)
         batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
         with tokenizer_errors(FAILS):
             encodings = tokenizer.encode_batch_fast(batch)
-        part = _Part()
+        part = Part()
         for encoding in encodings:
             ids = encoding.ids
             segments = [] if marks is None else segments_of(encoding, marks)
@@ -159,15 +165,20 @@ def encode(
             part.firsts.append(len(part.bounds) - 1)
         return part
 
-    if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
-        tokenizer.enable_truncation(max_length, strategy="longest_first")
-    try:
-        if len(texts) <= MAX_ROWS_AT_ONCE:
-            parts = [encode_from(0, len(texts))]
-        else:
-            parts = _in_threads(encode_from, len(texts))
-    finally:
-        tokenizer.no_truncation()
+    parts = None
+    if look_up is not None:
+        with tokenizer_errors(FAILS):
+            parts = look_up(texts, pairs, room, cutting)
+    if parts is None:
+        if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
+            tokenizer.enable_truncation(max_length, strategy="longest_first")
+        try:
+            if len(texts) <= MAX_ROWS_AT_ONCE:
+                parts = [encode_from(0, len(texts))]
+            else:
+                parts = in_threads(encode_from, len(texts))
+        finally:
+            tokenizer.no_truncation()
     ids, segments, bounds, firsts = array("i"), bytearray(), array("q", [0]), array("q", [0])
     for part in parts:
         firsts.extend(at + len(bounds) - 1 for at in part.firsts[1:])
@@ -187,7 +198,7 @@ def encode(
     )
 
 
-def _in_threads(encode_from: Callable[[int, int], "_Part"], n_rows: int) -> list["_Part"]:
+def in_threads(encode_from: Callable[[int, int], T], n_rows: int) -> list[T]:
     """Many rows, by a thread for each core. Meanwhile the library keeps to one core a call, as its own threads hinder
     one another, and take nothing out of its objects."""
     before = os.environ.get(PARALLEL)
@@ -202,7 +213,7 @@ def _in_threads(encode_from: Callable[[int, int], "_Part"], n_rows: int) -> list
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """The tokens of some rows, flat; `bounds` are of documents in tokens, `firsts` of rows in documents."""
 
     ids: "array[int]" = field(default_factory=lambda: array("i"))
@@ -222,6 +233,46 @@ class _Part:
         self.n_truncated += not kept.is_whole
 
 
+# From first and second texts, the number of tokens that are read at once without marks, and what becomes of longer rows,
+# to the tokens of the rows; None: texts cannot be looked up.
+LookUp = Callable[[list[str], list[str] | None, int, Cutting], list[Part] | None]
+
+
+class KeptSpans(NamedTuple):
+    """What is read of a row that is too long: of each document, of each of its texts, which tokens; and whether each
+    token is in any."""
+
+    documents: list[list[list[slice]]]
+    is_whole: bool
+
+    def of(self, texts: Sequence[bytes]) -> list[list[bytes]]:
+        """Of each document the ids of its texts, int32, by those of the whole texts."""
+        documents: list[list[bytes]] = []
+        for spans_of_texts in self.documents:
+            kept: list[bytes] = []
+            for ids, spans in zip(texts, spans_of_texts, strict=True):
+                kept.append(b"".join(ids[ID_BYTES * span.start : ID_BYTES * span.stop] for span in spans))
+            documents.append(kept)
+        return documents
+
+
+def kept_spans(lengths: Sequence[int], room: int, cutting: Cutting) -> KeptSpans:
+    """What is read of a text, or pair, of more than `room` tokens.
+
+    Head and tail: Sun et al. (2019), "How to Fine-Tune BERT for Text Classification?", section 5.3.1. Windows are all
+    as long as can be, at most `stride` apart, from the first token to the last, evenly spread.
+
+    Args:
+        lengths: tokens of each text, without marks, which are always read.
+    """
+    if cutting.long is Long.windows:
+        starts = window_starts(lengths[0], room, cutting)
+        is_whole = len(starts) > 1 and all(later - former <= room for former, later in pairwise(starts))
+        return KeptSpans([[[slice(start, start + room)]] for start in starts], is_whole)
+    rooms = [room] if len(lengths) == 1 else _share_room(lengths[0], lengths[1], room)
+    return KeptSpans([[_ends(n, at_most, cutting.long) for n, at_most in zip(lengths, rooms, strict=True)]], False)
+
+
 class KeptTokens(NamedTuple):
     """What is read of a long text: the places of the tokens of each document, and whether each token is in any."""
 
@@ -230,10 +281,7 @@ class KeptTokens(NamedTuple):
 
 
 def kept_tokens(sequence_ids: Sequence[int | None], max_length: int, cutting: Cutting) -> KeptTokens:
-    """What is read of a text, or pair, that is longer than `max_length` tokens.
-
-    Head and tail: Sun et al. (2019), "How to Fine-Tune BERT for Text Classification?", section 5.3.1. Windows are all
-    as long as can be, at most `stride` apart, from the first token to the last, evenly spread.
+    """What is read of a text, or pair, that is longer than `max_length` tokens; see `kept_spans`.
 
     Args:
         sequence_ids: of each token, which text it is of, 0 or 1; None is a mark such as [CLS], which is always read.
@@ -245,16 +293,17 @@ def kept_tokens(sequence_ids: Sequence[int | None], max_length: int, cutting: Cu
             marks.append(at)
         else:
             texts[text].append(at)
-    room = max_length - len(marks)
     if cutting.long is Long.windows:
-        starts = window_starts(len(texts[0]), room, cutting)
-        chosen = [texts[0][start : start + room] for start in starts]
-        is_whole = len(starts) > 1 and all(later - former <= room for former, later in pairwise(starts))
-    else:
-        first_room, second_room = _share_room(len(texts[0]), len(texts[1]), room)
-        chosen = [_shorten(texts[0], first_room, cutting.long) + _shorten(texts[1], second_room, cutting.long)]
-        is_whole = False
-    return KeptTokens([sorted(marks + places) for places in chosen], is_whole)
+        texts.pop()
+    kept = kept_spans([*map(len, texts)], max_length - len(marks), cutting)
+    documents: list[list[int]] = []
+    for spans_of_texts in kept.documents:
+        places = list(marks)
+        for text, spans in zip(texts, spans_of_texts, strict=True):
+            for span in spans:
+                places += text[span]
+        documents.append(sorted(places))
+    return KeptTokens(documents, kept.is_whole)
 
 
 def window_starts(n_tokens: int, room: int, cutting: Cutting) -> list[int]:
@@ -267,12 +316,12 @@ def window_starts(n_tokens: int, room: int, cutting: Cutting) -> list[int]:
     return [n_left * step // n_steps for step in range(n_steps + 1)]
 
 
-def _shorten(places: list[int], room: int, long: Long) -> list[int]:
-    if len(places) <= room:
-        return places
+def _ends(n_tokens: int, room: int, long: Long) -> list[slice]:
+    """The head and, if it is kept, the tail of a text that has `room` tokens."""
+    if n_tokens <= room:
+        return [slice(0, n_tokens)]
     n_head = room if long is Long.cut else room // HEAD
-    n_tail = room - n_head
-    return places[:n_head] + places[len(places) - n_tail :]
+    return [slice(0, n_head), slice(n_tokens - (room - n_head), n_tokens)]
 
 
 def _share_room(n_first: int, n_second: int, room: int) -> tuple[int, int]:

@@ -1,0 +1,1 @@
+"""Texts to the ids of their tokens, as a tokenizer reads them, and what it puts around them."""
