@@ -233,8 +233,8 @@ class Part:
         self.n_truncated += not kept.is_whole
 
 
-# From first and second texts, the number of tokens that are read at once without marks, and what becomes of longer rows,
-# to the tokens of the rows; None: texts cannot be looked up.
+# From first and second texts, how many tokens are read at once without marks, and what becomes of longer rows, to the
+# tokens of the rows; None: texts cannot be looked up.
 LookUp = Callable[[list[str], list[str] | None, int, Cutting], list[Part] | None]
 
 
