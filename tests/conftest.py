@@ -28,6 +28,7 @@ from tests.browser import chromium  # noqa: F401  a fixture
 from tests.scheduling import LONG, pytest_xdist_make_scheduler  # noqa: F401  a hook
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # not by how busy other tests are at the moment
+os.fsync = lambda descriptor: None  # no test takes the power away: a run would wait for the disk twenty times
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `make test &` starts us with it ignored
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -72,6 +72,7 @@ def python(folder: str, error: str, *words: str) -> None:
 def main() -> None:
     bare, full = (socket.socket(fileno=int(one)) for one in sys.argv[1:])
     sys.path.append(str(Path(__file__).parents[1]))  # of `tests`
+    os.fsync = lambda descriptor: None  # as in conftest.py
     gc.freeze()  # what is imported is never garbage: its pages stay shared with the forked processes
     if not os.fork():
         full.close()
