@@ -3,8 +3,10 @@
     MANYHEADS_DATA=<folder of NAME/train.csv> python benchmarks/loading.py [NAME ...]
 
 `learn` is the tokenizer learned from the training texts, `tokenise` all texts of all splits to ids and into the cache,
-`read again` what a later start does instead: hash the texts, read and check the files. `waiting` is the share of the
-training loop in which a step waits for its batch: 60 steps through Lightning at 4 x 256, no worker processes.
+`read again` what a later start does instead: hash the texts, read and check the files. `look up` compares, on the texts
+of train and in turns, a new table of words with the library, which reads whole texts on all cores: seconds of each, and
+their ratios. `waiting` is the share of the training loop in which a step waits for its batch: 60 steps through
+Lightning at 4 x 256, no worker processes.
 """
 
 import json
@@ -15,13 +17,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
 from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
-STEPS = 60
+STEPS, ROUNDS = 60, 5
 SHAPE = ("model=mini", "tokenizer.vocab_size=30522", f"trainer.max_steps={STEPS}", "trainer.limit_val_batches=0")
 
 
@@ -66,9 +69,37 @@ def measure(data: Path, scratch: Path) -> dict[str, Any]:
         prepare_tokens(splits, run)
         again.append(perf_counter() - started)
     figures |= {"read again s": sorted(again)[2], "read again s, slowest": max(again)}
+    figures |= look_up(
+        splits.train.texts[:], cached_tokenizer(splits.train, run.tokenizer, scratch), run.data.max_length
+    )
     if data.name == "ag_news_10k":
         figures |= waiting(run)
     return {name: round(value, 4) for name, value in figures.items()}
+
+
+def look_up(texts: list[str], tokenizer: Any, max_length: int) -> dict[str, float]:
+    """Whole texts, and words by a table that is empty at first, in turns: medians, and the least and most ratio."""
+    from manyheads.data.ids.words import Words
+    from manyheads.data.tokens import encode
+
+    whole: list[float] = []
+    words: list[float] = []
+    for _ in range(ROUNDS):
+        found = []
+        for seconds, table in ((whole, None), (words, Words(tokenizer).look_up)):
+            started = perf_counter()
+            found.append(encode(tokenizer, texts, None, None, max_length, look_up=table).ids_N)
+            seconds.append(perf_counter() - started)
+        assert found[0].equal(found[1])
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+    ratios = [slow / fast for slow, fast in zip(whole, words, strict=True)]
+    return {
+        "whole texts MB/s": megabytes / median(whole),
+        "looked up MB/s": megabytes / median(words),
+        "look up, times": median(ratios),
+        "look up, times, least": min(ratios),
+        "look up, times, most": max(ratios),
+    }
 
 
 class LearntError(Exception):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import Terms
-from manyheads.data.rows import Rows
+from manyheads.data.rows import ROWS_AT_ONCE, Rows
 from manyheads.linear.blend import best_temperature, label_tensor, likelihoods, log_likelihoods, row_weights
 from manyheads.linear.model import Counted, LinearModel, counted, unspaced
 
@@ -29,6 +29,7 @@ MOST_ROWS = 200_000  # at most; of more a sample
 MOST_FITTED = 2_000_000_000  # classes times rows: hours, as 10,000 classes of 200,000 rows take
 MOST_VOTES = 5_000_000  # numbers, of the most frequent terms
 MOST_LETTERS = {Terms.words: 60_000_000, Terms.characters: 6_000_000, Terms.both: 6_000_000}  # 20 million terms, 1 GB
+TERMS_AT_ONCE = 2**20  # that are numbered
 ROWS_TO_COUNT = 20_000  # texts of a large table whose letters are counted
 ROWS_TO_CHOOSE = 4000  # of training, and half as many of validation
 LEAST_GAIN = 0.01  # nats a row
@@ -116,19 +117,42 @@ def fit_counted(
     """The model of the terms that were `found` in the rows; None where there is none."""
     from scipy.sparse import csr_array
 
-    terms_U, at_E, n_rows_U = np.unique(np.array(found.terms_E), return_inverse=True, return_counts=True)
+    terms_U, at_E = _numbered(np.asarray(found.terms_E))  # which copies nothing
+    n_rows_U = np.bincount(at_E)
     kept_U = _frequent_terms(n_rows_U, 2 if len(rows) > MANY else 1, max(1, MOST_VOTES // n_classes))
     if not len(kept_U):
         return None
     rarity_U = np.log((1 + len(rows)) / (1 + n_rows_U[kept_U])) + 1
-    places = (at_E.astype(np.int32), np.array(found.bounds, dtype=np.int32))  # the solver takes no others
+    places = (at_E, np.array(found.bounds, dtype=np.int32))  # the solver takes no others
     x_nU = csr_array((np.array(found.counts_E, dtype=np.float64), *places), shape=(len(rows), len(terms_U)))[:, kept_U]
-    x_nU.data *= rarity_U[x_nU.indices]
-    text_E = np.repeat(np.arange(len(rows)), np.diff(x_nU.indptr))
-    x_nU.data /= np.sqrt(np.bincount(text_E, x_nU.data**2, len(rows)))[text_E]
+    del found, at_E, places  # of many rows as large as what is made of them
+    _weigh(x_nU, rarity_U)
     votes_UC, bias_C = fit_classes(x_nU, rows, n_classes, weights_C)
     rarity, votes, bias = (torch.from_numpy(one.astype(np.float32)) for one in (rarity_U, votes_UC, bias_C))
     return LinearModel(torch.from_numpy(terms_U[kept_U]), rarity, votes, bias, terms)
+
+
+def _numbered(terms_E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different terms, ascending, and the place of each term among them, int32: `np.unique`, but some at a time, as
+    that takes six times the memory of the terms."""
+    terms_U, at_E = np.unique(terms_E), np.empty(len(terms_E), dtype=np.int32)
+    for start in range(0, len(terms_E), TERMS_AT_ONCE):
+        part = slice(start, start + TERMS_AT_ONCE)
+        some, places = np.unique(terms_E[part], return_inverse=True)
+        at_E[part] = np.searchsorted(terms_U, some)[places]
+    return terms_U, at_E
+
+
+def _weigh(x_nU: Any, rarity_U: np.ndarray) -> None:
+    """Make the counts of the terms of each text, in place, a vector of length one, by their rarity; some texts at a
+    time."""
+    for start in range(0, x_nU.shape[0], ROWS_AT_ONCE):
+        bounds = x_nU.indptr[start : start + ROWS_AT_ONCE + 1]
+        part = slice(bounds[0], bounds[-1])
+        data = x_nU.data[part]
+        data *= rarity_U[x_nU.indices[part]]
+        text_E = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        data /= np.sqrt(np.bincount(text_E, data**2, len(bounds) - 1))[text_E]
 
 
 def _frequent_terms(n_rows_U: np.ndarray, least: int, most: int) -> np.ndarray:

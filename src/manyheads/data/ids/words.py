@@ -21,7 +21,7 @@ from manyheads.config import Cutting
 from manyheads.data.tokenizer import PROBE, bert_pieces
 from manyheads.data.tokens import ID_BYTES, MAX_ROWS_AT_ONCE, Part, in_threads, kept_spans, segments_of, texts_of_marks
 
-MOST_WORDS = 2**17  # in a table: some 30 MB
+MOST_WORDS = 2**18  # in a table: some 60 MB
 LONGEST = 64  # letters: a longer "word" is a text without spaces, and does not come again
 COMPARED = 64  # texts that are read both ways
 UNICODE = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase"}  # steps that change no space, and nothing on both sides of one
