@@ -10,7 +10,7 @@ B documents . L positions of the longest . N packed tokens . R rows of data, of 
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -88,6 +88,12 @@ class Packed:
     @cached_property
     def lengths_B(self) -> Tensor:
         return self.offsets.diff()
+
+    @cached_property
+    def runs(self) -> list[tuple[int, int]]:
+        """Length and number of tokens of each run of documents of one length that lie next to one another."""
+        lengths = groupby(self.lengths_B.tolist())
+        return [(length, sum(run)) for length, run in lengths if length]
 
     @cached_property
     def keep_BL(self) -> Tensor:

@@ -22,7 +22,7 @@ from manyheads.data.tokens import encode
 from manyheads.errors import UserError
 from manyheads.inference.format import CALIBRATION, ModelFolder, Settings, read_thresholds
 from manyheads.inference.graph import GraphLinear, GraphNetwork
-from manyheads.inference.precision import cast_once
+from manyheads.inference.packed import cast_once
 from manyheads.inference.predictor import CardText, Predictor, ShapeWords
 from manyheads.inference.rules import AnswerRule, mark_texts
 from manyheads.linear.blend import Blend

@@ -1,23 +1,19 @@
 """On which device, with how many threads and in which precision a model computes, in training and afterwards."""
 
-import copy
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from manyheads.config import Accelerator, HardwareConfig, InferenceHardware, ModelConfig, Precision
 from manyheads.distributed.machine import n_cores
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
-from manyheads.nn.classifier import Cross
 
 DTYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
 CUDNN_RNN: Any = torch.backends.cudnn.rnn  # where torch keeps what cuDNN's recurrent layers may round to
 
 
@@ -123,52 +119,3 @@ def without_tf32() -> Iterator[None]:
         yield
     finally:
         CUDNN_RNN.fp32_precision = before
-
-
-class PackedBf16Linear(nn.Module):
-    """A linear map whose bf16 matrix is packed once in the memory format that oneDNN multiplies in.
-
-    nn.Linear packs it in every call, which at 4 x 256 on two cores takes a tenth of the time of many texts and a
-    quarter of that of one. The results are the same to the bit.
-    """
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
-        self.bias = linear.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x.to(torch.bfloat16), self.weight, self.bias, "none", [], "")
-
-
-def cast_once(network: ModuleT, autocast: torch.dtype) -> ModuleT:
-    """A copy for inference whose linear maps hold their weights in `autocast`, the dtype that autocast would cast them
-    to in every call; all other tensors are shared. Under autocast its outputs are the same to the bit."""
-    cast: set[int] = set()
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            cast.update(id(one) for one in module.parameters())
-    tensors = [*network.parameters(), *network.buffers()]
-    shared = {id(one): one for one in tensors if id(one) not in cast}
-    network = copy.deepcopy(network, shared)  # what deepcopy finds there it does not copy
-    for module in network.modules():
-        if isinstance(module, nn.Linear):
-            module.to(autocast)
-    if can_pack(network, autocast):
-        for module in list(network.modules()):
-            for name, child in module.named_children():
-                if isinstance(child, nn.Linear):
-                    setattr(module, name, PackedBf16Linear(child))
-    return network
-
-
-def can_pack(network: nn.Module, dtype: torch.dtype) -> bool:
-    """Whether `PackedBf16Linear` can take the place of the linear maps: on a CPU that torch has oneDNN's bf16 for.
-    Cross-attention splits its matrix, which a packed one cannot be."""
-    if dtype != torch.bfloat16 or any(isinstance(module, Cross) for module in network.modules()):
-        return False
-    if any(module.weight.device.type != "cpu" for module in network.modules() if isinstance(module, nn.Linear)):
-        return False
-    if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
-        return False
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -186,7 +186,9 @@ class Residual(nn.Module):
 
     def join(self, x: Tensor, change: Tensor) -> Tensor:
         """after(x + dropout(change)), where `change` is the output of the block."""
-        return self.after(self.dropout.add(x, change))
+        if self.training:
+            return self.after(self.dropout.add(x, change))
+        return self.after(x + change)
 
 
 class FeedForward(nn.Module):
