@@ -23,15 +23,10 @@ FILL, FILL_FROM = 64, 512
 """On a CPU batches of 512 tokens or more are padded to a multiple of 64. oneDNN makes a kernel for each new number of
 tokens: with few such numbers a training step takes 2 to 15 % less time, by processor, and the kernels less memory."""
 
-ROUND = 64  # `Bounds.cuts` is padded to a multiple of this with empty documents, so that few sizes occur
-
 
 class Bounds(NamedTuple):
-    """Documents as variable-length kernels take them; the last document is the tail.
-
-    `cuts` are the offsets as int32. `longest` is rounded up to a power of two, so that code compiled for one batch
-    serves the next.
-    """
+    """Documents as variable-length kernels take them: their offsets as int32, and the largest length. The last document
+    is the tail."""
 
     cuts: Tensor
     longest: int
@@ -123,9 +118,7 @@ class Packed:
     @cached_property
     def bounds(self) -> Bounds:
         """The same documents for a variable-length kernel."""
-        n_more = 1 + -(self.offsets.numel() + 1) % ROUND
-        cuts = F.pad(self.offsets.int(), (0, n_more), value=self.n_tokens + self.tail)
-        return Bounds(cuts, 1 << (max(self.longest, self.tail, 1) - 1).bit_length())
+        return Bounds(F.pad(self.offsets.int(), (0, 1), value=self.n_tokens + self.tail), max(self.longest, self.tail))
 
     @cached_property
     def rows(self) -> "Packed":
@@ -167,11 +160,6 @@ class Packed:
         if counts_R is not None:
             counts_R = counts_R.to(device, non_blocking=non_blocking)
         return self._with(offsets=self.offsets.to(device, non_blocking=non_blocking), counts_R=counts_R)
-
-    def prepare(self) -> None:
-        """Compute the cached tensors now. Made within a compiled layer they would break the graph, or lie in memory
-        that the next CUDA graph overwrites."""
-        _ = self.bounds, self.keep_BL, self._cells_N, self._tokens_of_cells
 
     def _with(self, **changes: Any) -> "Packed":
         """A copy with `changes` that keeps the cached number of tokens: to read it again would wait for the device."""

@@ -53,6 +53,8 @@ def kept(x: Tensor, p: float) -> Tensor:
     table of random numbers, at places that torch's generator draws. Elements of one mask are independent of each other,
     and so are any three of different masks, as sums of different pairs of numbers.
     """
+    if torch.compiler.is_compiling():  # one opaque operator: the bits are those of the code as written
+        return _kept(x.detach(), p)
     table, n = random_table(x.device), x.numel()
     draws = torch.empty(n, dtype=torch.int16, device=x.device)
     for piece in draws.split(MOST_DRAWN):
@@ -60,6 +62,16 @@ def kept(x: Tensor, p: float) -> Tensor:
         torch.add(table[first : first + piece.numel()], table[second : second + piece.numel()], out=piece)
     ones = draws.ge_(min(round(p * 2**16), 2**16 - 1) - 2**15).mul_(ONE).view(torch.bfloat16)  # 0 or the bits of a one
     return ones.view(x.shape).to(x.dtype)
+
+
+@torch.library.custom_op("manyheads::kept", mutates_args=(), tags=torch.Tag.nondeterministic_seeded)
+def _kept(x: Tensor, p: float) -> Tensor:
+    return kept(x, p)
+
+
+@_kept.register_fake
+def _like(x: Tensor, p: float) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @cache

@@ -111,6 +111,11 @@ class MultiHeadAttention(nn.Module):
         layout = as_layout(x, layout)
         keys = layout if memory is None else as_layout(memory, memory_layout)  # self-attention: one and the same object
         q, k, v = self.queries_keys_values(x, memory, layout, keys)
+        return self.output(self.attend(q, k, v, layout, keys))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, layout: Layout, keys: Layout) -> Tensor:
+        """The contexts `(..., H V)` of projected tokens, the heads concatenated: all of `forward` that depends on where
+        documents lie."""
         context = attention(
             q,
             k,
@@ -124,7 +129,7 @@ class MultiHeadAttention(nn.Module):
             causal=self.causal,
             dropout=self.dropout if self.training else 0.0,
         )
-        return self.output(context.flatten(-2))  # the heads are concatenated: (..., H, V) to (..., H V)
+        return context.flatten(-2)
 
     def maps(
         self,
@@ -164,6 +169,16 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Queries `(..., H, K)`, keys `(..., G, K)` (some scores return H heads of them), values `(..., G, V)`.
         """
+        return self.project_heads(x, memory, self.positions(layout), self.positions(keys))
+
+    def positions(self, layout: Layout) -> Tensor | None:
+        """The positions of tokens `(...)` where queries and keys depend on them, else None."""
+        return None if self.rotary is None else layout.positions
+
+    def project_heads(
+        self, x: Tensor, memory: Tensor | None, query_at: Tensor | None, key_at: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`queries_keys_values` of tokens at these `positions`: each token is treated alone."""
         if self.project is None:
             q, k, v = x, x, x
             if memory is not None:
@@ -185,8 +200,8 @@ class MultiHeadAttention(nn.Module):
         k = self.key_norm(k).to(v.dtype)
         q, k = self.score.project(q, k)
         if self.rotary is not None:
-            q = self.rotary(q, layout.positions)
-            k = self.rotary(k, keys.positions)
+            q = self.rotary(q, query_at)
+            k = self.rotary(k, key_at)
         return q, k, v
 
     def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:

@@ -7,6 +7,7 @@ memory, the output of the encoder; `Decoder.step` writes one token at a time wit
 T positions in the cache
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,13 +18,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import manyheads.plugin as plugin
-from manyheads.layout import Layout, Packed, Padded, as_layout
+from manyheads.layout import Layout, Padded, as_layout
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 from manyheads.nn.parts import make_block
 
-MOST_GRAPHS = 64  # that torch.compile may make of a layer: a model needs two for each of its windows
+MANY = 4096  # tokens, above which torch's code for a CPU adds up in another way
 LayerCall = Callable[..., Tensor]
+Run = Callable[..., Any]  # (part, *args) -> part(*args)
+log = logging.getLogger("manyheads")
 
 
 class Encoder(nn.Module):
@@ -60,6 +63,18 @@ class EncoderLayer(nn.Module):
         x = self.attention(x, layout)
         return self.feed_forward(x)
 
+    def in_parts(self, run: Run, x: Tensor, layout: Layout) -> Tensor:
+        """The same. `run(part, *args)` calls the two parts that treat each token alone, on either side of attention."""
+        block = self.attention.block
+        q, k, v = run(_project, self.attention, x, block.positions(layout))
+        context = block.attend(q, k, v, layout, layout)
+        return run(EncoderLayer.finish, self, x, context)
+
+    def finish(self, x: Tensor, context: Tensor) -> Tensor:
+        """What follows attention: `x` are the tokens of `forward`, `context` is that of `MultiHeadAttention.attend`."""
+        x = self.attention.join(x, self.attention.block.output(context))
+        return self.feed_forward(x)
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderState:
@@ -89,6 +104,26 @@ class DecoderLayer(nn.Module):
         """Tokens `(..., D)` to tokens `(..., D)`."""
         x = self.attention(x, layout)
         x = self.cross_attention(x, layout, memory, memory_layout)
+        return self.feed_forward(x)
+
+    def in_parts(self, run: Run, x: Tensor, layout: Layout, memory: Tensor, memory_layout: Layout) -> Tensor:
+        """The same in parts, see `EncoderLayer.in_parts`."""
+        own, across = self.attention.block, self.cross_attention.block
+        q, k, v = run(_project, self.attention, x, own.positions(layout))
+        context = own.attend(q, k, v, layout, layout)
+        x, q, k, v = run(DecoderLayer.between, self, x, context, memory)
+        context = across.attend(q, k, v, layout, memory_layout)
+        return run(DecoderLayer.finish, self, x, context)
+
+    def between(self, x: Tensor, context: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What follows self-attention: the tokens then, and the queries, keys and values of cross-attention."""
+        x = self.attention.join(x, self.attention.block.output(context))
+        normed = self.cross_attention.before(x)
+        return x, *_apart(self.cross_attention.block.project_heads(normed, memory, None, None))
+
+    def finish(self, x: Tensor, context: Tensor) -> Tensor:
+        """What follows cross-attention."""
+        x = self.cross_attention.join(x, self.cross_attention.block.output(context))
         return self.feed_forward(x)
 
     def step(
@@ -247,19 +282,60 @@ def call_layer(layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor
     return layer(x, *context)
 
 
-def _call_prepared(call: LayerCall, layer: nn.Module, x: Tensor, *context: Tensor | Layout) -> Tensor:
-    """`call`, with the tensors that attention derives from a layout made before the compiled code begins."""
-    for one in context:
-        if isinstance(one, Packed):
-            one.prepare()
-    return call(layer, x, *context)
+def _project(attention: Residual, x: Tensor, positions: Tensor | None) -> tuple[Tensor, ...]:
+    """What precedes self-attention: queries, keys and values of tokens `(..., D)`."""
+    return _apart(attention.block.project_heads(attention.before(x), None, positions, positions))
+
+
+def _apart(heads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Each in memory of its own: as slices of one tensor their gradients would be added up in a tensor of its size."""
+    return tuple(one.contiguous() for one in heads)
+
+
+class Compiled:
+    """Calls parts of layers compiled: one graph of each part serves any number of tokens (on a CPU one up to `MANY` and
+    one above). If one cannot be compiled, a line in the log says so, and from then on all are called as written.
+
+    Args:
+        mode, backend: of torch.compile.
+    """
+
+    def __init__(self, mode: str, backend: str) -> None:
+        self.call: Run | None = torch.compile(_call_part, backend=backend, mode=mode, fullgraph=True)
+
+    def __call__(self, part: Callable[..., Any], *args: Any) -> Any:
+        if self.call is None:
+            return part(*args)
+        from torch._dynamo import exc, mark_dynamic  # takes seconds to import, and few runs compile
+
+        for one in args:
+            if isinstance(one, Tensor) and one.size(0) > 1:  # torch makes graphs of their own for 0 and 1
+                # Code depends on the number that it is made for, if not on that of the first batch: so a run that
+                # resumes has the same.
+                like = None if one.is_cuda else MANY if one.size(0) <= MANY else 2 * MANY
+                mark_dynamic(one, 0, hint_override=like)
+        try:
+            return self.call(part, *args)
+        except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
+            first_line = str(error).strip().partition("\n")[0]
+            log.warning("layers cannot be compiled, and are run as they are written: %s", first_line)
+            self.call = None
+            return part(*args)
+
+
+def _call_part(part: Callable[..., Any], *args: Any) -> Any:
+    return part(*args)
+
+
+def _call_in_parts(run: Run, layer: Any, x: Tensor, *context: Tensor | Layout) -> Tensor:
+    return layer.in_parts(run, x, *context)
 
 
 def make_call(*, mode: str = "", recompute: bool = False, backend: str = "inductor") -> LayerCall:
     """A `call_layer` with the same outputs and gradients that is compiled, or keeps less for the backward pass.
 
-    All layers of a stack share their code, so compiling the call of one of them serves all: torch compiles once for a
-    stack (or for each window size in it), not once a layer.
+    Compiled is what treats each token alone; attention is called as it is written. So no graph depends on where
+    documents lie, and all layers of a stack share two.
 
     Args:
         mode: of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; empty: not compiled.
@@ -269,12 +345,7 @@ def make_call(*, mode: str = "", recompute: bool = False, backend: str = "induct
     """
     call: LayerCall = call_layer
     if mode:
-        from torch._dynamo import config  # takes seconds to import, and few runs compile
-
-        # torch falls back to eager after 8 graphs. The first number of tokens gets a graph of its own, the second one
-        # that serves all numbers, and each window size needs both.
-        config.recompile_limit = max(MOST_GRAPHS, config.recompile_limit)
-        call = partial(_call_prepared, torch.compile(call_layer, backend=backend, mode=mode))
+        call = partial(_call_in_parts, Compiled(mode, backend))
     if recompute:
         call = partial(checkpoint, call, use_reentrant=False)
     return call

@@ -1,21 +1,37 @@
 """Layers of a decoder compiled and recomputed."""
 
 import torch
+from torch._dynamo.utils import counters
 
 from manyheads.layout import Packed
-from manyheads.nn.transformer import make_call
+from manyheads.nn.transformer import call_layer, make_call
 from manyheads.plugins.language.networks import assemble_seq2seq
+
+
+def gradients(model, sources: list[int], targets: list[int]) -> list[torch.Tensor]:
+    torch.manual_seed(7)
+    ids = torch.randint(20, (sum(sources),)), torch.randint(20, (sum(targets),))
+    logits = model(ids[0], Packed.of_lengths(sources), ids[1], Packed.of_lengths(targets))
+    return list(torch.autograd.grad(logits.square().sum(), list(model.parameters())))
 
 
 def test_recomputed_decoders_too(small):
     model = assemble_seq2seq(small(dropout=0.3), vocab_size=20, max_length=16)
-    sources, targets = Packed.of_lengths([2, 4]), Packed.of_lengths([5, 3])
-
-    def answer() -> list[torch.Tensor]:
-        torch.manual_seed(7)
-        loss = model(torch.randint(20, (6,)), sources, torch.randint(20, (8,)), targets).square().sum()
-        return list(torch.autograd.grad(loss, list(model.parameters())))
-
-    expected = answer()
+    expected = gradients(model, [2, 4], [5, 3])
     model.encoder.call = model.decoder.call = make_call(recompute=True)
-    torch.testing.assert_close(answer(), expected, rtol=0, atol=0)
+    torch.testing.assert_close(gradients(model, [2, 4], [5, 3]), expected, rtol=0, atol=0)
+
+
+def test_compiled_decoders_too(small):
+    """Two graphs of the encoder, of which its decoder shares one, and two more."""
+    torch.compiler.reset()
+    counters.clear()
+    model = assemble_seq2seq(small(dropout=0.3), vocab_size=20, max_length=16)
+    compiled = make_call(mode="default", backend="aot_eager")
+    for sources, targets in (([2, 4], [5, 3]), ([7, 3], [4, 4]), ([3, 3], [4, 2]), ([2, 9, 1], [8, 1, 1])):
+        found = []
+        for call in (call_layer, compiled):
+            model.encoder.call = model.decoder.call = call
+            found.append(gradients(model, sources, targets))
+        torch.testing.assert_close(*found)
+    assert counters["stats"]["unique_graphs"] == 4
