@@ -115,7 +115,7 @@ class DecoderLayer(nn.Module):
         context = across.attend(q, k, v, layout, memory_layout)
         return run(DecoderLayer.finish, self, x, context)
 
-    def between(self, x: Tensor, context: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def between(self, x: Tensor, context: Tensor, memory: Tensor) -> tuple[Tensor, ...]:
         """What follows self-attention: the tokens then, and the queries, keys and values of cross-attention."""
         x = self.attention.join(x, self.attention.block.output(context))
         normed = self.cross_attention.before(x)
