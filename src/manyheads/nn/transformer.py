@@ -23,7 +23,7 @@ from manyheads.nn.dropout import Dropout
 from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 from manyheads.nn.parts import make_block
 
-MANY = 4096  # tokens, above which torch's code for a CPU adds up in another way
+TOKENS = 4096  # of a batch that code for a CPU is made for. It serves all, and that for the first would differ by run
 LayerCall = Callable[..., Tensor]
 Run = Callable[..., Any]  # (part, *args) -> part(*args)
 log = logging.getLogger("manyheads")
@@ -293,8 +293,8 @@ def _apart(heads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 class Compiled:
-    """Calls parts of layers compiled: one graph of each part serves any number of tokens (on a CPU one up to `MANY` and
-    one above). If one cannot be compiled, a line in the log says so, and from then on all are called as written.
+    """Calls parts of layers compiled: one graph of each, whatever the number of tokens. If one cannot be compiled, a
+    line in the log says so, and from then on all are called as they are written.
 
     Args:
         mode, backend: of torch.compile.
@@ -307,15 +307,17 @@ class Compiled:
         if self.call is None:
             return part(*args)
         from torch._dynamo import exc, mark_dynamic  # takes seconds to import, and few runs compile
+        from torch.fx.experimental import _config
 
-        for one in args:
-            if isinstance(one, Tensor) and one.size(0) > 1:  # torch makes graphs of their own for 0 and 1
-                # Code depends on the number that it is made for, if not on that of the first batch: so a run that
-                # resumes has the same.
-                like = None if one.is_cuda else MANY if one.size(0) <= MANY else 2 * MANY
-                mark_dynamic(one, 0, hint_override=like)
+        tokens = [one for one in args if isinstance(one, Tensor)]
+        on_cpu = not tokens[0].is_cuda
+        for one in tokens:
+            if one.size(0) > 1:  # torch makes graphs of their own for 0 and 1
+                mark_dynamic(one, 0, hint_override=TOKENS if on_cpu else None)
         try:
-            return self.call(part, *args)
+            # Otherwise torch makes one graph for up to 4,096 tokens and one for more, which add up in another way.
+            with _config.patch(backed_size_oblivious=on_cpu):  # pyright: ignore[reportAttributeAccessIssue]
+                return self.call(part, *args)
         except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
             first_line = str(error).strip().partition("\n")[0]
             log.warning("layers cannot be compiled, and are run as they are written: %s", first_line)
