@@ -35,7 +35,7 @@ from manyheads.config.training import Compile
 from manyheads.data.batches import Batches, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.transformer import make_call
+from manyheads.nn.layer_calls import make_call
 from manyheads.training.objectives import Classify
 from manyheads.training.trainer import run_trainer
 

@@ -7,15 +7,12 @@ memory, the output of the encoder; `Decoder.step` writes one token at a time wit
 T positions in the cache
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 import manyheads.plugin as plugin
 from manyheads.layout import Layout, Padded, as_layout
@@ -23,16 +20,14 @@ from manyheads.nn.dropout import Dropout
 from manyheads.nn.multihead import KeysValues, MultiHeadAttention
 from manyheads.nn.parts import make_block
 
-TOKENS = 4096  # of a batch that code for a CPU is made for. It serves all, and that for the first would differ by run
 LayerCall = Callable[..., Tensor]
 Run = Callable[..., Any]  # (part, *args) -> part(*args)
-log = logging.getLogger("manyheads")
 
 
 class Encoder(nn.Module):
     """Layers in sequence, and the final norm of pre-norm models.
 
-    In training each layer is called by `call`, which may compile or recompute it: see `make_call`.
+    In training each layer is called by `call`, which may compile or recompute it, see layer_calls.py.
     """
 
     def __init__(self, layers: "Iterable[EncoderLayer]", *, norm: nn.Module | None = None) -> None:
@@ -290,64 +285,3 @@ def _project(attention: Residual, x: Tensor, positions: Tensor | None) -> tuple[
 def _apart(heads: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Each in memory of its own: as slices of one tensor their gradients would be added up in a tensor of its size."""
     return tuple(one.contiguous() for one in heads)
-
-
-class Compiled:
-    """Calls parts of layers compiled: one graph of each, whatever the number of tokens. If one cannot be compiled, a
-    line in the log says so, and from then on all are called as they are written.
-
-    Args:
-        mode, backend: of torch.compile.
-    """
-
-    def __init__(self, mode: str, backend: str) -> None:
-        self.call: Run | None = torch.compile(_call_part, backend=backend, mode=mode, fullgraph=True)
-
-    def __call__(self, part: Callable[..., Any], *args: Any) -> Any:
-        if self.call is None:
-            return part(*args)
-        from torch._dynamo import exc, mark_dynamic  # takes seconds to import, and few runs compile
-        from torch.fx.experimental import _config
-
-        tokens = [one for one in args if isinstance(one, Tensor)]
-        on_cpu = not tokens[0].is_cuda
-        for one in tokens:
-            if one.size(0) > 1:  # torch makes graphs of their own for 0 and 1
-                mark_dynamic(one, 0, hint_override=TOKENS if on_cpu else None)
-        try:
-            # Otherwise torch makes one graph for up to 4,096 tokens and one for more, which add up in another way.
-            with _config.patch(backed_size_oblivious=on_cpu):  # pyright: ignore[reportAttributeAccessIssue]
-                return self.call(part, *args)
-        except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
-            first_line = str(error).strip().partition("\n")[0]
-            log.warning("layers cannot be compiled, and are run as they are written: %s", first_line)
-            self.call = None
-            return part(*args)
-
-
-def _call_part(part: Callable[..., Any], *args: Any) -> Any:
-    return part(*args)
-
-
-def _call_in_parts(run: Run, layer: Any, x: Tensor, *context: Tensor | Layout) -> Tensor:
-    return layer.in_parts(run, x, *context)
-
-
-def make_call(*, mode: str = "", recompute: bool = False, backend: str = "inductor") -> LayerCall:
-    """A `call_layer` with the same outputs and gradients that is compiled, or keeps less for the backward pass.
-
-    Compiled is what treats each token alone; attention is called as it is written. So no graph depends on where
-    documents lie, and all layers of a stack share two.
-
-    Args:
-        mode: of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; empty: not compiled.
-        recompute: keep only the input of a layer and recompute the rest in the backward pass, with the same random
-            numbers: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
-        backend: of torch.compile.
-    """
-    call: LayerCall = call_layer
-    if mode:
-        call = partial(_call_in_parts, Compiled(mode, backend))
-    if recompute:
-        call = partial(checkpoint, call, use_reentrant=False)
-    return call

@@ -31,7 +31,8 @@ from manyheads.distributed.signals import Stop
 from manyheads.errors import UserError
 from manyheads.inference.precision import choose_device, choose_precision, set_threads, without_tf32
 from manyheads.nn.cost import count_parameters
-from manyheads.nn.transformer import Decoder, Encoder, make_call
+from manyheads.nn.layer_calls import make_call
+from manyheads.nn.transformer import Decoder, Encoder
 from manyheads.runs.resume import Start
 from manyheads.training.build import Network, fit_head, has_few_rows, make_objective
 from manyheads.training.callbacks import KeepBest, NetworkGuard, Patience

@@ -14,7 +14,8 @@ from manyheads.data.formats.demo import demo_splits
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.attention import UserScore
-from manyheads.nn.transformer import call_layer, make_call
+from manyheads.nn.layer_calls import make_call
+from manyheads.nn.transformer import call_layer
 
 LENGTHS = [3, 5, 8]
 

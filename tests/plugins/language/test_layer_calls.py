@@ -4,7 +4,8 @@ import torch
 from torch._dynamo.utils import counters
 
 from manyheads.layout import Packed
-from manyheads.nn.transformer import call_layer, make_call
+from manyheads.nn.layer_calls import make_call
+from manyheads.nn.transformer import call_layer
 from manyheads.plugins.language.networks import assemble_seq2seq
 
 
