@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -416,6 +416,7 @@ class ForkedPython:
     imported torch, Lightning and ours, forks them."""
 
     server: warm.Warm
+    started: list[warm.WarmProcess] = field(default_factory=list)
 
     def start(
         self, *words: str | Path, stdin: IO[Any], stdout: IO[Any], stderr: IO[Any], cwd: str | Path = "",
@@ -426,7 +427,15 @@ class ForkedPython:
         if not isinstance(stderr.name, str):  # a file without a name, which has to be open until the command ends
             error = f"/proc/{os.getpid()}/fd/{stderr.fileno()}"
         given = ["python", str(cwd or Path.cwd()), error, *map(str, words)]
-        return self.server.start(given, stdin.fileno(), stdout.fileno(), dict(env or os.environ))
+        self.started.append(self.server.start(given, stdin.fileno(), stdout.fileno(), dict(env or os.environ)))
+        return self.started[-1]
+
+    def end(self) -> None:
+        """Kill what is left, as of a test that has failed."""
+        for process in self.started:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def run(
         self, *words: str | Path, given: str = "", cwd: str | Path = "", env: dict[str, str] | None = None
@@ -436,27 +445,27 @@ class ForkedPython:
             stdin.write(given)
             stdin.seek(0)
             process = self.start(*words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
-            try:
-                code = process.wait(PATIENCE)
-            finally:
-                if process.returncode is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait(PATIENCE)
             for said in (stdout, stderr):
                 said.seek(0)
             return subprocess.CompletedProcess([*map(str, words)], code, stdout.read(), stderr.read())
 
 
 @pytest.fixture(scope="session")
-def python(forks: warm.Warm) -> ForkedPython:
+def python(forks: warm.Warm) -> Iterator[ForkedPython]:
     """`python.run(*words)` is `python WORDS`, captured, and `python.start(*words)` does not wait for its end."""
-    return ForkedPython(forks)
+    made = ForkedPython(forks)
+    yield made
+    made.end()
 
 
 @pytest.fixture(scope="session")
 def bare(fork_server: Callable[[str], Connection]) -> Iterator[ForkedPython]:
     """As `python`, but nothing of ours has been imported."""
     with fork_server("bare") as server:
-        yield ForkedPython(server)
+        made = ForkedPython(server)
+        yield made
+        made.end()
 
 
 def pytest_configure() -> None:
