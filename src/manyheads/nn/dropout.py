@@ -51,7 +51,7 @@ def kept(x: Tensor, p: float) -> Tensor:
 
     torch's own dropout draws 64 bits an element, one after another. Here 16 bits decide: the sum of two windows of a
     table of random numbers, at places that torch's generator draws. Elements of one mask are independent of each other,
-    and so are any three of different masks, as sums of different pairs of numbers.
+    and so are any two of different masks, as sums of different pairs of numbers.
     """
     if torch.compiler.is_compiling():  # one opaque operator: the bits are those of the code as written
         return _kept(x.detach(), p)
