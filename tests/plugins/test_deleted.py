@@ -54,7 +54,6 @@ def test_core_works_without_any(bare, tmp_path):
     assert code == 0, said
 
 
-@pytest.mark.slow  # by their imports, and those of core, no plugin needs another: below, and test_layers.py
 def test_the_rest_works_without_one(bare, tmp_path):
     ended = used({name: without([name], tmp_path / name) for name in PLUGINS}, bare, tmp_path)
     assert {name: said for name, (code, said) in ended.items() if code} == {}
