@@ -10,6 +10,7 @@ import pytest
 
 from manyheads.distributed import faults
 from manyheads.runs.checkpoints import MANIFEST, delete_leftovers, is_valid, newest_checkpoint, write_checkpoint
+from manyheads.runs.files import replace_folder, write_atomic
 
 POINTS = [one for one in faults.POINTS if one not in ("step", "loss", "memory", "validation", "chunk", "trained")]
 
@@ -29,6 +30,45 @@ def put(folder: Path, step: int, keep: int = 2) -> Path:
 
 def names(folder: Path) -> list[str]:
     return sorted(one.name for one in folder.iterdir())
+
+
+@pytest.fixture
+def order(monkeypatch) -> list[tuple[str, str]]:
+    """What is waited for to be on the disk, and what gets its final name, in their order."""
+    seen: list[tuple[str, str]] = []
+
+    def name(path: Path) -> str:
+        return "part" if path.name.endswith(".part") else path.name
+
+    def fsync(descriptor: int) -> None:
+        seen.append(("on disk", name(Path(os.readlink(f"/proc/self/fd/{descriptor}")))))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for function in ("rename", "replace"):
+        rename = getattr(os, function)
+
+        def renamed(old: Path, new: Path, rename=rename) -> None:
+            seen.append(("named", name(Path(new))))
+            rename(old, new)
+
+        monkeypatch.setattr(os, function, renamed)
+    return seen
+
+
+def test_a_checkpoint_gets_its_name_once_the_disk_holds_all_of_it(tmp_path, order):
+    put(tmp_path / "checkpoints", 5)
+    at = order.index(("named", "step-00000005"))
+    assert [one for _, one in order[:at]] == ["a.bin", "b.json", MANIFEST, "part"]
+    assert order[at + 1 :] == [("on disk", "checkpoints")]
+
+
+def test_a_file_or_folder_of_results_gets_its_name_once_the_disk_holds_it(tmp_path, order):
+    write_atomic(tmp_path / "summary.json", "{}")
+    assert order == [("on disk", "part"), ("named", "summary.json")]
+    order.clear()
+    with replace_folder(tmp_path / "model") as part:
+        (part / "weights").write_bytes(b"1")
+    assert order == [("on disk", "weights"), ("named", "model"), ("on disk", tmp_path.name)]
 
 
 def test_a_checkpoint_reads_back_and_the_oldest_goes(tmp_path):
