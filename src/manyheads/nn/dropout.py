@@ -5,6 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 TABLE = 2**22  # random numbers that all masks are made of: 8 MB
 MOST_DRAWN = 2**20  # of a mask by one pair of windows
@@ -53,7 +54,7 @@ def kept(x: Tensor, p: float) -> Tensor:
     table of random numbers, at places that torch's generator draws. Elements of one mask are independent of each other,
     and so are any two of different masks, as sums of different pairs of numbers.
     """
-    if torch.compiler.is_compiling():  # one opaque operator: the bits are those of the code as written
+    if has_no_values():  # one opaque operator: the bits are those of the code as written
         return _kept(x.detach(), p)
     table, n = random_table(x.device), x.numel()
     draws = torch.empty(n, dtype=torch.int16, device=x.device)
@@ -62,6 +63,11 @@ def kept(x: Tensor, p: float) -> Tensor:
         torch.add(table[first : first + piece.numel()], table[second : second + piece.numel()], out=piece)
     ones = draws.ge_(min(round(p * 2**16), 2**16 - 1) - 2**15).mul_(ONE).view(torch.bfloat16)  # 0 or the bits of a one
     return ones.view(x.shape).to(x.dtype)
+
+
+def has_no_values() -> bool:
+    """Whether only shapes are computed: where a graph is compiled, or under FakeTensorMode, as in a dry run."""
+    return torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
 
 
 @torch.library.custom_op("manyheads::kept", mutates_args=(), tags=torch.Tag.nondeterministic_seeded)

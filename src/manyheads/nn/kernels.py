@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from manyheads.layout import Layout, Packed
 from manyheads.nn.attention import Normaliser, ScaledDot, Score, attend, share_heads, softmax
-from manyheads.nn.dropout import kept
+from manyheads.nn.dropout import has_no_values, kept
 
 SDPA_FROM, SDPA_FROM_CHUNKED = 384, 1024
 """Key positions from which torch's fused CPU kernel is faster, forward and backward in bf16: than the textbook's two
@@ -353,7 +353,7 @@ class _Chunked(torch.autograd.Function):
 
 def _mask_ends(scores_bHLM: Tensor, keep_b11M: Tensor) -> None:
     """Mask padding, which is at the end of each document: only columns in which some document has any are visited."""
-    n_full = int(keep_b11M.all(0).sum())
+    n_full = 0 if has_no_values() else int(keep_b11M.all(0).sum())
     scores_bHLM[..., n_full:].masked_fill_(~keep_b11M[..., n_full:], torch.finfo(scores_bHLM.dtype).min)
 
 
