@@ -1,6 +1,5 @@
 """A contestant that runs the code of another checkout, its own benchmarks included. Standard library only."""
 
-import importlib
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,4 +10,6 @@ def take_part_in(checkout: Path, name: str, setting: str, folder: Path, driver: 
     for module in [one for one in sys.modules if one.partition(".")[0] in ("contestants", "manyheads")]:
         del sys.modules[module]
     sys.path[:0] = [str(checkout / "src"), str(checkout / "benchmarks")]
-    importlib.import_module("contestants.process").take_part(name, setting, folder, driver)
+    from contestants.process import take_part
+
+    take_part(name, setting, folder, driver)
