@@ -27,7 +27,7 @@ from time import perf_counter
 from typing import Any
 
 from contestants.process import take_part
-from contestants.ring import Contestant
+from contestants.ring import Contestant, environment
 from contestants.settings import TEXTS
 from contestants.turns import next_turn
 from machine import machine
@@ -61,18 +61,6 @@ def answer(name: str, setting: str, folder: Path, driver: Connection) -> None:
 
 
 @contextmanager
-def with_variables(variables: dict[str, str]) -> Iterator[None]:
-    """For the processes that are started within."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextmanager
 def busy(n: int) -> Iterator[None]:
     """`n` processes that only count."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
@@ -102,7 +90,7 @@ def main() -> None:
         contestants: dict[str, dict[str, Contestant]] = {}
         ports: dict[str, int] = {}
         for policy, variables in POLICIES.items():
-            with with_variables(variables):
+            with environment(variables):
                 for name, setting in TRAINED.items():
                     one = Contestant("f", setting, folder, take_part)
                     contestants.setdefault(name, {})[policy] = stack.enter_context(one)

@@ -4,7 +4,8 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,17 +17,31 @@ PATIENCE = 600  # seconds after which a contestant that says nothing is given up
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # unset, so that each has all cores
 
 
+@contextmanager
+def environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Variables of the processes that are started within; None: it is unset."""
+    before = dict(os.environ)
+    for name, value in changes.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 class Contestant:
     """A process in which `part` trains when told to. One that fails says so and gets no more turns."""
 
     def __init__(self, name: str, setting: str, folder: Path, part: Callable[..., None] = take_part) -> None:
-        for variable in THREADS:
-            os.environ.pop(variable, None)
         spawn = multiprocessing.get_context("spawn")
         self.name = name
         self._driver, theirs = spawn.Pipe()
         self._process = spawn.Process(target=part, args=(name, setting, folder, theirs), daemon=True)
-        self._process.start()
+        with environment(dict.fromkeys(THREADS)):
+            self._process.start()
         theirs.close()
         self.threads: int | None = None
         self.failed = False

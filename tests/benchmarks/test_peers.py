@@ -1,6 +1,7 @@
 """Speed beside peers: what is counted, what a token costs, what a second start measures, what the tables say."""
 
 import json
+import os
 from dataclasses import asdict
 from multiprocessing import Pipe
 from operator import not_
@@ -10,7 +11,7 @@ import peers
 import pytest
 import torch
 from contestants import tables
-from contestants.ring import Contestant
+from contestants.ring import Contestant, environment
 from contestants.settings import SETTINGS, SHAPES, Shape, Text, Way, flops_per_token, mean_length_met, shape_of, text_of
 from contestants.torch_encoder import TorchClassifier, padded
 from contestants.turns import Turns
@@ -194,3 +195,13 @@ def test_a_wrong_setting_is_one_sentence(results, monkeypatch, words, said):
     with pytest.raises(SystemExit) as ended:
         peers.main()
     assert str(ended.value).startswith(said)
+
+
+def test_variables_are_those_of_a_contestant_alone(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    before = dict(os.environ)
+    with environment({"OMP_NUM_THREADS": None, "GOMP_SPINCOUNT": "9"}):
+        assert "OMP_NUM_THREADS" not in os.environ
+        assert os.environ["GOMP_SPINCOUNT"] == "9"
+    assert dict(os.environ) == before

@@ -1,6 +1,5 @@
 """Rows by the million: what is generated, and how the memory of all processes is counted."""
 
-import os
 import subprocess
 import sys
 
@@ -20,10 +19,17 @@ def test_both_kinds_hold_the_same_rows(tmp_path):
 
 
 def test_the_memory_of_children_counts():
-    alone = scale.memory(os.getpid())
-    child = subprocess.Popen([sys.executable, "-c", "held = b'x' * 2**26; input('up')"], stdin=-1, stdout=-1)
-    assert child.stdout is not None
-    assert child.stdout.read(2) == b"up"
-    both = scale.memory(os.getpid())
-    child.communicate(b"\n")
+    holds = [sys.executable, "-c", "held = b'x' * 2**26; input('up')"]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess; input('up'); subprocess.run({holds})"], stdin=-1, stdout=-1
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    assert parent.stdout.read(2) == b"up"
+    alone = scale.memory(parent.pid)
+    parent.stdin.write(b"\n")
+    parent.stdin.flush()
+    assert parent.stdout.read(2) == b"up"
+    both = scale.memory(parent.pid)
+    parent.communicate(b"\n")
     assert all(more > less + 2**16 for more, less in zip(both, alone, strict=True)), "64 MB in KiB"
