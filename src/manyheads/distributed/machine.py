@@ -74,9 +74,9 @@ class Load:
         """Where other processes want the cores, let OpenMP's threads sleep while they wait for work, unless the user
         has chosen; it has an effect before torch is imported.
 
-        By default they spin, for some milliseconds. On idle cores that is faster by 13 to 43 %, as a thread that sleeps
-        wakes late. On cores that others use too it is slower by half to two thirds: the thread that is waited for has
-        lost its core to one that spins (benchmarks/load.json).
+        By default they spin, for some milliseconds. On idle cores sleeping costs 10 to 31 % of the speed, as a thread
+        wakes late. On cores that others use too, spinning costs a third to two thirds: the thread that is waited for
+        has lost its core to one that spins (benchmarks/load.json).
         """
         if "OMP_WAIT_POLICY" not in os.environ and self.cores_of_others() > SPARE + len(self.cores) - n_cores():
             os.environ["OMP_WAIT_POLICY"] = "passive"
