@@ -146,12 +146,12 @@ def encode(
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
 
-    def encode_from(start: int, size: int) -> Part:
+    def encode_from(start: int, size: int) -> FlatTokens:
         rows = slice(start, start + size)
         batch = texts[rows] if pairs is None else list(zip(texts[rows], pairs[rows], strict=True))
         with tokenizer_errors(FAILS):
             encodings = tokenizer.encode_batch_fast(batch)
-        part = Part()
+        part = FlatTokens()
         for encoding in encodings:
             ids = encoding.ids
             segments = [] if marks is None else segments_of(encoding, marks)
@@ -213,7 +213,7 @@ def in_threads(encode_from: Callable[[int, int], T], n_rows: int) -> list[T]:
 
 
 @dataclass(slots=True)
-class Part:
+class FlatTokens:
     """The tokens of some rows, flat; `bounds` are of documents in tokens, `firsts` of rows in documents."""
 
     ids: "array[int]" = field(default_factory=lambda: array("i"))
@@ -235,7 +235,7 @@ class Part:
 
 # From first and second texts, how many tokens are read at once without marks, and what becomes of longer rows, to the
 # tokens of the rows; None: texts cannot be looked up.
-LookUp = Callable[[list[str], list[str] | None, int, Cutting], list[Part] | None]
+LookUp = Callable[[list[str], list[str] | None, int, Cutting], list[FlatTokens] | None]
 
 
 class KeptSpans(NamedTuple):

@@ -19,7 +19,15 @@ from tokenizers import Tokenizer
 
 from manyheads.config import Cutting
 from manyheads.data.tokenizer import PROBE, bert_pieces
-from manyheads.data.tokens import ID_BYTES, MAX_ROWS_AT_ONCE, Part, in_threads, kept_spans, segments_of, texts_of_marks
+from manyheads.data.tokens import (
+    ID_BYTES,
+    MAX_ROWS_AT_ONCE,
+    FlatTokens,
+    in_threads,
+    kept_spans,
+    segments_of,
+    texts_of_marks,
+)
 
 MOST_WORDS = 2**18  # in a table: some 60 MB
 LONGEST = 64  # letters: a longer "word" is a text without spaces, and does not come again
@@ -110,15 +118,17 @@ class Words:
             self._frames[pairs] = frame_of(self.tokenizer, pairs=pairs)
         return self._frames[pairs]
 
-    def look_up(self, texts: list[str], pairs: list[str] | None, room: int, cutting: Cutting) -> list[Part] | None:
+    def look_up(
+        self, texts: list[str], pairs: list[str] | None, room: int, cutting: Cutting
+    ) -> list[FlatTokens] | None:
         """The tokens of rows: see `tokens.LookUp`."""
         frame = self.frame(pairs=pairs is not None)
         if frame is None:
             return None
         columns = [texts] if pairs is None else [texts, pairs]
-        parts: list[Part] = []
+        parts: list[FlatTokens] = []
         for start in range(0, len(texts), MAX_ROWS_AT_ONCE):
-            part = Part()
+            part = FlatTokens()
             found = [self.read(column[start : start + MAX_ROWS_AT_ONCE]) for column in columns]
             for row in zip(*found, strict=True):
                 documents = [row]
