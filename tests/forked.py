@@ -1,4 +1,4 @@
-"""What processes do that are forked where all of ours is imported, beside `python WORDS`: see fork_server.py."""
+"""What processes do that are forked where all of ours is imported, other than `python WORDS`: see fork_server.py."""
 
 import json
 import os
