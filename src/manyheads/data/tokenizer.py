@@ -312,7 +312,7 @@ def bert_pieces(text: str) -> list[str]:
 
 
 def _repeated(words: Counter[str]) -> Iterator[str]:
-    """Each word as often as it comes, as the library counts by itself."""
+    """Each word repeated by its count, since the library counts for itself."""
     for word, n_times in words.items():
         for start in range(0, n_times, ROWS_AT_ONCE):
             yield " ".join([word] * min(ROWS_AT_ONCE, n_times - start))
