@@ -115,7 +115,7 @@ def table(results: dict[str, Any]) -> str:
         ["peak, two processes", *peaks(["ranks", "ranks read", "ranks again"], "peak resident MB")],
         ["the same, shared pages counted once", *peaks(["ranks", "ranks read", "ranks again"], "peak proportional MB")],
     ]
-    return markdown(["", *sets], lines)
+    return markdown(["", *sets], [line for line in lines if {*line[1:]} != {"-"}])  # without what nobody measured
 
 
 def generated(folder: Path, n_rows: int, kind: str) -> Path:
