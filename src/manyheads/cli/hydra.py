@@ -26,6 +26,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from manyheads import plugin
 from manyheads.cli.errors import composition_sentence, hydra_sentence
 from manyheads.cli.grammar import quote
 from manyheads.cli.overrides import Typed
@@ -39,6 +40,7 @@ from manyheads.errors import UserError
 from manyheads.runs.config_file import preset_yaml
 
 SCHEME = "presets"  # of the address of a person's own folder of presets
+_registered: dict[str, tuple[tuple[str, ...], int]] = {}  # verb -> its keys, and the state of the registry
 
 
 class OwnPresets(FileConfigSource):
@@ -181,6 +183,10 @@ def _register_schema(verb: str, keys: Sequence[str] = ()) -> None:
     Trainer; and the presets of plugins."""
     if PluginPresets not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(PluginPresets)
+    state = tuple(keys), plugin.changes()
+    if _registered.get(verb) == state:  # to make it takes a quarter of a composition
+        return
+    _registered[verb] = state
     schema = OmegaConf.structured(schema_of(verb))
     _make_writable(schema)
     for name in keys:
