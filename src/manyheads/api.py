@@ -10,6 +10,7 @@ from manyheads.plugin import resolve
 
 if TYPE_CHECKING:
     from manyheads.config.facts import section, setting
+    from manyheads.data.rows import Rows
     from manyheads.errors import UserError
     from manyheads.evaluation.evaluation import Finding
     from manyheads.evaluation.statistics import bootstrap
@@ -25,6 +26,7 @@ _HOME = {
     "Padded": "manyheads.layout",
     "Part": "manyheads.plugin",
     "Plugin": "manyheads.plugin",
+    "Rows": "manyheads.data.rows",
     "Score": "manyheads.nn.attention",
     "Section": "manyheads.plugin",
     "UserError": "manyheads.errors",
@@ -42,6 +44,7 @@ __all__ = [
     "Padded",
     "Part",
     "Plugin",
+    "Rows",
     "Score",
     "Section",
     "UserError",

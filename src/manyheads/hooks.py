@@ -105,6 +105,8 @@ class Section(NamedTuple):
             first process. It yields a list of Lightning loggers; they get the figures of steps, then those of splits,
             such as `test/accuracy`.
         links: folders within a run folder that belong to such a logger and may hold symbolic links.
+        rows: `rows(run, splits)` is called once the rows of a training are read. It returns `Rows` to learn from in
+            addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Section(NamedTuple):
     barred: Mapping[str, str] = NOTHING
     logger: Code | None = None
     links: tuple[str, ...] = ()
+    rows: Code | None = None
 
 
 class Part(NamedTuple):

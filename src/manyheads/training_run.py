@@ -22,7 +22,7 @@ from manyheads.config.required import RequirementError, bounds_of, check_reached
 from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_memory, check_rows
 from manyheads.data.rows import Splits
-from manyheads.data.sources import read_rows
+from manyheads.data.sources import add_further_rows, read_rows
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks, validate_world_size
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
@@ -98,6 +98,7 @@ def train(
     splits = None if data is None else data.splits
     if splits is None:
         splits = read_rows(run, with_test=run.test)
+        add_further_rows(run, splits)
     unresolved = start.with_resolved(run)
     run = with_data(unresolved, n_rows=len(splits.train), n_classes=len(splits.labels), multi=splits.multi)
     refuse_unusable_rows(run, splits)

@@ -54,7 +54,7 @@ class Cutting(NamedTuple):
 CUT = Cutting()  # at its end
 
 
-@section("data.")
+@section("data.", opening="data")
 class DataConfig:
     """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
 

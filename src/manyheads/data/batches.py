@@ -53,6 +53,7 @@ class Batch(NamedTuple):
             batches that is the mean over all rows of the optimiser step, of which one may count more than another
             (`counts` of `plan_epoch`).
         targets: the texts that rows are answered by, if there are any.
+        probabilities_BC: of each class, from which rows are learnt in place of `labels_B`.
     """
 
     ids_N: Tensor
@@ -62,6 +63,7 @@ class Batch(NamedTuple):
     rows_B: Tensor
     scale: float
     targets: "Batch | None" = None
+    probabilities_BC: Tensor | None = None
 
     @property
     def parts(self) -> "list[Batch]":
@@ -70,19 +72,16 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> "Batch":
         """The same rows on another device, copied while the host continues."""
-        segments_N, targets = self.segments_N, self.targets
-        if segments_N is not None:
-            segments_N = send(segments_N, device)
-        if targets is not None:
-            targets = targets.to(device)
+        segments_N, targets, probabilities_BC = self.segments_N, self.targets, self.probabilities_BC
         return Batch(
             ids_N=send(self.ids_N, device),
-            segments_N=segments_N,
+            segments_N=None if segments_N is None else send(segments_N, device),
             layout=self.layout.to(device, non_blocking=True),
             labels_B=send(self.labels_B, device),
             rows_B=send(self.rows_B, device),
             scale=self.scale,
-            targets=targets,
+            targets=None if targets is None else targets.to(device),
+            probabilities_BC=None if probabilities_BC is None else send(probabilities_BC, device),
         )
 
 
@@ -250,6 +249,7 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         rows_B=rows_B,
         scale=planned.scale,
         targets=None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
+        probabilities_BC=None if tokens.probabilities_nC is None else tokens.probabilities_nC[rows_B],
     )
 
 
@@ -362,9 +362,8 @@ def _spread(sizes: list[int], n_parts: int, most: int) -> list[list[int]]:
 
 def n_bytes(tokens: Tokens) -> int:
     """Bytes of what `tokens_on` moves."""
-    total = tokens.ids_N.nbytes + tokens.labels.nbytes
-    if tokens.segments_N is not None:
-        total += tokens.segments_N.nbytes
+    moved = (tokens.ids_N, tokens.labels, tokens.segments_N, tokens.probabilities_nC)
+    total = sum(one.nbytes for one in moved if one is not None)
     if tokens.targets is not None:
         total += n_bytes(tokens.targets)
     return total
@@ -378,4 +377,5 @@ def tokens_on(tokens: Tokens, device: torch.device) -> Tokens:
         segments_N=None if tokens.segments_N is None else tokens.segments_N.to(device),
         labels=tokens.labels.to(device),
         targets=None if tokens.targets is None else tokens_on(tokens.targets, device),
+        probabilities_nC=None if tokens.probabilities_nC is None else tokens.probabilities_nC.to(device),
     )

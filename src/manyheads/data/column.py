@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config.data import AT_ONCE
+from manyheads.data.rows import Rows
 
 KEPT = 2**25  # bytes of a column that is kept in memory once it was read
 
@@ -227,6 +228,34 @@ def chained(columns: list[Any]) -> Any:
     n_bytes = sum(part.bytes_per_cell * len(part) for part in parts)
     bytes_per_cell = n_bytes / max(1, sum(map(len, parts)))
     return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, bytes_per_cell, selected)
+
+
+def join_rows(parts: list[Rows], n_classes: int = 0) -> Rows:
+    """Rows of several files as those of one: all single texts, or all pairs. If some have probabilities, all do."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    joined = Rows(
+        texts=chained([rows.texts for rows in parts]),
+        pairs=None if first.pairs is None else chained([rows.pairs or [] for rows in parts]),
+        labels=np.concatenate([np.asarray(rows.labels) for rows in parts]),  # pyright: ignore[reportArgumentType]
+        source=f"{first.source} and {len(parts) - 1} more",
+        numbers=np.concatenate([np.asarray(rows.numbers) for rows in parts]),  # pyright: ignore[reportArgumentType]
+        sets=None if first.sets is None else [ids for rows in parts for ids in rows.sets or []],
+    )
+    if any(rows.probabilities is not None for rows in parts):
+        joined.probabilities = np.concatenate([_probabilities(rows, n_classes) for rows in parts])
+    return joined
+
+
+def _probabilities(rows: Rows, n_classes: int) -> np.ndarray:
+    """Those of rows `(n, C)`; of labels 1."""
+    if rows.probabilities is not None:
+        return rows.probabilities
+    found_nC = np.zeros((len(rows), n_classes), dtype=np.float32)
+    for at, ids in enumerate(rows.sets or zip(rows.labels, strict=True)):
+        found_nC[at, [*ids]] = 1
+    return found_nC
 
 
 def in_memory(cells: Sequence[Any]) -> Column:

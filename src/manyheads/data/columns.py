@@ -11,10 +11,12 @@ from typing import Any
 
 from manyheads.config import DataConfig
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.audit import good_rows
 from manyheads.data.class_names import MULTI_LABEL, drop_zero_fraction, label_cells, names_in_json, normalise_name
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
-from manyheads.data.rows import Rows, row_hashes
+from manyheads.data.rows import Rows, row_hashes, zero_labels
 from manyheads.data.table import Coded, RawTable, coded
+from manyheads.data.texts import hash_texts
 from manyheads.errors import UserError
 
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
@@ -85,6 +87,25 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
         typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
         raise UserError(f"{typed} name one column of {table.source} twice: each needs its own")
     return columns
+
+
+def text_rows(table: RawTable, data: DataConfig, notes: list[str], probabilities: Any = None) -> Rows:
+    """The good rows of a table, without labels: their class ids are 0.
+
+    Args:
+        probabilities: of each class, of all rows `(n, C)`.
+
+    Raises:
+        UserError: a column is missing; or a row is bad and `data.on_bad_row` says so.
+    """
+    columns = find_columns(table, data, "text")
+    texts = table.column(columns.text)
+    pairs = None if columns.pair is None else table.column(columns.pair)
+    hashes, text_faults = hash_texts(texts, pairs)
+    good = good_rows(table, text_faults | table.broken, data.on_bad_row, notes)
+    rows = Rows(texts, pairs, zero_labels(texts), table.source, table.numbers, hashes=hashes)
+    rows.probabilities = probabilities
+    return rows if len(good) == len(rows) else rows.pick(good)
 
 
 def _remedy(table: RawTable, key: str, typed: str) -> str:

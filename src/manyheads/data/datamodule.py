@@ -27,7 +27,7 @@ from manyheads.data.batches import (
 from manyheads.data.opening import table_from
 from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.rows import Splits
-from manyheads.data.sources import read_rows, read_splits
+from manyheads.data.sources import add_further_rows, read_rows, read_splits
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 
@@ -111,6 +111,7 @@ class TextData(LightningDataModule):
 
     @classmethod
     def _of_splits(cls, splits: Splits, run: RunConfig) -> Self:
+        add_further_rows(run, splits)
         tokenizer, tokens = prepare_tokens(splits, run)
         data = cls(tokens, run.batch, run.seed)
         data.splits, data.tokenizer = splits, tokenizer

@@ -7,6 +7,7 @@ Standard library at first: what reads is imported when the first table is read.
 import difflib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,24 @@ def open_split(data: DataConfig, split: str) -> RawTable:
     if split not in tables:
         raise UserError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     return tables[split]()
+
+
+def further_table(path: str, data: DataConfig, setting: str, file: str = "<file>") -> RawTable:
+    """The table of a further file, or the training split of a folder, read by the settings `data`.
+
+    Args:
+        setting: that names it, for sentences, and how a `file` is typed as its value.
+
+    Raises:
+        UserError: there is none.
+    """
+    theirs = replace(data, source="files", path=str(Path(path).expanduser()), hub="", streaming=False)
+    try:
+        tables, _ = open_tables(theirs, typed=False)
+    except ValueError as error:  # which names the settings of the run's own data
+        sentence = str(error).replace(f"data.path={theirs.path}", f"{setting}={path}")
+        raise UserError(sentence.replace("data.path=<file>", f"{setting}={file}")) from error
+    return tables["all" if "all" in tables else "train"]()
 
 
 def refuse_lost_rows(data: DataConfig) -> dict[str, Any]:

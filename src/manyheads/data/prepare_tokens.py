@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer
 
 import manyheads.plugin as plugin
@@ -51,6 +52,8 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
         splits.notes += long_text_notes(name, tokens[name], run.data)
         if rows.sets is not None:
             tokens[name].labels = multi_hot(rows.sets, len(splits.labels))
+        if rows.probabilities is not None:
+            tokens[name].probabilities_nC = torch.from_numpy(rows.probabilities)
         if rows.targets is not None:
             targets = cut_to(rows.as_targets(), max_length)
             check_target_lengths(rows, targets, tokenizer, max_length)

@@ -35,6 +35,7 @@ class Rows:
         unread: the other columns of the table, if they were requested.
         hashes: of the texts, or of the pairs: int64; None: not computed yet.
         groups: a number for each row: rows with the same one stay in one split.
+        probabilities: of each class `(n, C)`, float32, from which a row is learnt; None: from its label.
     """
 
     texts: list[str]
@@ -47,6 +48,7 @@ class Rows:
     unread: Unread | None = field(default=None, compare=False, repr=False)
     hashes: Any = field(default=None, compare=False, repr=False)
     groups: Any = field(default=None, compare=False, repr=False)
+    probabilities: Any = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -76,6 +78,7 @@ class Rows:
             unread=None if self.unread is None else self.unread.pick(indices),
             hashes=None if self.hashes is None else row_hashes(self).take(indices),
             groups=picked(self.groups),
+            probabilities=None if self.probabilities is None else self.probabilities[indices],
         )
 
     def sample(self, n: int, seed: int) -> "Rows":
@@ -102,6 +105,8 @@ class Rows:
         digest = blake2b(digest_size=8)
         while part := "".join(islice(rows, ROWS_AT_ONCE)):
             digest.update(part.encode())
+        if self.probabilities is not None:
+            digest.update(self.probabilities.tobytes())
         return digest.hexdigest()
 
     def _answers(self, labels: list[str]) -> Iterable[str]:
@@ -126,6 +131,7 @@ class Splits:
     Attributes:
         labels: the name of each class by its id; empty where rows have target texts.
         notes: facts and warnings for the log and the report.
+        own_train: train without the rows that plugins added (`Section.rows`); None: they added none.
     """
 
     train: Rows
@@ -133,6 +139,7 @@ class Splits:
     test: Rows | None
     labels: list[str]
     notes: list[str] = field(default_factory=list)
+    own_train: Rows | None = None
 
     @property
     def multi(self) -> bool:
@@ -148,7 +155,10 @@ class Splits:
 
     def digests(self) -> dict[str, str]:
         """The digest of the rows of each split."""
-        return {name: rows.digest(self.labels) for name, rows in self.by_name().items()}
+        parts = self.by_name()
+        if self.own_train is not None:
+            parts |= {"train": self.own_train, "train and further": self.train}
+        return {name: rows.digest(self.labels) for name, rows in parts.items()}
 
 
 def row_hashes(rows: Rows) -> Any:

@@ -57,6 +57,7 @@ class Tokens:
         windows: where the windows of each row are; its tokens are those of its windows, end to end.
         vocabulary: says what ids are, where words of the rows are masked.
         held: the memory that a file of them is mapped to.
+        probabilities_nC: of each class, from which rows are learnt in place of labels; None: from labels.
     """
 
     ids_N: Tensor
@@ -68,6 +69,7 @@ class Tokens:
     windows: Windows | None = None
     vocabulary: Any = None
     held: Any = None
+    probabilities_nC: Tensor | None = None
 
     def __len__(self) -> int:
         return self.offsets.numel() - 1

@@ -9,4 +9,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "serving": "manyheads.plugins.serving",
     "sweep": "manyheads.plugins.sweep",
     "hub": "manyheads.plugins.hub",
+    "transfer": "manyheads.plugins.transfer",
 }

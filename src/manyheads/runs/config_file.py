@@ -16,7 +16,6 @@ from manyheads.runs.files import write_atomic
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
 REMOVED = {  # settings of earlier versions, and the value at which a run is what it would be today
-    "teacher": "",
     "optim.kind": "adamw",
     "optim.muon_lr": None,
     "optim.head_lr": None,

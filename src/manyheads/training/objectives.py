@@ -171,7 +171,7 @@ class Classify(nn.Module):
     ) -> None:
         super().__init__()
         if loss is None:
-            loss = partial(label_losses, smoothing=label_smoothing)
+            loss = partial(label_losses, smoothing=label_smoothing, multi=multi)
         self.loss = loss
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
         self.focal_gamma, self.multi = focal_gamma, multi
@@ -186,7 +186,7 @@ class Classify(nn.Module):
         logits_BC, labels = class_logits(classifier, batch), batch.labels_B
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), labels)
-        losses = self.loss(logits_BC, labels)
+        losses = self.loss(logits_BC, labels if batch.probabilities_BC is None else batch.probabilities_BC)
         if losses.shape != labels.shape:  # it would be broadcast to wrong ones
             raise UserError(
                 f"optim.objective gives losses of shape {tuple(losses.shape)} for labels of shape "
@@ -244,9 +244,14 @@ def class_logits(classifier: Classifier, batch: Batch) -> Tensor:
     return classifier(batch.ids_N, batch.layout, batch.segments_N).float()
 
 
-def label_losses(logits_BC: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy for class ids `(B,)`, or binary cross-entropy of each label for labels 0 and 1 `(B, C)`."""
-    if labels.ndim == 1:  # without torch's `weight`, which also multiplies the mass that smoothing gives to others
+def label_losses(logits_BC: Tensor, labels: Tensor, smoothing: float = 0.0, multi: bool | None = None) -> Tensor:
+    """Cross-entropy for class ids `(B,)`, or binary cross-entropy of each label for labels 0 and 1 `(B, C)`; or for
+    probabilities `(B, C)` in place of either.
+
+    Args:
+        multi: whether a row has any number of labels; None: as the shape of labels says.
+    """
+    if labels.ndim == 1 or multi is False:  # torch's `weight` would also multiply the mass that smoothing gives others
         return F.cross_entropy(logits_BC, labels, label_smoothing=smoothing, reduction="none")
     spread = smoothing / max(2, logits_BC.shape[1])  # of one label: to having and not having it
     return F.binary_cross_entropy_with_logits(logits_BC, labels * (1 - smoothing) + spread, reduction="none")

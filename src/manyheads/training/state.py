@@ -299,7 +299,10 @@ def hash_tokens(tokens: dict[str, Tokens]) -> str:
 
 
 def _hash_texts(digest: Any, texts: Tokens) -> None:
-    for tensor in (texts.ids_N, texts.offsets, texts.segments_N, texts.labels, *(texts.windows or ())):
+    tensors = [texts.ids_N, texts.offsets, texts.segments_N, texts.labels, *(texts.windows or ())]
+    if texts.probabilities_nC is not None:
+        tensors.append(texts.probabilities_nC)
+    for tensor in tensors:
         if tensor is None:
             digest.update(b"none")
             continue

@@ -5,24 +5,21 @@ What the run itself is judged on stays out of them: its validation and test rows
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from manyheads.config import DataConfig
 from manyheads.config.sentences import list_names
-from manyheads.data.audit import good_rows
 from manyheads.data.class_names import MULTI_LABEL
-from manyheads.data.column import chained
-from manyheads.data.columns import find_columns
+from manyheads.data.column import join_rows
+from manyheads.data.columns import text_rows
 from manyheads.data.hashes import rows_among
-from manyheads.data.opening import Tables, open_split, open_tables
+from manyheads.data.opening import Tables, further_table, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, row_hashes, zero_labels
 from manyheads.data.sources import read_splits
 from manyheads.data.splits import carve, stratified_sample
 from manyheads.data.table import RawTable
-from manyheads.data.texts import hash_texts
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
@@ -72,7 +69,7 @@ def read_text_split(data: DataConfig, split: str) -> Rows:
     """
     table = open_split(data, split)
     notes = [*table.notes]
-    rows = rows_of(table, data, notes)
+    rows = text_rows(table, data, notes)
     for note in notes:
         logging.getLogger(__name__).warning("%s", one_line(note))
     return stratified_sample(rows, data.rows, seed=0)
@@ -86,11 +83,11 @@ def read_unlabelled(
     Args:
         table: the one of train.
     """
-    train, validation, test = rows_of(table, data, notes), None, None
+    train, validation, test = text_rows(table, data, notes), None, None
     if "validation" in tables:
-        validation = rows_of(tables["validation"](), data, notes)
+        validation = text_rows(tables["validation"](), data, notes)
     if with_test and "test" in tables:
-        test = rows_of(tables["test"](), data, notes)
+        test = text_rows(tables["test"](), data, notes)
     if validation is None:
         if data.split_seed is not None:
             seed = data.split_seed
@@ -113,29 +110,8 @@ def can_read_unlabelled(tables: Tables, table: RawTable, data: DataConfig, seed:
 
 def read_further(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
     """The texts of further files or folders, except those of splits for judging."""
-    found = []
-    for path in also:
-        theirs = replace(data, source="files", path=str(Path(path).expanduser()))
-        try:
-            tables, _ = open_tables(theirs, typed=False)
-        except ValueError as error:  # which names the settings of the run's own data
-            sentence = str(error).replace(f"data.path={theirs.path}", f"pretrain.also={path}")
-            raise UserError(sentence.replace("data.path=<file>", "pretrain.also=[<file>]")) from error
-        for role in ("all", "train"):
-            if role in tables:
-                found.append(rows_of(tables[role](), theirs, notes))
-    return found
-
-
-def rows_of(table: RawTable, data: DataConfig, notes: list[str]) -> Rows:
-    """The good rows of a table, of whatever class."""
-    columns = find_columns(table, data, "text")
-    texts = table.column(columns.text)
-    pairs = None if columns.pair is None else table.column(columns.pair)
-    hashes, faults = hash_texts(texts, pairs)
-    good = good_rows(table, faults | table.broken, data.on_bad_row, notes)
-    rows = Rows(texts, pairs, zero_labels(texts), table.source, table.numbers, hashes=hashes)
-    return rows if len(good) == len(rows) else rows.pick(good)
+    data = replace(data, source="files")
+    return [text_rows(further_table(path, data, "pretrain.also", "[<file>]"), data, notes) for path in also]
 
 
 def without_judged_texts(splits: Splits, further: list[Rows], n_rows: int, seed: int) -> Splits:
@@ -154,7 +130,7 @@ def without_judged_texts(splits: Splits, further: list[Rows], n_rows: int, seed:
             f"pretrain.also={list_names(single)} adds single texts, but {splits.train.source} holds pairs: remove it, "
             "or read single texts by data.text_pair="
         )
-    train = concatenate_rows([stratified_sample(rows, n_rows, seed) for rows in (splits.train, *further)])
+    train = join_rows([drop_labels(stratified_sample(rows, n_rows, seed)) for rows in (splits.train, *further)])
     judged = [row_hashes(splits.validation)]
     if splits.test is not None:
         judged.append(row_hashes(splits.test))
@@ -165,27 +141,10 @@ def without_judged_texts(splits: Splits, further: list[Rows], n_rows: int, seed:
         splits.notes.append(
             f"train: {n_left_out:,} of {len(train):,} texts are left out, as they are also in validation or test"
         )
-    train = drop_labels(train.pick(good))
+    train = train.pick(good)
     validation = drop_labels(stratified_sample(splits.validation, n_rows, seed))
     return Splits(train, validation, None, [], [one_line(note) for note in splits.notes])
 
 
 def drop_labels(rows: Rows) -> Rows:
     return replace(rows, labels=zero_labels(rows.texts), targets=None, sets=None)
-
-
-def concatenate_rows(parts: list[Rows]) -> Rows:
-    """Rows of several files as those of one: all single texts, or all pairs."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    texts, pairs = chained([rows.texts for rows in parts]), None
-    if first.pairs is not None:
-        pairs = chained([rows.pairs or [] for rows in parts])
-    return Rows(
-        texts=texts,
-        pairs=pairs,
-        labels=zero_labels(texts),
-        source=f"{first.source} and {len(parts) - 1} more",
-        numbers=np.concatenate([np.asarray(rows.numbers) for rows in parts]),  # pyright: ignore[reportArgumentType]
-    )

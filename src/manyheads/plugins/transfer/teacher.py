@@ -1,0 +1,163 @@
+"""Rows whose classes a teacher says: a trained run, or a file of answers. Standard library and NumPy.
+
+Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural Network", section 2, at a temperature of 1.
+
+n rows . C classes
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import manyheads.plugin as plugin
+from manyheads.config import RunConfig
+from manyheads.config.sentences import format_value, list_names
+from manyheads.data.class_names import ClassLookup
+from manyheads.data.columns import text_rows
+from manyheads.data.hashes import rows_among
+from manyheads.data.opening import further_table
+from manyheads.data.rows import Rows, Splits, row_hashes
+from manyheads.data.table import RawTable
+from manyheads.errors import UserError
+from manyheads.evaluation.held_out import learnt_texts
+from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
+
+ANSWERS = "manyheads.plugins.transfer.answers:answers"  # imports torch
+PREFIX = "p_"  # of a column of probabilities in what predict writes
+MOST_VOTES = 1e12  # of one class
+GIVEN = 0.5  # probability from which on a label counts as given
+
+
+def taught_rows(run: RunConfig, splits: Splits) -> Rows | None:
+    """The texts that `run.teacher` answers, with its probabilities. No text of validation or test is among them.
+
+    Raises:
+        UserError: there is no such teacher, it has other classes, or a file is missing or broken.
+    """
+    if not run.teacher:
+        return None
+    if Path(run.teacher).is_file():
+        rows = rows_of_answers(run, splits)
+    else:
+        rows = rows_of_run(run, splits)
+    likeliest_n = rows.probabilities.argmax(1)
+    rows.labels = likeliest_n.astype(np.int32)  # pyright: ignore[reportAttributeAccessIssue]
+    if splits.multi:
+        rows.sets = [tuple(np.flatnonzero(of_row >= GIVEN).tolist()) for of_row in rows.probabilities]
+    judged = [row_hashes(splits.validation)]
+    if splits.test is not None:
+        judged.append(row_hashes(splits.test))
+    is_judged = rows_among(row_hashes(rows), np.concatenate(judged))
+    kept = np.delete(np.arange(len(rows)), is_judged)
+    if not len(kept):
+        raise UserError(f"{rows.source} has no text that is not in validation or test: give others by data.unlabelled")
+    confidence = float(rows.probabilities.max(1).mean())
+    note = f"teacher: {len(kept):,} texts of {rows.source}, whose likeliest class has a probability of {confidence:.2f}"
+    if len(is_judged):
+        note += f"; {len(is_judged):,} are left out, as they are also in validation or test"
+    splits.notes.append(f"{note} on average")
+    return rows.pick(kept)
+
+
+def rows_of_run(run: RunConfig, splits: Splits) -> Rows:
+    """The texts of `data.unlabelled`, answered by a trained run."""
+    if not run.data.unlabelled:
+        raise UserError(
+            f"teacher={run.teacher} answers texts, but none are given: add data.unlabelled=<file>, or name a file of "
+            "answers"
+        )
+    try:
+        folder = open_folder(run.teacher, "classify")
+    except ValueError as error:
+        raise UserError(str(error).replace("run=", "teacher=", 1)) from error
+    data = replace(run.data, source="files")
+    rows = text_rows(further_table(run.data.unlabelled, data, "data.unlabelled"), data, splits.notes)
+    rows = rows.sample(run.data.rows, run.seed)
+    check_answers(run, folder, splits, rows)
+    home = enclosing_run(folder.path)
+    for judged in (splits.validation, splits.test):
+        if judged is not None:
+            _, sentence = learnt_texts(home, judged, splits.labels, who="the teacher")
+            splits.notes += [f"teacher: {sentence}"] * bool(sentence)
+    found_nC, names = plugin.resolve(ANSWERS)(folder, rows, run), folder.labels()
+    rows.probabilities = found_nC[:, [names.index(label) for label in splits.labels]]
+    return rows
+
+
+def check_answers(run: RunConfig, folder: ModelFolder, splits: Splits, rows: Rows) -> None:
+    """Raise UserError unless a trained run answers such texts with the classes of the data."""
+    names = folder.labels()
+    if sorted(names) != sorted(splits.labels):
+        raise UserError(
+            f"teacher={run.teacher} knows {list_names(names)}, but the labels of the data are "
+            f"{list_names(splits.labels)}: name a run that was trained on the same classes"
+        )
+    if folder.settings.multi != splits.multi:
+        gives = "any number of labels" if folder.settings.multi else "one class"
+        raise UserError(
+            f"teacher={run.teacher} gives {gives}, but a row of the data has "
+            f"{'any number of labels' if splits.multi else 'one class'}: name another run"
+        )
+    for what, pairs in (("the data has", splits.train.pairs), (f"{rows.source} has", rows.pairs)):
+        if folder.settings.pairs != (pairs is not None):
+            raise UserError(
+                f"teacher={run.teacher} reads {'pairs of texts' if folder.settings.pairs else 'single texts'}, but "
+                f"{what} {'single texts' if pairs is None else 'pairs of texts'}: name another run, or other texts"
+            )
+
+
+def rows_of_answers(run: RunConfig, splits: Splits) -> Rows:
+    """The texts of a file, with its probabilities, or counts of votes, which are divided by their sum."""
+    if run.data.unlabelled:
+        raise UserError(
+            f"teacher={run.teacher} is a file of texts and answers, so that nothing answers "
+            f"data.unlabelled={run.data.unlabelled}: remove one of them"
+        )
+    data = replace(run.data, source="files")
+    table = further_table(run.teacher, data, "teacher")
+    found_nC, faults = read_probabilities(table, splits.labels, multi=splits.multi)
+    rows = text_rows(replace(table, broken=table.broken | faults), data, splits.notes, found_nC)
+    if (rows.pairs is None) != (splits.train.pairs is None):
+        raise UserError(
+            f"{rows.source} has {'single texts' if rows.pairs is None else 'pairs of texts'}, unlike the data: name "
+            "another file by teacher="
+        )
+    return rows.sample(run.data.rows, run.seed)
+
+
+def read_probabilities(table: RawTable, labels: list[str], *, multi: bool) -> tuple[Any, dict[int, str]]:
+    """What the columns that are called as the classes say, with or without `p_` before the name.
+
+    Returns:
+        Probabilities `(n, C)`, float32; and by index why those of a row are none.
+
+    Raises:
+        UserError: a class has no column.
+    """
+    plain, written = ClassLookup(table.names), ClassLookup([name for name in table.names if name.startswith(PREFIX)])
+    columns = [name if (name := plain.find(label)) in table.names else written.find(PREFIX + label) for label in labels]
+    missing = [label for label, name in zip(labels, columns, strict=True) if name not in table.names]
+    if missing:
+        raise UserError(
+            f"{table.source} has no column of probabilities for {list_names(missing)}: it needs one for each class, "
+            f"called as the class; its columns are {list_names(table.names)}"
+        )
+    found_nC = np.zeros((len(table.numbers), len(labels)))
+    faults: dict[int, str] = {}
+    for at, name in enumerate(columns):
+        for row, cell in enumerate(table.column(name)):
+            try:
+                found_nC[row, at] = cell
+            except (TypeError, ValueError):
+                found_nC[row, at] = np.nan
+            if not 0 <= found_nC[row, at] <= (1 if multi else MOST_VOTES):
+                faults[row] = f"'{format_value(cell)}' in the column '{format_value(name)}' is no probability"
+    sums_n = found_nC.sum(1)
+    if not multi:
+        for row in np.flatnonzero(sums_n == 0).tolist():
+            faults[row] = "the probability of each class is 0"
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found_nC /= sums_n[:, None]
+    return found_nC.astype(np.float32), faults
