@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 import manyheads.plugin as plugin
-from manyheads.config import RunConfig
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.columns import text_rows
@@ -24,13 +23,14 @@ from manyheads.errors import UserError
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
 
+Run = Any  # the settings of a training, with those of this plugin
 ANSWERS = "manyheads.plugins.transfer.answers:answers"  # imports torch
 PREFIX = "p_"  # of a column of probabilities in what predict writes
 MOST_VOTES = 1e12  # of one class
 GIVEN = 0.5  # probability from which on a label counts as given
 
 
-def taught_rows(run: RunConfig, splits: Splits) -> Rows | None:
+def taught_rows(run: Run, splits: Splits) -> Rows | None:
     """The texts that `run.teacher` answers, with its probabilities. No text of validation or test is among them.
 
     Raises:
@@ -61,7 +61,7 @@ def taught_rows(run: RunConfig, splits: Splits) -> Rows | None:
     return rows.pick(kept)
 
 
-def rows_of_run(run: RunConfig, splits: Splits) -> Rows:
+def rows_of_run(run: Run, splits: Splits) -> Rows:
     """The texts of `data.unlabelled`, answered by a trained run."""
     if not run.data.unlabelled:
         raise UserError(
@@ -86,7 +86,7 @@ def rows_of_run(run: RunConfig, splits: Splits) -> Rows:
     return rows
 
 
-def check_answers(run: RunConfig, folder: ModelFolder, splits: Splits, rows: Rows) -> None:
+def check_answers(run: Run, folder: ModelFolder, splits: Splits, rows: Rows) -> None:
     """Raise UserError unless a trained run answers such texts with the classes of the data."""
     names = folder.labels()
     if sorted(names) != sorted(splits.labels):
@@ -108,7 +108,7 @@ def check_answers(run: RunConfig, folder: ModelFolder, splits: Splits, rows: Row
             )
 
 
-def rows_of_answers(run: RunConfig, splits: Splits) -> Rows:
+def rows_of_answers(run: Run, splits: Splits) -> Rows:
     """The texts of a file, with its probabilities, or counts of votes, which are divided by their sum."""
     if run.data.unlabelled:
         raise UserError(
