@@ -88,8 +88,9 @@ class Section(NamedTuple):
         config: the class of the settings.
         help: what they are about, in a line.
         into: the openings that they widen: `run` (a training), `search`, `table`, `curve` (verbs that train several
-            times), `judge` (verbs that judge rows), `answer` (verbs that answer texts), `logger` (the section of that
-            name); see `section(opening=...)`. The hooks below get all settings of the verb, whatever is widened.
+            times), `judge` (verbs that judge rows), `answer` (verbs that answer texts), `logger`, `model`, `tokenizer`
+            (the section of that name); see `section(opening=...)`. The hooks below get all settings of the verb,
+            whatever is widened.
         facts: of all settings, as in `setting`: for instance `resume="free"` or `tasks=("pretrain",)`.
         check: `check(config)` is called with the complete settings of a verb; raises UserError for a combination that
             makes no sense.
@@ -104,6 +105,10 @@ class Section(NamedTuple):
         logger: `logger(run, folder)` returns a context manager that is open during training and evaluation, in the
             first process. It yields a list of Lightning loggers; they get the figures of steps, then those of splits,
             such as `test/accuracy`.
+        tokenizer: `tokenizer(run, splits, tokenizer)` returns the tokenizer to train with: the given one, or one with
+            some of its entries, under their names. With `init_from` the network has the vectors of these alone.
+        measure: `measure(context)` is called in the first process with a network that has been trained, see
+            `training.context.RunContext`; returns figures with their intervals by name, for summary.json.
         links: folders within a run folder that belong to such a logger and may hold symbolic links.
         rows: `rows(run, splits)` is called once the rows of a training are read. It returns `Rows` to learn from in
             addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
@@ -121,6 +126,8 @@ class Section(NamedTuple):
     files: tuple[str, ...] = ()
     barred: Mapping[str, str] = NOTHING
     logger: Code | None = None
+    tokenizer: Code | None = None
+    measure: Code | None = None
     links: tuple[str, ...] = ()
     rows: Code | None = None
 

@@ -191,7 +191,7 @@ class DataConfig:
 TokenizerKind = StrEnum("TokenizerKind", "wordpiece bpe unigram characters")
 
 
-@section("tokenizer.")
+@section("tokenizer.", opening="tokenizer")
 class TokenizerConfig:
     """A tokenizer trained on the train split, or loaded from `path`."""
 

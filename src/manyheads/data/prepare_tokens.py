@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, Long, RunConfig
+from manyheads.config.facts import hooks
 from manyheads.config.sentences import format_value
 from manyheads.data.disk_cache import cache_folder
 from manyheads.data.rows import ROWS_AT_ONCE, Rows, Splits
@@ -29,7 +30,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     """
     folder, patience, max_length = cache_folder(run.data), float(run.hardware.timeout), run.data.max_length
     if run.tokenizer.path:
-        tokenizer = _given_tokenizer(run, pairs=splits.train.pairs is not None)
+        tokenizer = given_tokenizer(run, pairs=splits.train.pairs is not None)
     else:
         rows = tokenizer_rows(splits)
         if len(rows) < len(splits.train):
@@ -37,6 +38,8 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
                 f"train: the tokenizer is learned from {len(rows):,} of {len(splits.train):,} rows, evenly spread"
             )
         tokenizer = cached_tokenizer(rows, run.tokenizer, folder, patience)
+    for change in hooks(run, "tokenizer"):
+        tokenizer = change(run, splits, tokenizer)
 
     def cut_to(rows: Rows, max_length: int) -> Tokens:
         return cached_tokens(rows, tokenizer, max_length, folder, patience)
@@ -70,7 +73,7 @@ def tokenizer_rows(splits: Splits) -> Rows:
     return rows.pick(np.arange(MAX_TRAINING_ROWS) * len(rows) // MAX_TRAINING_ROWS)
 
 
-def _given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
+def given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
     """The tokenizer that is named by its path, or comes with the weights to begin with.
 
     Raises:

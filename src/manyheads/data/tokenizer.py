@@ -233,6 +233,24 @@ def copy_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     return copy
 
 
+def kept_ids(tokenizer: Tokenizer, whole: Tokenizer) -> list[int] | None:
+    """The ids that the entries of a tokenizer have in another, which it was made of: by its own ids, 0 where they have
+    gaps. None: its entries and their ids are all those of the other.
+
+    Raises:
+        UserError: it has an entry that the other lacks.
+    """
+    names, known = (one.get_vocab(with_added_tokens=True) for one in (tokenizer, whole))
+    if names == known:
+        return None
+    found = [0] * (max(names.values()) + 1)
+    for name, id in names.items():
+        if name not in known:
+            raise UserError(f"a plugin gives the tokenizer '{format_value(name)}', which the weights do not know")
+        found[id] = known[name]
+    return found
+
+
 def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     """A tokenizer trained on `rows` alone: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP].
 

@@ -10,4 +10,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "sweep": "manyheads.plugins.sweep",
     "hub": "manyheads.plugins.hub",
     "transfer": "manyheads.plugins.transfer",
+    "trim": "manyheads.plugins.trim",
 }

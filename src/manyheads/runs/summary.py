@@ -64,6 +64,7 @@ class Summary:
         left_out: optimiser steps, from 1, that were skipped, as the loss or gradient was not finite.
         linear: the weight of the linear model in each answer. terms: what it counts.
         most_frequent: the class or label that most training rows have.
+        measured: what plugins have measured, by name.
         digests: of the rows of each split. files: of the files that settings name.
     """
 
@@ -94,6 +95,7 @@ class Summary:
     members: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
     terms: str = ""
     most_frequent: str = ""
+    measured: dict[str, Interval] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
@@ -216,6 +218,7 @@ def facts(summary: Summary) -> dict[str, str]:
         if summary.left_out
         else "",
     }
+    said |= {name: figure.words for name, figure in summary.measured.items()}
     return {name: fact for name, fact in said.items() if fact}
 
 

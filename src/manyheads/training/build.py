@@ -15,7 +15,7 @@ import manyheads.plugin as plugin
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
-from manyheads.data.tokenizer import tokenizer_sizes
+from manyheads.data.tokenizer import kept_ids, tokenizer_sizes
 from manyheads.data.tokens import Tokens
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
@@ -23,7 +23,7 @@ from manyheads.inference.precision import DTYPES, choose_device, choose_precisio
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import OwnNetwork
-from manyheads.training.weights import load_pretrained
+from manyheads.training.weights import keep_words, load_pretrained
 
 MOST_ROWS = 4096  # that the head is fitted to before training
 STRENGTH = 0.1  # inverse L2 strength (C): a head that fits few rows perfectly would leave no gradient to learn from
@@ -47,12 +47,18 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer, own: 
     pairs = splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
     n_ids = tokenizer_sizes(tokenizer, pairs=pairs).n_ids
-    sizes = {"vocab_size": n_words(origin, n_ids, run), "max_length": run.data.max_length}
+    kept = None
+    if origin is not None and n_ids != origin.vocab_size:  # a plugin may have made it smaller
+        kept = kept_ids(tokenizer, Tokenizer.from_file(origin.tokenizer))
+    n_rows = n_words(origin, n_ids if kept is None else max(kept) + 1, run)
+    sizes = {"vocab_size": n_rows, "max_length": run.data.max_length}
     if own is not None:
         return OwnNetwork(copy.deepcopy(own), n_ids)
     sizes |= {"n_classes": len(splits.labels), "n_segments": 2 if pairs else 0}
     network = plugin.resolve(plugin.task(run.task).assemble)(run.model, **sizes)
     load_pretrained(network, origin)
+    if kept is not None:  # only now, so that the rest begins with the same random numbers
+        keep_words(network.words, kept)
     return network
 
 

@@ -77,7 +77,9 @@ def run_pipeline(context: RunContext) -> Summary | None:
         if training is None:  # another process than the first
             return None
         model = write_model(context, training)
-        training |= {"wall_seconds": perf_counter() - context.began, "files": digests}
+        training |= {"wall_seconds": perf_counter() - context.began, "files": digests, "measured": {}}
+        for measure in hooks(context.run, "measure"):
+            training["measured"] |= measure(context)
         summary = evaluate_model(context, model, training)
     show_summary(summary, context.folder / "run.log")
     return summary

@@ -96,3 +96,9 @@ def load_pretrained(network: nn.Module, origin: Origin | None) -> None:
             own[name].zero_()
     for name, value in found.items():
         own[name].copy_(value)
+
+
+def keep_words(words: nn.Embedding, kept: list[int]) -> None:
+    """Reduce a table of words to these rows, in their order."""
+    words.weight = nn.Parameter(words.weight.detach()[kept])
+    words.num_embeddings = len(kept)

@@ -1,0 +1,131 @@
+"""Runs with tokenizer.trim=train: their networks and what they leave, against runs with all entries."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from manyheads.cli.compose import compose
+from manyheads.cli.main import main
+from manyheads.data.datamodule import TextData
+from manyheads.data.tokenizer import kept_ids, load_tokenizer
+from manyheads.data.tokens import encode
+from manyheads.distributed import faults
+from manyheads.inference.batching import network_logits
+from manyheads.inference.folder import load
+from manyheads.plugins.trim.changes import FIGURE, rows_that_differ
+from manyheads.training.build import assemble_network
+
+TINY = ["trainer.max_epochs=2", "batch.rows=16", "hardware=cpu", "hardware.precision=fp32", "optim.average=0"]
+SHAPE = ["model.n_layers=1", "model.n_heads=2", "model.d_model=16", "model.d_k=4", "model.d_v=4", "model.d_ff=24"]
+TRIM = ["tokenizer.trim=train", "tokenizer.reserve=0"]
+PLACES = ["kitchen", "garden", "theatre", "station", "harbour", "library", "meadow", "workshop", "cellar", "balcony"]
+THINGS = ["lantern", "kettle", "anchor", "ladder", "curtain", "hammer", "blanket", "compass", "mirror", "bucket"]
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = [(text, ("up", "down")[at % 2]) for at, text in enumerate(texts)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> Path:
+    """A run whose tokenizer has many words."""
+    home = tmp_path_factory.mktemp("weights")
+    rows = write(home / "rows.csv", [f"the {thing} of the {place}" for thing in THINGS for place in PLACES])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYHEADS_CACHE", str(home / "cache"))
+        words = [f"data.path={rows}", "trainer.max_steps=2", "tokenizer.vocab_size=400", *TINY[2:], *SHAPE]
+        assert main(["train", *words, f"output={home / 'run'}"]) == 0
+    return home / "run"
+
+
+@pytest.fixture
+def words(weights, tmp_path, monkeypatch) -> list[str]:
+    """Rows of few of its words, and of some that it does not have."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    few = write(tmp_path / "rows.csv", [f"the {THINGS[at % 3]} of the {PLACES[at % 2]} {at} ☃" for at in range(80)])
+    return [f"init_from={weights}", f"data.path={few}", *TINY]
+
+
+def test_logits_of_all_texts_of_the_run_are_the_same_to_the_bit(words):
+    found = []
+    for trim in ([], TRIM):
+        run = compose("train", [*words, *trim])
+        data = TextData.from_run(run)
+        network = assemble_network(run, data.splits, data.tokenizer).eval()
+        found.append((network, network_logits(network, data.tokens["train"]), data.tokenizer))
+    (whole, before, tokenizer), (small, after, trimmed) = found
+    assert before.equal(after)
+    assert small.words.num_embeddings == trimmed.get_vocab_size() < whole.words.num_embeddings
+    kept = kept_ids(trimmed, tokenizer)
+    assert kept is not None
+    assert whole.words.weight[kept].equal(small.words.weight)
+    assert any("tokenizer.trim=train keeps" in note for note in data.splits.notes)
+
+
+def test_rows_that_differ_have_an_entry_that_is_gone(words):
+    run = compose("train", [*words, *TRIM])
+    small, whole = TextData.from_run(run).tokenizer, load_tokenizer(run.tokenizer.path)
+    texts = [f"the {THINGS[0]}", f"the {THINGS[9]}", "☃", f"{THINGS[9]} {THINGS[8]}"]
+    ids = torch.tensor(kept_ids(small, whole))
+    tokens = [encode(one, texts, None, None, 32) for one in (small, whole)]
+    assert rows_that_differ(*tokens, ids).tolist() == [1, 3]
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_resumed_judged_asked_and_exported(words, weights, tmp_path, monkeypatch, capsys):
+    command = ["train", *words, *TRIM]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main([*command, f"output={whole}"]) == 0
+    assert FIGURE in capsys.readouterr().out
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["measured"][FIGURE].keys() == {"value", "low", "high"}
+    faults.reset_counts()
+    monkeypatch.setenv(faults.VARIABLE, "step:3:term")
+    assert main([*command, f"output={parts}"]) == 143
+    monkeypatch.delenv(faults.VARIABLE)
+    assert main(["train", f"resume={parts}"]) == 0
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (whole / "model" / name).read_bytes() == (parts / "model" / name).read_bytes()
+    model = load(whole)
+    assert model.network.words.num_embeddings == model.tokenizer.get_vocab_size()
+    assert model.network.words.num_embeddings < load(weights).network.words.num_embeddings
+    assert main(["predict", f"run={whole}", "text=the unheard-of lantern"]) == 0
+    assert main(["evaluate", f"run={whole}", f"data.path={tmp_path / 'rows.csv'}"]) == 0
+    assert main(["train", f"init_from={whole}", *words[1:], *TRIM, f"output={tmp_path / 'on'}"]) == 0
+    capsys.readouterr()
+    assert main(["train", f"resume={parts}", "tokenizer.trim=none"]) == 2
+    assert "tokenizer.trim" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (
+            [*TRIM],
+            "tokenizer.trim=train keeps a part of the tokenizer that comes with trained weights",
+        ),
+        (
+            ["tokenizer.reserve=5"],
+            "tokenizer.reserve=5 does nothing with tokenizer.trim=none: add tokenizer.trim=train",
+        ),
+        (["tokenizer.trim=some"], "tokenizer.trim=some"),
+        (["tokenizer.trim=train", "tokenizer.reserve=-1"], "tokenizer.reserve=-1 is out of range"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(typed, sentence, capsys):
+    assert main(["train", *typed]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_whole_words_of_a_run_are_refused_before_training(words, model_folder, tmp_path, capsys):
+    output = tmp_path / "run"
+    typed = [f"init_from={model_folder}", *words[1:], *TRIM, f"output={output}"]
+    assert main(["train", *typed]) == 2
+    assert "needs a tokenizer of pieces" in capsys.readouterr().err
+    assert not output.exists()
