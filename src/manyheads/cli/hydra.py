@@ -26,7 +26,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from manyheads import plugin
+import manyheads.plugin as plugin
 from manyheads.cli.errors import composition_sentence, hydra_sentence
 from manyheads.cli.grammar import quote
 from manyheads.cli.overrides import Typed
