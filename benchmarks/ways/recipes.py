@@ -16,11 +16,17 @@ CHEAP = {
 }
 OURS = {"scratch": "from scratch", "minilm": "from MiniLM"}
 WAYS = CHEAP | OURS
+OTHERS = {  # that few_rows.py measures, too: other programs with the weights of MiniLM
+    "model2vec": "model2vec + logistic regression",
+    "trainer": "Hugging Face Trainer",
+    "setfit": "SetFit",
+}
 WORDS: dict[str, list[str]] = {
     "scratch": [],
     "minilm": ["init_from={minilm}"],
-}  # in addition to those that name the rows
+}  # of our ways, in addition to those that name the rows
 SIZES = {"full": 0, "100": 100, "10": 10}  # training rows drawn of each class; 0: all
+DRAWN = SIZES | {"50": 50, "200": 200}
 SETS = ["trec6", "sick", "sst2", "banking77", "snips", "indonlu_smsa", "ag_news_10k", "emotion", "goemotions", "imdb"]
 ABOUT = {  # rows of train.csv, and the median of their words, of both texts of a pair
     "trec6": (5452, 10),

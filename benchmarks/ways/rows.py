@@ -7,23 +7,40 @@ from pathlib import Path
 from manyheads.cli.compose import compose
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
-from ways.recipes import SIZES, Task
+from ways.recipes import DRAWN, Task
 
 Cells = dict[str, str]
 
 
-def data_of(task: Task, data: Path, scratch: Path) -> Path:
-    """The folder a task reads: the published one, or one in `scratch`: rows drawn of each class, the test file."""
+def data_of(task: Task, data: Path, scratch: Path, test_rows: int = 0) -> Path:
+    """The folder a task reads: the published one, or one in `scratch`: rows drawn of each class, and the test file or
+    `test_rows` of it."""
     published = data / task.name
-    if task.size == "full":
+    if task.size == "full" and not test_rows:
         return published
     folder = scratch / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "train.csv", draw(read(published / "train.csv"), SIZES[task.size], task.seed))
-    link = folder / "test.csv"
-    link.unlink(missing_ok=True)
-    link.symlink_to(published / "test.csv")
+    whole = []
+    if task.size == "full":
+        whole = [name for name in ("train.csv", "validation.csv") if (published / name).exists()]
+    else:
+        write(folder / "train.csv", draw(read(published / "train.csv"), DRAWN[task.size], task.seed))
+    if test_rows:
+        rows = read(published / "test.csv")
+        write(folder / "test.csv", [rows[at] for at in tested(len(rows), test_rows)])
+    else:
+        whole.append("test.csv")
+    for name in whole:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(published / name)
     return folder
+
+
+def tested(n_rows: int, most: int) -> list[int]:
+    """Which of the rows of a test file are answered where at most this number are: the same for every way."""
+    if n_rows <= most:
+        return list(range(n_rows))
+    return sorted(random.Random(0).sample(range(n_rows), most))
 
 
 def data_words(folder: Path) -> list[str]:
