@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from contestants.tables import markdown
 
-from ways import figures, store
+from ways import figures, recipes, store
 from ways.figures import Bools, Figure
 from ways.pages import points, verdict
-from ways.recipes import CHEAP, FEWER_SEEDS, MULTI, NOT_ENGLISH, OTHERS, OURS, PAIRS, SEEDS, SETS, Task
+from ways.recipes import CHEAP, FEWER_SEEDS, MULTI, NOT_ENGLISH, OTHERS, PAIRS, SEEDS, SETS, Task
 from ways.rows import tested
 
 TEST_ROWS = 1000  # at most that are answered, so that many models can be measured
 SIZES = ("10", "50", "100", "200", "full")  # rows of each class
 NAMES = {**{size: f"{size} a class" for size in SIZES}, "full": "all rows"}
+OURS = recipes.OURS | recipes.OF_FEW
 WAYS = {way: name for way, name in (CHEAP | OTHERS | OURS).items() if way != "tfidf_lr"}
 PLAIN = ("majority", "tfidf", "pairs", "fasttext", "scratch")  # without trained weights
 RIVALS = {way: name for way, name in WAYS.items() if way not in OURS}

@@ -16,12 +16,11 @@ import numpy as np
 
 from manyheads.data.rows import Rows, Splits
 from ways.cheap import MIDDLE_C, STRENGTHS, climb
-from ways.recipes import minilm
+from ways.recipes import minilm, vectors
 
 LENGTH = 256  # tokens of a text, or of both texts of a pair
 FEW, FEW_EPOCHS, EPOCHS = 50, 30, 8  # of the Trainer: rows of a class up to which ours takes more epochs, and epochs
 ITERATIONS = 20  # pairs of each sort that SetFit makes for a text: R of Tunstall et al. (2022), section 3
-VECTORS = Path(__file__).parents[2] / "outputs" / "accuracy" / "model2vec"  # distilled once
 
 Found = tuple[list[int], list[int], dict[str, Any]]
 
@@ -60,14 +59,14 @@ def by_static_vectors(splits: Splits, everything: Rows) -> Found:
 
 
 def static_vectors() -> Any:
-    """Those of MiniLM."""
+    """Those of MiniLM, distilled once."""
     from model2vec import StaticModel
 
-    if not VECTORS.exists():
+    if not vectors().exists():
         from model2vec.distill import distill
 
-        distill(str(minilm())).save_pretrained(VECTORS)
-    return StaticModel.from_pretrained(VECTORS)
+        distill(str(minilm())).save_pretrained(vectors())
+    return StaticModel.from_pretrained(vectors())
 
 
 def features(model: Any, rows: Rows) -> np.ndarray:

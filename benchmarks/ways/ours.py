@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.inference.precision import cpu_multiplies_bf16
-from ways.recipes import Task, filled, minilm, words_of
+from ways.recipes import Task, filled, minilm, vectors, words_of
 from ways.rows import data_words, read
 
 
@@ -25,7 +25,10 @@ def train_and_judge(task: Task, folder: Path, home: Path) -> dict[str, Any]:
         RunError: a command failed.
     """
     run, answered = home / "run", home / "answered"
-    words = filled(words_of(task), {"minilm": str(minilm())} if task.way == "minilm" else {})
+    places = {"vectors": str(vectors())}
+    if task.way == "minilm":
+        places["minilm"] = str(minilm())
+    words = filled(words_of(task), places)
     fixed = [f"seed={task.seed}", "test=false", "resume=auto"]
     started = time.perf_counter()
     command(["train", *data_words(folder), *fixed, *words, f"output={run}"], home / "train.log")

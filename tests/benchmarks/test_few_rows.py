@@ -128,7 +128,7 @@ def test_the_tables_compare_draw_by_draw_with_the_best_of_the_others():
     of_ours = lines_of(made["few-leads"], "sst2, 10 a class")
     assert "+0.0 (+0.0 to +0.0) TF-IDF" in of_ours, "without weights it is compared with those without weights"
     assert "* SetFit" in of_ours
-    assert lines_of(made["few-verdicts"], "10 a class") == "| 10 a class | 1 level | below on sst2 |"
+    assert lines_of(made["few-verdicts"], "10 a class").startswith("| 10 a class | 1 level | below on sst2 | -")
     assert "from MiniLM, 10 a class: 21" in made["few-unfinished"]
 
 

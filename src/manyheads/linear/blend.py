@@ -23,7 +23,8 @@ temperature would make certainties of few rows that are all right. Platt (1999),
 Vector Machines", section 2.1, has such targets."""
 LEAST = 1e-30  # of a probability
 SHARES = [at / 20 for at in range(21)]  # that are tried
-PRIOR_ROWS = 8.0  # that draw the share towards a half
+PRIOR_ROWS = 8.0  # that draw the share towards a prior one
+EVENLY, LINEAR_FIRST = 0.5, 0.8  # prior shares: where the network begins with trained weights, and from scratch
 LEAST_SHARE = SHARES[1]  # the prior counts none as this: between the two, the rows alone decide
 
 
@@ -66,6 +67,7 @@ def tune(
     weights_C: Tensor | None = None,
     *,
     answers: bool = True,
+    prior_share: float = EVENLY,
 ) -> Tuned:
     """What is best on `rows`: the share by their likelihood, in which classes count by `weights_C`, then thresholds by
     F1.
@@ -74,6 +76,7 @@ def tune(
         network_nC: the network's logits of the rows, in fp32; needed where it has thresholds or shares its answers.
         linear: None: training fitted none.
         answers: the linear model may answer with the network; otherwise it is a baseline.
+        prior_share: see `best_share`.
     """
     labels, multi = label_tensor(rows, n_classes), rows.sets is not None
     if linear is None:
@@ -83,7 +86,7 @@ def tune(
     linear_nC = linear_logits(linear, rows.texts, rows.pairs)
     share, temperature = 0.0, 1.0
     if answers and network_nC is not None:
-        share, temperature, linear_temperature = best_share(network_nC, linear_nC, labels, weights_C)
+        share, temperature, linear_temperature = best_share(network_nC, linear_nC, labels, weights_C, prior_share)
     else:
         linear_temperature = best_temperature(linear_nC, labels, row_weights(labels, weights_C))
     linear, linear_nC = linear.over(linear_temperature), linear_nC / linear_temperature
@@ -120,17 +123,23 @@ def blended(network_nC: Tensor, linear_nC: Tensor, share: float, temperature: fl
 
 
 def best_share(
-    network_nC: Tensor, linear_nC: Tensor, labels: Tensor, weights_C: Tensor | None = None
+    network_nC: Tensor,
+    linear_nC: Tensor,
+    labels: Tensor,
+    weights_C: Tensor | None = None,
+    prior_share: float = EVENLY,
 ) -> tuple[float, float, float]:
     """Share, temperature of the network and temperature of the linear model by rows of known `labels`, class ids `(n,)`
     or marks `(n, C)`: those with which each alone, then both together, answer these rows likeliest.
 
     Smoothed labels make a network too modest, few rows a linear model. The network was chosen on the same rows, where
-    it looks better than it is if they are few; so the share is drawn towards a half, as if `PRIOR_ROWS` further rows
-    were answered by either of them alike. Of equal shares the smallest is taken.
+    it looks better than it is if they are few; so the share is drawn towards `prior_share`, as if of `PRIOR_ROWS`
+    further rows that part were answered by the linear model alone and the others by the network alone. Of equal shares
+    the smallest is taken.
 
     Args:
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
+        prior_share: the linear model's where there are no rows.
     """
     weights = row_weights(labels, weights_C)
     network_temperature = best_temperature(network_nC, labels, weights)
@@ -140,8 +149,8 @@ def best_share(
 
     def loss(share: float) -> float:
         of_rows = -float(log_likelihoods((1 - share) * network + share * linear, weights).sum())
-        of_prior = -PRIOR_ROWS / 2 * sum(math.log(max(part, LEAST_SHARE)) for part in (share, 1 - share))
-        return of_rows + of_prior
+        of_linear, of_network = (math.log(max(part, LEAST_SHARE)) for part in (share, 1 - share))
+        return of_rows - PRIOR_ROWS * (prior_share * of_linear + (1 - prior_share) * of_network)
 
     return min(SHARES, key=loss), network_temperature, linear_temperature
 

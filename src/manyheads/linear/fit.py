@@ -1,9 +1,10 @@
 """Logistic regression: the linear model of a run by scikit-learn, and a head fitted before the first step.
 
-Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification": TF-IDF and logistic
-regression, one for each class. What is counted in a text is chosen on validation rows: docs/results/lab-notes.md.
+Wang and Manning (2012), "Baselines and Bigrams: Simple, Good Sentiment and Topic Classification": words and pairs of
+words, and logistic regression, one for each class. A term weighs more if it is rare, and if it says much about the
+class. What is counted in a text is chosen on validation rows: docs/results/lab-notes.md.
 
-n rows . D features . U terms . E terms of all rows . C classes
+n rows . D features . U terms . E terms of all rows . C classes . M marks: the class of a row, or each label it has
 """
 
 import random
@@ -33,6 +34,7 @@ TERMS_AT_ONCE = 2**20  # that are numbered
 ROWS_TO_COUNT = 20_000  # texts of a large table whose letters are counted
 ROWS_TO_CHOOSE = 4000  # of training, and half as many of validation
 LEAST_GAIN = 0.01  # nats a row
+LEAST_INFORMATION = 0.5  # nats that every term counts for, in addition to its own
 SURE = 10.0  # logit of a class that all rows have, or none
 
 
@@ -126,6 +128,7 @@ def fit_counted(
     places = (at_E, np.array(found.bounds, dtype=np.int32))  # the solver takes no others
     x_nU = csr_array((np.array(found.counts_E, dtype=np.float64), *places), shape=(len(rows), len(terms_U)))[:, kept_U]
     del found, at_E, places  # of many rows as large as what is made of them
+    rarity_U *= LEAST_INFORMATION + information(x_nU, rows, n_classes)
     _weigh(x_nU, rarity_U)
     votes_UC, bias_C = fit_classes(x_nU, rows, n_classes, weights_C)
     rarity, votes, bias = (torch.from_numpy(one.astype(np.float32)) for one in (rarity_U, votes_UC, bias_C))
@@ -141,6 +144,33 @@ def _numbered(terms_E: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         some, places = np.unique(terms_E[part], return_inverse=True)
         at_E[part] = np.searchsorted(terms_U, some)[places]
     return terms_U, at_E
+
+
+def information(x_nU: Any, rows: Rows, n_classes: int) -> np.ndarray:
+    """What each term says about the class, in nats `(U,)`: how far the classes of the rows that have it are from those
+    of all rows, as relative entropy. One more row, of all classes by their shares, keeps it low for rare terms.
+
+    Debole and Sebastiani (2003), "Supervised Term Weighting for Automated Text Categorization", of which this is the
+    information gain of a term that is there.
+    """
+    from scipy.sparse import csr_array
+
+    if rows.sets is None:
+        label_M, at_M = np.array(rows.labels, dtype=np.int32), np.arange(len(rows), dtype=np.int32)
+    else:
+        label_M = np.array([label for labels in rows.sets for label in labels], dtype=np.int32)
+        at_M = np.repeat(np.arange(len(rows), dtype=np.int32), [len(labels) for labels in rows.sets])
+    rows_Cn = csr_array((np.ones(len(at_M), np.float32), (label_M, at_M)), shape=(n_classes, len(rows)))
+    present_nU = csr_array((np.ones(x_nU.nnz, np.float32), x_nU.indices, x_nU.indptr), shape=x_nU.shape)
+    found_CU: Any = rows_Cn @ present_nU
+    share_C = np.bincount(label_M, minlength=n_classes) / max(1, len(at_M))
+    n_terms, at_U, count = x_nU.shape[1], found_CU.indices, found_CU.data.astype(np.float64)
+    share = share_C[np.repeat(np.arange(n_classes), np.diff(found_CU.indptr))]
+    total_U = np.bincount(at_U, count, n_terms)
+    chance = (count + share) / (total_U[at_U] + 1)
+    of_found_U = np.bincount(at_U, chance * np.log(chance / share), n_terms)
+    others_U = 1 - np.bincount(at_U, share, n_terms)  # the share of the classes that no row with the term has
+    return (of_found_U - others_U * np.log1p(total_U) / (total_U + 1)).clip(min=0)
 
 
 def _weigh(x_nU: Any, rarity_U: np.ndarray) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,9 +16,19 @@ from manyheads.config import DataConfig, Terms
 from manyheads.data.rows import Rows
 from manyheads.inference.folder import load, save
 from manyheads.linear import model as ship
-from manyheads.linear.blend import Blend, Tuned, best_share, best_temperature, blended, likelihoods
+from manyheads.linear.blend import (
+    EVENLY,
+    LINEAR_FIRST,
+    Blend,
+    Tuned,
+    best_share,
+    best_temperature,
+    blended,
+    likelihoods,
+)
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, counted, linear_logits, read_linear, write_baseline, write_linear
+from manyheads.training import pipeline
 
 TEXTS = ["a good film", "so bad", "the awful film", "good fun", "a film", "so awful"]
 LOGITS = st.lists(st.tuples(*[st.floats(-30, 30)] * 3), min_size=1, max_size=4)
@@ -75,6 +86,8 @@ def test_few_rows_do_not_leave_one_of_them_out(labels):
     assert shares == sorted(shares, reverse=True)
     assert 0.0 < shares[0] < 0.5
     assert best_share(right_nC[:4], right_nC[:4], labels[:4])[0] == pytest.approx(0.5)
+    assert best_share(right_nC[:4], right_nC[:4], labels[:4], prior_share=LINEAR_FIRST)[0] == pytest.approx(0.8)
+    assert best_share(right_nC, noise_nC, labels, prior_share=LINEAR_FIRST)[0] < 0.2, "many rows decide"
 
 
 def test_each_is_first_made_as_sure_as_it_may_be():
@@ -358,3 +371,14 @@ def test_a_network_that_was_trained_to_find_the_rare_class_keeps_its_say():
     marks_nC = torch.stack((1 - labels, labels), 1)
     assert best_share(network_nC, linear_nC, marks_nC)[0] > 0.8
     assert best_share(network_nC, linear_nC, marks_nC, weights_C)[0] < 0.5
+
+
+@pytest.mark.parametrize(("init_from", "prior_share"), [("", LINEAR_FIRST), ("outputs/other", EVENLY)])
+def test_from_scratch_few_rows_leave_the_answer_to_the_linear_model(monkeypatch, init_from, prior_share):
+    found = {}
+    monkeypatch.setattr(pipeline, "fit_linear", lambda *_: None)
+    monkeypatch.setattr(pipeline, "tune", lambda *_, **settings: found.update(settings))
+    run = SimpleNamespace(init_from=init_from, linear=True, optim=SimpleNamespace(class_weights="none"))
+    splits = SimpleNamespace(labels=["a", "b"], train=[], validation=[], multi=False)
+    pipeline.fit_members(SimpleNamespace(run=run, splits=splits))
+    assert found == {"answers": True, "prior_share": prior_share}

@@ -9,9 +9,12 @@ import unicodedata
 import numpy as np
 import pytest
 import torch
-from sklearn.feature_extraction.text import TfidfVectorizer
+from scipy.sparse import csr_array
+from scipy.stats import entropy
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 
 from manyheads.config import Terms
 from manyheads.data.rows import Rows
@@ -29,9 +32,35 @@ def rows(labels=LABELS, texts=TEXTS, pairs=None, sets=None) -> Rows:
     return Rows(texts, pairs, labels, "x.csv", range(1, 1 + len(texts)), sets=sets)
 
 
-def reference(labels, least=1, **more):
-    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\w+", min_df=least)
-    return make_pipeline(words, LogisticRegression(**more))
+class Weights:
+    """What each term weighs, term by term: rare ones more, and those whose rows have other classes than all rows."""
+
+    def __init__(self, marks) -> None:
+        self.marks_nC = np.array(marks, dtype=float)
+
+    def fit(self, counts_nU, _) -> "Weights":
+        share_C = self.marks_nC.sum(0) / self.marks_nC.sum()
+        weights = []
+        for count_n in counts_nU.toarray().T:
+            found_C = self.marks_nC[count_n > 0].sum(0)
+            chance_C = (found_C + share_C) / (found_C.sum() + 1)
+            rarity = np.log((1 + len(count_n)) / (1 + (count_n > 0).sum())) + 1
+            weights.append(rarity * (0.5 + entropy(chance_C[share_C > 0], share_C[share_C > 0])))
+        self.weight_U = np.array(weights)
+        return self
+
+    def transform(self, counts_nU) -> np.ndarray:
+        return counts_nU.toarray() * self.weight_U
+
+    def fit_transform(self, counts_nU, marks_n) -> np.ndarray:
+        return self.fit(counts_nU, marks_n).transform(counts_nU)
+
+
+def reference(sets, **more):
+    """Pipeline of scikit-learn; `sets` are the classes of each row."""
+    marks = [[label in one for label in range(5)] for one in sets]
+    words = CountVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\w+")
+    return make_pipeline(words, Weights(marks), Normalizer(), LogisticRegression(**more))
 
 
 def test_each_class_has_the_logits_of_scikit_learn_against_the_rest():
@@ -40,7 +69,7 @@ def test_each_class_has_the_logits_of_scikit_learn_against_the_rest():
     found = linear_logits(model, ASKED, None).numpy()
     for label in range(3):
         own = [one == label for one in LABELS]
-        theirs = reference(own, **SOLVER).fit(TEXTS, own).decision_function(ASKED)
+        theirs = reference([[one] for one in LABELS], **SOLVER).fit(TEXTS, own).decision_function(ASKED)
         np.testing.assert_allclose(found[:, label], theirs, atol=1e-4)
 
 
@@ -49,7 +78,7 @@ def test_of_two_classes_one_regression_tells():
     model = fit_linear(rows(labels), 3)
     assert model is not None
     found = linear_logits(model, ASKED, None).softmax(-1).numpy()
-    theirs = reference(labels, **SOLVER).fit(TEXTS, labels).predict_proba(ASKED)
+    theirs = reference([[one] for one in labels], **SOLVER).fit(TEXTS, labels).predict_proba(ASKED)
     np.testing.assert_allclose(found[:, :2], theirs, atol=2e-4)
 
 
@@ -60,7 +89,7 @@ def test_labels_have_each_its_own():
     found = linear_logits(model, ASKED, None).sigmoid().numpy()
     for label in range(3):
         marks = [label in one for one in sets]
-        theirs = reference(marks, **SOLVER | {"C": OF_LABELS}).fit(TEXTS, marks).predict_proba(ASKED)[:, 1]
+        theirs = reference(sets, **SOLVER | {"C": OF_LABELS}).fit(TEXTS, marks).predict_proba(ASKED)[:, 1]
         np.testing.assert_allclose(found[:, label], theirs, atol=1e-4)
     assert (found[:, 3:] < 1e-4).all(), "labels that no row has"
 
@@ -69,6 +98,21 @@ def test_classes_that_no_row_has_are_not_answered():
     model = fit_linear(rows(), 5)
     assert model is not None
     assert linear_logits(model, ASKED, None).softmax(-1)[:, 3:].max() < 1e-3
+
+
+def test_a_term_says_more_the_further_its_rows_are_from_all_rows():
+    """Of eight rows, half of them of each class."""
+    presence_nU = csr_array(np.array([[1, 1, 1, 0]] * 4 + [[1, 0, 0, 0]] * 3 + [[1, 0, 0, 1]], dtype=float))
+    one = rows([0] * 4 + [1] * 4, texts=["x"] * 8)
+    found = linear.information(presence_nU, one, 3)
+    assert found[0] == pytest.approx(0.0, abs=1e-12), "a term of all rows says nothing"
+    assert found[1] == found[2] == pytest.approx(entropy([4.5 / 5, 0.5 / 5], [0.5, 0.5]))
+    assert found[1] > found[3] > 0, "one row is less than four"
+    several = rows([0] * 8, texts=["x"] * 8, sets=[(0,)] * 4 + [(1,)] * 3 + [()])
+    of_labels = linear.information(presence_nU, several, 3)
+    assert of_labels[3] == pytest.approx(0.0, abs=1e-12), "its row has no label"
+    assert of_labels[1] > 0
+    assert linear.information(presence_nU, rows([0] * 8, texts=["x"] * 8, sets=[()] * 8), 3).tolist() == [0] * 4
 
 
 def test_pairs_are_told_by_what_they_share():
@@ -137,7 +181,7 @@ def test_classes_count_by_their_weights(multi):
     for label in range(3):
         own = [int(one == label) for one in LABELS]
         each = [weights_C[label] if one else 1.0 for one in own] if multi else weights_C[LABELS]
-        theirs = reference(own, **SOLVER | {"C": OF_LABELS if multi else STRENGTH})
+        theirs = reference([[one] for one in LABELS], **SOLVER | {"C": OF_LABELS if multi else STRENGTH})
         theirs.fit(TEXTS, own, logisticregression__sample_weight=each)
         np.testing.assert_allclose(found[:, label].numpy(), theirs.decision_function(ASKED), atol=1e-4)
 
