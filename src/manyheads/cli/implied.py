@@ -100,7 +100,7 @@ def apply_pretrained(values: Values, typed: Values, own: Values, tried: Tried | 
     origin = find_origin(name)
     for searched in searched_settings(values, tried) if tried else [{}]:
         _bring_shape(name, origin, values, typed | searched, own)
-        _bring_tokenizer(name, origin, values, typed | searched)
+        _bring_tokenizer(name, origin, values, typed | searched, own)
         _bring_length(name, origin, values, typed | searched)
     return typed | {"init_from": name}
 
@@ -134,7 +134,7 @@ def _bring_shape(name: str, origin: Origin, values: Values, typed: Values, own: 
         values[one.name] = theirs
 
 
-def _bring_tokenizer(name: str, origin: Origin, values: Values, typed: Values) -> None:
+def _bring_tokenizer(name: str, origin: Origin, values: Values, typed: Values, own: Values) -> None:
     for setting in settings_where(RunConfig, weights="unused"):
         if setting in typed:
             raise UserError(
@@ -149,6 +149,8 @@ def _bring_tokenizer(name: str, origin: Origin, values: Values, typed: Values) -
             "remove it"
         )
     values["tokenizer.path"] = origin.tokenizer
+    if "tokenizer.prefix" not in typed | own:
+        values["tokenizer.prefix"] = origin.prefix
 
 
 def _bring_length(name: str, origin: Origin, values: Values, typed: Values) -> None:

@@ -13,6 +13,7 @@ TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 KINDS = (*TEXT_KINDS, ".parquet")
 PACKED_KINDS = (".gz", ".bz2", ".xz")
 ROLES = ("train", "validation", "test")
+LONGEST_PREFIX = 500  # letters
 LONGEST = 56  # letters of a name, four bytes each at the most, that a disk takes with a split and a digest after it
 HUB_ID = re.compile(r"(\w[\w.-]{0,95}/)?\w[\w.-]{0,95}")  # no path, no address
 HUB_MODEL = re.compile(rf"(?P<id>{HUB_ID.pattern})(@(?P<revision>\w[\w./-]{{0,200}}))?")
@@ -203,6 +204,21 @@ class TokenizerConfig:
     )
     lowercase: bool = setting(True, "lower-case the text first", weights="unused")
     path: str = setting("", "tokenizer.json to load instead of training one", path=True)
+    prefix: str = setting(
+        "", 'put before each text, as the weights of init_from were trained, such as "query: "', verbatim=True
+    )
+
+    def __post_init__(self) -> None:
+        require(
+            not self.prefix or bool(self.path),
+            f"tokenizer.prefix='{format_value(self.prefix)}' is for weights that were trained with it before each "
+            "text: remove it, or add init_from=",
+        )
+        require(
+            len(self.prefix) <= LONGEST_PREFIX,
+            f"tokenizer.prefix='{format_value(self.prefix)}' has {len(self.prefix):,} letters: use {LONGEST_PREFIX} at "
+            "the most",
+        )
 
 
 def stem_of(path: Path) -> str:

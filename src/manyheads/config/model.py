@@ -249,6 +249,14 @@ class ModelConfig:
             + (f"choose model.pooling={one_of([*poolings])}" if poolings else "remove it"),
         )
 
+    def check_precision(self, name: str) -> None:
+        """Refuse a precision that the encoder cannot compute in."""
+        require(
+            name not in self.facts("encoder").get("lacks_precision", ()),
+            f"hardware.precision={name} is too narrow for the scores of model.encoder={self.encoder}, which overflow: "
+            "use hardware.precision=bf16 or hardware.precision=fp32",
+        )
+
     def _refuse_set(self, needs: str, why: str) -> None:
         default = ModelConfig()
         for name in settings_where(ModelConfig, needs=needs):

@@ -131,6 +131,7 @@ class RunConfig:
             self.model.has_heads or self.hardware.compile is not Compile.always,
             f"hardware.compile=always does nothing with model.encoder={self.model.encoder}: remove it",
         )
+        self.model.check_precision(self.hardware.precision.name)
         lacks = dict.fromkeys(plugin.task(self.task).lacks, f"task={self.task}")
         if not self.model.has_heads:
             lacks = lacks | dict.fromkeys(LACKS_RECURRENT, f"model.encoder={self.model.encoder}")

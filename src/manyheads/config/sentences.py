@@ -52,7 +52,13 @@ def install_extra(name: str) -> str:
     return f"pip install -e '.[{name}]' in the clone of manyheads"
 
 
-VOCABULARIES = ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")  # of older tokenizers
+VOCABULARIES = (
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+)  # of older tokenizers
 
 
 def make_tokenizer(folder: str | Path) -> str:

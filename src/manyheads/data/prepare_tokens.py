@@ -80,7 +80,7 @@ def given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
         UserError: see `load_tokenizer`, in the words that were typed.
     """
     try:
-        return load_tokenizer(run.tokenizer.path, pairs=pairs)
+        return load_tokenizer(run.tokenizer.path, pairs=pairs, prefix=run.tokenizer.prefix)
     except ValueError as problem:
         if not run.init_from:
             raise

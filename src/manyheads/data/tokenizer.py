@@ -49,16 +49,18 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
 }
 
 
-def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool = False) -> Tokenizer:
+def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool = False, prefix: str = "") -> Tokenizer:
     """A tokenizer from a `tokenizer.json`, or from a folder that holds one; its padding and truncation are reset.
 
     Args:
         pairs: it is to encode pairs of texts.
         reads_marks: the name of a mark that is typed in a text is that mark, as models were trained before.
+        prefix: from here on put before each text that is not empty, also where the tokenizer is saved.
 
     Raises:
         UserError: no such file, not a tokenizer, one that puts no marks such as [CLS] and [SEP] around a text,
-            fails on one, gives more ids or, to `pairs`, segments than a model has, or cannot but read marks.
+            fails on one, gives more ids or, to `pairs`, segments than a model has, cannot but read marks, or has a
+            prefix already.
     """
     setting = f"tokenizer.path={path}"
     tokenizer = _read_tokenizer(Path(path).expanduser(), setting)
@@ -81,7 +83,40 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool =
                 f"{setting} reads '{format_value(names[0])}' that is typed in a text as its mark of that name: "
                 f"{OTHERWISE}"
             )
+    if prefix:
+        _put_before_texts(tokenizer, prefix)
     return tokenizer
+
+
+def _put_before_texts(tokenizer: Tokenizer, prefix: str) -> None:
+    """As the first step of the tokenizer itself, so that whatever opens its file reads texts alike."""
+    if earlier := prefix_of(tokenizer):
+        raise UserError(
+            f"tokenizer.prefix='{format_value(prefix)}', but the tokenizer puts '{format_value(earlier)}' before each "
+            "text already: remove it"
+        )
+    # The library parts a text at such tokens first, and would put the prefix before each part.
+    parting = [
+        one.content for one in tokenizer.get_added_tokens_decoder().values() if not (one.special or one.normalized)
+    ]
+    texts = [PROBE, *(f"a {token} b" for token in parting)]
+    expected = [one.ids for one in tokenizer.encode_batch([prefix + text for text in texts])]
+    own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(prefix), *own])
+    if [one.ids for one in tokenizer.encode_batch(texts)] != expected:
+        raise UserError(
+            f"tokenizer.prefix='{format_value(prefix)}', but the tokenizer would not put it at the beginning of texts "
+            "alone: remove it, and write it into the texts"
+        )
+
+
+def prefix_of(tokenizer: Tokenizer) -> str:
+    """What a tokenizer puts before each text. To the library these tokens are of the first letter of the text."""
+    if tokenizer.normalizer is None:
+        return ""
+    state = json.loads(tokenizer.normalizer.__getstate__())
+    first, *_ = state.get("normalizers") or [state]
+    return first.get("prepend", "")
 
 
 def _read_tokenizer(path: Path, setting: str) -> Tokenizer:
@@ -130,6 +165,8 @@ def _growth(step: Any) -> float:
     replaced = pattern.get("String", "") if isinstance(pattern, dict) else ""
     put = step.get("content", step.get("prepend")) or ""
     growth = len(put) / len(replaced) if replaced else 1 + len(put)
+    if step.get("type") == "Prepend":  # once a text, however long it is
+        growth = 1 + len(put) / MAX_GROWTH
     return prod([max(growth, 1.0), *map(_growth, inner)])
 
 

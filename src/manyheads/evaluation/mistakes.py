@@ -156,8 +156,8 @@ def spans_of(encoding: Encoding, texts: Sequence[str]) -> list[list[Span]]:
     spans = []
     for of_text in places:
         separate, reached = [], 0
-        for start, end in sorted(of_text.values()):
-            if start >= reached:  # tokens of one letter may lie at the same place
+        for start, end in sorted(of_text.values(), key=lambda span: (span[0], -span[1])):
+            if start >= reached:  # tokens of one letter may lie at the same place, and of a prefix at the first one
                 separate.append((start, end))
                 reached = end
         spans.append(separate)

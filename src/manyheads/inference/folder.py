@@ -166,6 +166,7 @@ def _type(
         _refuse_graph(predictor, f"hardware.precision={precision.name}")
     if isinstance(predictor.network, GraphNetwork):
         return None
+    predictor.model.check_precision(precision.name)
     is_own = isinstance(predictor.network, OwnNetwork)
     if not fast or is_own or not isinstance(predictor, TextClassifier):  # one other token changes all after it
         return DTYPES[Precision.fp32 if precision is Precision.auto else precision]

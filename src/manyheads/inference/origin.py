@@ -33,7 +33,7 @@ class Origin:
 
     `kind` is the part that opens them. `model` are plain values of ModelConfig, `max_length` the longest text in tokens
     that they know positions for, `vocab_size` the rows of their embedding. The content of `files` decides what a run
-    comes to. `shape` is what the part itself wants to know when it reads.
+    comes to. `shape` is what the part itself wants to know when it reads, `prefix` what texts began with in training.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class Origin:
     vocab_size: int
     files: tuple[Path, ...]
     shape: Any = None
+    prefix: str = ""
 
     @property
     def tokenizer(self) -> str:

@@ -111,7 +111,7 @@ def can_pack(network: nn.Module, dtype: torch.dtype) -> bool:
 def is_usual(block: nn.Module) -> TypeGuard[MultiHeadAttention]:
     """Whether `PackedAttention` can take the place of a block."""
     return (
-        isinstance(block, MultiHeadAttention)
+        type(block) is MultiHeadAttention
         and type(block.score) in (Dot, ScaledDot)
         and block.normalise is softmax
         and block.rotary is None

@@ -20,6 +20,7 @@ biases zero, that of an LSTM's forget gate one (Jozefowicz et al., 2015, section
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +64,7 @@ def initialise(model: nn.Module, *, zero_output: bool = False) -> None:
                 _draw(module.project, blocks=module.widths)
             if isinstance(module.output, nn.Linear):
                 _draw(module.output, gain=gain)
-            drawn.update(module.children())
+            drawn.update(one for one in (module.project, module.output) if one is not None)
         elif isinstance(module, FeedForward):
             width = module.widen.out_features
             blocks = (width // 2, width // 2) if module.is_gated else (width,)
@@ -177,12 +178,14 @@ def encoder(model: ModelConfig, max_length: int) -> nn.Module:
     )
 
 
-def transformer(*, model: ModelConfig, max_length: int) -> Encoder:
-    """The Transformer's encoder."""
+def transformer(
+    *, model: ModelConfig, max_length: int, attention: Callable[..., MultiHeadAttention] = MultiHeadAttention
+) -> Encoder:
+    """The Transformer's encoder; `attention` makes the block of a layer, as `MultiHeadAttention` does."""
     layers = []
     for layer in range(model.n_layers):
         is_normed = model.norm_embedding and layer == 0
-        block = attention_block(model, layer, max_length=max_length, causal=model.causal)
+        block = attention_block(model, layer, max_length=max_length, causal=model.causal, make=attention)
         layers.append(
             EncoderLayer(
                 attention=residual(model, block, is_normed=is_normed),
@@ -205,13 +208,19 @@ def cross(model: ModelConfig) -> Cross:
 
 
 def attention_block(
-    model: ModelConfig, layer: int, *, max_length: int | None = None, causal: bool = False
+    model: ModelConfig,
+    layer: int,
+    *,
+    max_length: int | None = None,
+    causal: bool = False,
+    make: Callable[..., MultiHeadAttention] = MultiHeadAttention,
 ) -> MultiHeadAttention:
     """The attention block of layer `layer`, from 0.
 
     Args:
         max_length: the longest text, in tokens; None for cross-attention, which has no window and no positions, since
             distances between tokens of two texts mean nothing.
+        make: called with the arguments of `MultiHeadAttention`.
     """
     score, enters = model.score_of(layer), _positions_enter(model)
     window, positions = 0, None
@@ -225,7 +234,7 @@ def attention_block(
                 d_k=model.d_k,
                 base=model.rotary_base_of(layer),
             )
-    return MultiHeadAttention(
+    return make(
         d_model=model.d_model,
         n_heads=model.n_heads,
         d_k=model.d_k,

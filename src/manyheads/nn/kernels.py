@@ -61,7 +61,7 @@ def attention(
     *,
     score: Score | None = None,
     normalise: Normaliser = softmax,
-    bias_HLM: Tensor | None = None,
+    bias: Tensor | None = None,
     window: int = 0,
     causal: bool = False,
     dropout: float = 0.0,
@@ -72,7 +72,7 @@ def attention(
         q_NHK, k_NGK, v_NGV: projected tokens in their layouts: `(N, H, K)` packed, `(B, L, H, K)` padded.
         queries, keys: their layouts; the same object in self-attention.
         score, normalise: see `attend`; default: softmax(q kᵀ / √d_k).
-        bias_HLM: added to the scores.
+        bias: added to the scores, broadcasts to `(B, H, L, M)`.
         window: a query attends to keys at most this many positions away; 0: no limit.
         causal: a query attends only to keys at its own position and before it.
         dropout: probability of dropping an attention weight.
@@ -91,7 +91,7 @@ def attention(
     if (
         scale is not None
         and dropout == 0.0
-        and bias_HLM is None
+        and bias is None
         and counts_alike
         and _flash_fits(q_NHK, k_NGK, v_NGV, queries, keys)
     ):
@@ -106,7 +106,7 @@ def attention(
     textbook = partial(attend, score=score, normalise=normalise, dropout=dropout)
     if (
         window
-        and bias_HLM is None
+        and bias is None
         and is_self_attention
         and not torch.compiler.is_exporting()  # an exported graph serves all lengths, and cannot choose by them
         and keys.longest >= BAND_FROM * window
@@ -117,15 +117,15 @@ def attention(
     keep = attention_mask(queries, keys, window, causal)
     # In `chunked` the context of a query without keys is not zero. In these layouts no such context is ever read.
     reads_no_empty_row = isinstance(keys, Packed) or keys.is_full
-    fits_chunked = is_self_attention and is_unrestricted and bias_HLM is None and reads_no_empty_row
+    fits_chunked = is_self_attention and is_unrestricted and bias is None and reads_no_empty_row
     trains_on_cpu = torch.is_grad_enabled() and not _is_on_gpu(q_BHLK)
     fused_from = SDPA_FROM_CHUNKED if fits_chunked else SDPA_FROM
     if scale is not None and (not trains_on_cpu or (dropout == 0.0 and keys.longest >= fused_from)):
-        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias_HLM, dropout, scale)
+        context_BHLV = fused(q_BHLK, k_BGMK, v_BGMV, keep, bias, dropout, scale)
     elif scale is not None and fits_chunked:
         context_BHLV = chunked(q_BHLK, k_BGMK, v_BGMV, keep, scale=scale, dropout=dropout)
     else:
-        context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias_HLM)
+        context_BHLV = textbook(q_BHLK, k_BGMK, v_BGMV, keep, bias=bias)
     return queries.flat(context_BHLV.transpose(1, 2))
 
 

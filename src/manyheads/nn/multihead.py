@@ -124,7 +124,7 @@ class MultiHeadAttention(nn.Module):
             keys,
             score=self.score,
             normalise=self.normalise,
-            bias_HLM=self.bias_HLM(layout, keys),
+            bias=self.bias(q, k, layout, keys),
             window=self.window,
             causal=self.causal,
             dropout=self.dropout if self.training else 0.0,
@@ -155,7 +155,7 @@ class MultiHeadAttention(nn.Module):
                 attention_mask(layout, keys, self.window, self.causal),
                 score=self.score,
                 normalise=self.normalise,
-                bias=self.bias_HLM(layout, keys),
+                bias=self.bias(q, k, layout, keys),
             )
             weights_BHLM = weights_BHLM.masked_fill(~layout.keep_BL[:, None, :, None], 0.0)  # rows of padding
             v_BHMV = share_heads(keys.grid(v).transpose(1, 2), self.n_heads)
@@ -204,8 +204,8 @@ class MultiHeadAttention(nn.Module):
             k = self.rotary(k, key_at)
         return q, k, v
 
-    def bias_HLM(self, layout: Layout, keys: Layout) -> Tensor | None:
-        """What positions add to the scores: `(H, L, M)`, or None."""
+    def bias(self, q: Tensor, k: Tensor, layout: Layout, keys: Layout) -> Tensor | None:
+        """What positions add to the scores of projected queries and keys: it broadcasts to `(B, H, L, M)`; or None."""
         if self.alibi is None:
             return None
         positions = torch.arange(max(layout.longest, keys.longest), device=layout.keep_BL.device)

@@ -115,6 +115,7 @@ TOGETHER = {
     "optim.schedule": "wsd",  # and decay_share
     "model.norm_bias": None,  # of layer norms alone
     "tokenizer.path": None,  # which leaves out how a tokenizer is learnt
+    "tokenizer.prefix": None,  # of a tokenizer that is read
     "require": None,  # each verb has figures of its own
     "data.split_seed": "7",
     "data.folds": "5",

@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from manyheads.data.tokenizer import (
     copy_tokenizer,
     load_tokenizer,
     names_of_marks,
+    prefix_of,
     tokenizer_sizes,
     train_tokenizer,
 )
 from manyheads.data.tokens import encode
+from manyheads.evaluation.mistakes import spans_of
 
 
 def rows_of(texts: list[str], pairs: list[str] | None = None) -> Rows:
@@ -152,6 +155,29 @@ def test_marks_that_are_typed_in_a_text_are_text_to_the_tokenizers_of_weights(fa
     assert before.to_str() == given.to_str()
     sep = names_of_marks(given)[1]
     assert before.encode(sep).ids.count(given.token_to_id(sep)) == 2
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "modernbert"])
+def test_a_prefix_is_put_before_each_text_wherever_the_tokenizer_goes(family, tmp_path):
+    TOKENIZERS[family]().save(str(tmp_path / "tokenizer.json"))
+    plain = load_tokenizer(tmp_path)
+    prefixed = load_tokenizer(tmp_path, prefix="ab: ")
+    texts = ["a film", "[SEP] </s> film", " a", "", "\u00e9"]
+    expected = [plain.encode(f"ab: {text}" if text else "").ids for text in texts]
+    saved = tmp_path / "again"
+    saved.mkdir()
+    prefixed.save(str(saved / "tokenizer.json"))
+    for tokenizer in (prefixed, copy_tokenizer(prefixed), load_tokenizer(saved)):
+        assert [tokenizer.encode(text).ids for text in texts] == expected
+        assert encode(tokenizer, texts, None, None, 512).ids_N.tolist() == list(chain.from_iterable(expected))
+    assert prefixed.encode("a", "b").ids == plain.encode("ab: a", "ab: b").ids
+    assert (prefix_of(plain), prefix_of(prefixed)) == ("", "ab: ")
+    assert spans_of(prefixed.encode("film a"), ["film a"]) == spans_of(plain.encode("film a"), ["film a"])
+    with pytest.raises(
+        ValueError, match=r"^tokenizer\.prefix='x', but the tokenizer puts 'ab: ' before each text already"
+    ):
+        load_tokenizer(saved, prefix="x")
+    load_tokenizer(tmp_path, prefix="x" * 500)
 
 
 def test_a_mark_that_cannot_but_be_read_is_refused(tmp_path):

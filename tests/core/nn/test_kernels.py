@@ -148,7 +148,7 @@ def test_attention_is_torchs_attention_of_each_document(path, padded, biased, n_
     q_in, layout_in = in_layout(q, query_layout, padded)
     k_in, memory_in = in_layout(k, key_layout, padded)
     v_in, _ = in_layout(v, key_layout, padded)
-    ours = attention(q_in, k_in, v_in, layout_in, memory_in, bias_HLM=bias)
+    ours = attention(q_in, k_in, v_in, layout_in, memory_in, bias=bias)
     ours = query_layout.flat(ours) if padded else ours
     theirs = document_by_document(q, k, v, queries, keys, bias)
     torch.testing.assert_close(ours, theirs)
@@ -176,7 +176,7 @@ def test_a_document_without_keys_makes_no_gradient_nan(path, device, dtype, bias
     q, k, v = (torch.randn(2, 3, H, 8, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
     layout = Padded(torch.tensor([[True, True, False], [False] * 3], device=device))
     bias = torch.randn(H, 3, 3, device=device, dtype=dtype) if biased else None
-    context = attention(q, k, v, layout, layout, bias_HLM=bias)
+    context = attention(q, k, v, layout, layout, bias=bias)
     assert (context[1] == 0).all()
     for gradient in torch.autograd.grad(context.float().square().sum(), (q, k, v)):
         assert gradient.isfinite().all()
@@ -254,7 +254,7 @@ class OnGpu(Tensor):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"causal": True}, {"window": 50}, {"dropout": 0.1}, {"bias_HLM": torch.randn(H, 12, 12).double()}],
+    [{}, {"causal": True}, {"window": 50}, {"dropout": 0.1}, {"bias": torch.randn(H, 12, 12).double()}],
     ids=lambda more: next(iter(more), "plain"),
 )
 @pytest.mark.parametrize("lengths", [LOCAL, [12, 12]])
@@ -319,7 +319,7 @@ def test_windows_between_two_sequences_and_dropout_go_another_way(flash_on_cpu, 
     attention(q, k, v, Packed.of_lengths(QUERIES), Packed.of_lengths(KEYS), window=1)
     layout = Packed.of_lengths(QUERIES)
     attention(q, q, q, layout, layout, dropout=0.1)
-    attention(q, q, q, layout, layout, bias_HLM=torch.zeros(H, 5, 5))
+    attention(q, q, q, layout, layout, bias=torch.zeros(H, 5, 5))
 
 
 @pytest.mark.gpu
@@ -402,7 +402,7 @@ def test_the_fused_kernel_on_a_gpu_is_torchs_attention_of_each_document(biased):
         *(x.to("cuda", torch.float32) for x in (q, k, v)),
         Packed.of_lengths(QUERIES).to("cuda"),
         Packed.of_lengths(KEYS).to("cuda"),
-        bias_HLM=None if bias is None else bias.to("cuda", torch.float32),
+        bias=None if bias is None else bias.to("cuda", torch.float32),
     )
     theirs = document_by_document(q, k, v, QUERIES, KEYS, bias)
     torch.testing.assert_close(ours.cpu().double(), theirs, atol=1e-4, rtol=1e-3)

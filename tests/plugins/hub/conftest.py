@@ -46,6 +46,15 @@ MODERNBERT = {
     "num_labels": N_CLASSES,
     "pad_token_id": PAD,
 }
+DEBERTA = BERT | {
+    "type_vocab_size": 0,
+    "relative_attention": True,
+    "position_buckets": 8,
+    "pos_att_type": "p2c|c2p",
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", BERT),
     "roberta": ("Roberta", BERT | {"type_vocab_size": 1}),
@@ -53,6 +62,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "electra": ("Electra", BERT | {"embedding_size": 10}),
     "distilbert": ("DistilBert", DISTILBERT),
     "modernbert": ("ModernBert", MODERNBERT),
+    "deberta-v2": ("DebertaV2", DEBERTA),
 }
 
 

@@ -58,6 +58,31 @@ def test_what_an_experiment_sets_stays_where_weights_leave_a_choice(tmp_path):
     assert train(folder, "experiment=minilm", "model.pooling=max").model.pooling == "max"
 
 
+def test_a_prefix_is_that_of_the_folder_unless_another_is_typed(tmp_path, capsys):
+    transformers = pytest.importorskip("transformers")
+    small = transformers.BertConfig(vocab_size=15, hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    transformers.BertModel(small).save_pretrained(tmp_path)
+    word_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    described = tmp_path / "config_sentence_transformers.json"
+    prompts = {"query": "find: ", "Classification": "sort: "}
+    for content, prefix in (
+        ({}, ""),
+        ({"prompts": prompts}, "sort: "),
+        ({"prompts": prompts, "default_prompt_name": "query"}, "find: "),
+        ({"prompts": {"query": "find: "}, "default_prompt_name": None}, ""),
+        ({"prompts": ["find: "], "default_prompt_name": 7}, ""),
+    ):
+        described.write_text(json.dumps(content))
+        assert train(tmp_path).tokenizer.prefix == prefix
+        assert train(tmp_path, "tokenizer.prefix=query: ").tokenizer.prefix == "query: "
+    described.write_text(json.dumps({"prompts": prompts}))
+    assert train(tmp_path, "tokenizer.prefix=").tokenizer.prefix == ""
+    with pytest.raises(ValueError, match=r"^tokenizer\.prefix='query: ' is for weights that were trained with it"):
+        compose("train", ["tokenizer.prefix=query: "])
+    with pytest.raises(ValueError, match="has 501 letters: use 500 at the most"):
+        train(tmp_path, f"tokenizer.prefix={'x' * 501}")
+
+
 def test_a_folder_of_a_family_may_hold_a_config_yaml_of_its_own(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     (tmp_path / "config.yaml").write_text("x: 1")

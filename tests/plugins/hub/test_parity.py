@@ -21,6 +21,18 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("modernbert", {}),
     ("modernbert", {"classifier_pooling": "mean", "norm_bias": True, "global_attn_every_n_layers": 2}),
     ("modernbert", {"attention_bias": True, "mlp_bias": True, "classifier_bias": True, "num_hidden_layers": 2}),
+    ("modernbert", {"classifier_pooling": "mean", "global_rope_theta": 160_000.0, "local_rope_theta": 160_000.0}),
+    ("deberta-v2", {}),
+    ("deberta-v2", {"share_att_key": False, "max_relative_positions": 7}),
+    ("deberta-v2", {"pos_att_type": ["c2p"], "position_buckets": -1}),
+    ("deberta-v2", {"pos_att_type": "p2c", "share_att_key": False, "norm_rel_ebd": "none"}),
+    ("deberta-v2", {"position_buckets": -1, "max_relative_positions": 5, "pooler_hidden_act": "tanh"}),
+    ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}),
+    ("deberta-v2", {"conv_kernel_size": 5, "conv_groups": 2, "hidden_act": "relu"}),
+    ("deberta-v2", {"position_biased_input": True, "type_vocab_size": 2}),
+    ("deberta-v2", {"position_biased_input": True, "type_vocab_size": 1, "pooler_hidden_act": "relu"}),
+    ("deberta-v2", {"relative_attention": False, "norm_rel_ebd": "none"}),
+    ("deberta-v2", {"relative_attention": False, "pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 1}),
 ]
 IDS = [" ".join([kind, *(f"{name}={value}" for name, value in options.items())]) for kind, options in VARIANTS]
 

@@ -54,8 +54,8 @@ def test_every_setting_of_a_model_is_said_or_free(kind):
     [
         (
             {"model_type": "gpt2"},
-            "model_type=gpt2 is none that manyheads reads: bert, distilbert, roberta, xlm-roberta, camembert, electra "
-            "or modernbert",
+            "model_type=gpt2 is none that manyheads reads: bert, distilbert, roberta, xlm-roberta, camembert, electra, "
+            "modernbert or deberta-v2",
         ),
         ({"model_type": ["bert"]}, "model_type=['bert'] is none that manyheads reads: bert, "),
         (

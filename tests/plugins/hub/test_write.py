@@ -39,6 +39,10 @@ MODERN = ModelConfig(
     rotary_base_window=100.0, windows=[0, 2], segments=Segments.never, activation="geglu", norm_bias=False,
     norm_embedding=True, bias=False, pooling="mean", pooler=Pooler.gelu_norm,
 )  # fmt: skip
+DEBERTA = replace(
+    BERT, encoder="deberta", positions="none", segments=Segments.never, norm_eps=1e-7, pooler=Pooler.gelu,
+    encoder_options={"buckets": 6, "max_distance": 12},
+)  # fmt: skip
 SHAPES = {  # ours, to the class of transformers that opens them
     "bert": (BERT, "BertForSequenceClassification"),
     "bert of sines": (replace(BERT, positions="sinusoidal"), "BertForSequenceClassification"),
@@ -55,6 +59,15 @@ SHAPES = {  # ours, to the class of transformers that opens them
     "modernbert with biases": (
         replace(MODERN, bias=True, norm_bias=True, windows=[], pooling="first"),
         "ModernBertForSequenceClassification",
+    ),
+    "deberta": (DEBERTA, "DebertaV2ForSequenceClassification"),
+    "deberta of positions and segments": (
+        replace(DEBERTA, positions="learned", segments=Segments.always, pooler=Pooler.tanh),
+        "DebertaV2ForSequenceClassification",
+    ),
+    "deberta with matrices of its own": (
+        replace(DEBERTA, encoder_options={"share": False, "norm": False, "buckets": 0, "convolution": 3}),
+        "DebertaV2ForSequenceClassification",
     ),
 }
 
@@ -85,7 +98,9 @@ def test_transformers_answers_as_we_do(name, pairs, drawn, tmp_path):
     assert float(logits.std()) > 0.1
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "electra", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "kind", ["bert", "roberta", "xlm-roberta", "electra", "distilbert", "modernbert", "deberta-v2"]
+)
 def test_there_and_back_it_is_the_same_model(kind, theirs, read, tmp_path):
     """A folder of theirs, read by us and written again. RoBERTa's only segment comes back within its positions."""
     before = theirs(kind)

@@ -14,7 +14,7 @@ from torch import Tensor
 from manyheads import plugin
 from manyheads.config import ModelConfig, PairKind, TokenizerConfig, TokenizerKind
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import train_tokenizer
+from manyheads.data.tokenizer import load_tokenizer, train_tokenizer
 from manyheads.data.tokens import encode
 from manyheads.inference.folder import load
 from manyheads.layout import Packed, Padded
@@ -260,6 +260,14 @@ def test_words_the_vocabulary_lacks_are_shown_as_typed():
     tokenizer = train_tokenizer(rows, TokenizerConfig(vocab_size=60))
     words = read_words(tokenizer, "the 🙂 train", None, 64).words
     assert [(one.text, one.kind) for one in words if one.read == "[UNK]"] == [("🙂", "unknown")]
+
+
+def test_a_prefix_is_shown_as_it_is_read(tmp_path):
+    tokenizer = train_tokenizer(Rows(["query: the train"] * 9, None, [0] * 9, "test", range(9)), TokenizerConfig())
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    prefixed = load_tokenizer(tmp_path, prefix="query: ")
+    words = read_words(prefixed, "The train", "THE", 64).words
+    assert [word.text for word in words if word.kind != "mark"] == ["query", ":", "The", "train", "query", ":", "THE"]
 
 
 def test_a_pair_is_told_apart(tokenizer):

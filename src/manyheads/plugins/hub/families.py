@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyheads.config import ModelConfig
+from manyheads.config.blocks import options_of
 from manyheads.config.conversion import from_plain
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
@@ -17,6 +18,7 @@ from manyheads.runs.files import read_json
 MOST_BYTES = 2**22  # of a config.json
 MOST_LAYERS = 1000
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
+POOLERS = ACTIVATIONS | {"tanh": "tanh"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,13 @@ class Family(NamedTuple):
     pads_first: bool = False
 
 
-def post_norm_rows(vocab_size: int, *more: ConfigKey) -> tuple[ConfigKey, ...]:
+def post_norm_rows(
+    vocab_size: int,
+    *more: ConfigKey,
+    of_classifier: str = "classifier_dropout",
+    eps: float = 1e-12,
+    n_segments: int = 2,
+) -> tuple[ConfigKey, ...]:
     """The table of BERT and the families that have its keys."""
     return (
         ConfigKey("vocab_size", "vocab_size", vocab_size),
@@ -152,10 +160,10 @@ def post_norm_rows(vocab_size: int, *more: ConfigKey) -> tuple[ConfigKey, ...]:
         ConfigKey("hidden_act", "activation"),
         ConfigKey("hidden_dropout_prob", "dropout", 0.1),
         ConfigKey("attention_probs_dropout_prob", "dropout_attention", 0.1),
-        ConfigKey("classifier_dropout", "dropout_classifier", "dropout"),
-        ConfigKey("layer_norm_eps", "norm_eps", 1e-12),
+        ConfigKey(of_classifier, "dropout_classifier", "dropout"),
+        ConfigKey("layer_norm_eps", "norm_eps", eps),
         ConfigKey("max_position_embeddings", "max_length", 512),
-        ConfigKey("type_vocab_size", "n_segments", 2),
+        ConfigKey("type_vocab_size", "n_segments", n_segments),
         *more,
     )
 
@@ -194,6 +202,16 @@ OF_MODERNBERT = (
     ConfigKey("attention_dropout", "dropout_attention", 0.0),
     ConfigKey("classifier_dropout", "dropout_classifier", 0.0),
 )
+OF_DEBERTA = post_norm_rows(
+    128100,
+    *(ConfigKey("relative_attention"), ConfigKey("pos_att_type"), ConfigKey("position_buckets")),
+    *(ConfigKey("max_relative_positions"), ConfigKey("share_att_key"), ConfigKey("norm_rel_ebd")),
+    *(ConfigKey("position_biased_input"), ConfigKey("pooler_hidden_act")),
+    *(ConfigKey("conv_kernel_size"), ConfigKey("conv_groups"), ConfigKey("conv_act")),
+    of_classifier="cls_dropout",
+    eps=1e-7,
+    n_segments=0,
+)
 POST_NORM = {  # Devlin et al. (2019), "BERT", section 3
     **{"d_embedding": 0, "positions": "learned", "norm_bias": True, "norm_embedding": False},
     **{"placement": "post", "bias": True, "pooling": "first", "pooler": "tanh"},
@@ -218,6 +236,7 @@ FAMILIES: dict[str, Family] = {  # MiniLM (Wang et al., 2020) and most models fo
         "Electra",
     ),
     "modernbert": Family("modernbert", OF_MODERNBERT, MODERN, "ModernBert"),
+    "deberta-v2": Family("deberta", OF_DEBERTA, POST_NORM | {"encoder": "deberta"}, "DebertaV2"),  # and DeBERTa-v3
 }
 
 
@@ -233,6 +252,8 @@ def read_config(kind: str, given: ConfigFile) -> Shape:
     if family.pads_first:
         first_position = given.whole("pad_token_id", 1, at_least=0) + 1
     bounds = {"n_layers": {"at_most": MOST_LAYERS}, "max_length": {"at_least": first_position + 1}}
+    if kind == "deberta-v2":
+        bounds["n_segments"] = {"at_least": 0}
     found: dict[str, Any] = {}
     for name, ours, default in family.rows:
         if ours in ("bias", "norm_bias"):
@@ -255,11 +276,15 @@ def read_config(kind: str, given: ConfigFile) -> Shape:
     model["segments"] = "always" if n_segments == 2 else "never"
     if kind == "modernbert":
         model |= read_modern(given, model["n_layers"], model["bias"])
+    elif kind == "deberta-v2":
+        model |= read_deberta(given, d_model, model["d_k"], n_segments)
     return Shape(family.name, model, max_length, vocab_size, first_position, n_segments)
 
 
 def read_modern(given: ConfigFile, n_layers: int, bias: bool) -> dict[str, Any]:
     """Settings that only ModernBERT has."""
+    for name in ("is_causal", "causal_mask"):
+        given.must_be(name, False)
     for name in ("hidden_activation", "classifier_activation"):
         given.choice(name, {"gelu": "gelu"}, "gelu")
     for name in ("mlp_bias", "classifier_bias"):
@@ -312,6 +337,66 @@ def rotary_bases(given: ConfigFile) -> tuple[float, float]:
     return bases["full_attention"], bases["sliding_attention"]
 
 
+def read_deberta(given: ConfigFile, d_model: int, d_k: int, n_segments: int) -> dict[str, Any]:
+    """Settings that only DeBERTa has: relative positions in the scores, and a convolution."""
+    for name, size in (("embedding_size", d_model), ("pooler_hidden_size", d_model), ("attention_head_size", d_k)):
+        given.must_be(name, size)
+    terms = given.get("pos_att_type", [])
+    if isinstance(terms, str):
+        terms = [term.strip() for term in terms.lower().split("|")]
+    is_relative = given.flag("relative_attention", False)
+    if not isinstance(terms, list) or not all(term in ["c2p", "p2c"] for term in terms) or (is_relative and not terms):
+        raise given.wrong("pos_att_type", terms, "it must name c2p, p2c or both, so this model cannot be read")
+    positions = "learned" if given.flag("position_biased_input", True) else "none"
+    if n_segments == 1 and positions == "none":
+        raise given.wrong("type_vocab_size", 1, "without positions to add that one to, this model cannot be read")
+    width = given.whole("conv_kernel_size", 0, at_least=0, at_most=1000)
+    groups = given.whole("conv_groups", 1)
+    if width and (width % 2 == 0 or d_model % groups):
+        raise given.wrong("conv_kernel_size", width, f"it must be odd, and conv_groups={groups} divide {d_model}")
+    buckets = max(0, given.whole("position_buckets", -1, at_least=-1))
+    furthest = given.whole("max_relative_positions", -1, at_least=-1)
+    if furthest < 1:
+        furthest = given.whole("max_position_embeddings", 512)
+    if is_relative and buckets and not 4 <= buckets < 2 * furthest - 2:
+        raise given.wrong("position_buckets", buckets, f"it must be from 4 to less than twice {furthest} - 2")
+    found: dict[str, Any] = {"positions": positions}
+    found["pooler"] = given.choice("pooler_hidden_act", POOLERS, "gelu")
+    if not is_relative:  # the terms are missing, but not from the divisor
+        found["scale"] = ((1 + len({*terms})) * d_k) ** -0.5
+    found["encoder_options"] = {
+        "buckets": buckets,
+        "max_distance": furthest,
+        "c2p": is_relative and "c2p" in terms,
+        "p2c": is_relative and "p2c" in terms,
+        "share": given.flag("share_att_key", False),
+        "norm": given.choice("norm_rel_ebd", {"none": "none", "layer_norm": "norm"}, "none") == "norm",
+        "convolution": width,
+        "convolution_groups": groups,
+        "convolution_activation": given.choice("conv_act", POOLERS, "tanh"),
+    }
+    return found
+
+
+def write_deberta(model: ModelConfig) -> dict[str, Any]:
+    """The keys that only DeBERTa has."""
+    options = {**options_of("encoder", model.encoder), **model.options("encoder")}
+    terms = [term for term in ("c2p", "p2c") if options[term]]
+    return {
+        "relative_attention": bool(terms),
+        "pos_att_type": terms,
+        "position_buckets": options["buckets"] or -1,
+        "max_relative_positions": options["max_distance"],
+        "share_att_key": options["share"],
+        "norm_rel_ebd": "layer_norm" if options["norm"] else "none",
+        "position_biased_input": model.positions != "none",
+        "pooler_hidden_act": model.pooler.name if model.pooler.name in POOLERS else "gelu",
+        "conv_kernel_size": options["convolution"],
+        "conv_groups": options["convolution_groups"],
+        "conv_act": options["convolution_activation"],
+    }
+
+
 def write_config(
     kind: str, model: ModelConfig, *, marks: MarkIds, has_segments: bool, vocab_size: int, max_length: int
 ) -> dict[str, Any]:
@@ -350,6 +435,9 @@ def write_config(
         },
         "classifier_pooling": "mean" if model.pooling == "mean" else "cls",
     }
+    if kind == "deberta-v2":
+        values |= write_deberta(model)
+        values["n_segments"] = 2 if has_segments else 0
     config = {}
     for theirs, ours, _ in family.rows:
         name = ours or theirs

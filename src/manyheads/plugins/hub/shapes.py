@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from manyheads.config import ModelConfig, PairKind, Segments
+from manyheads.config.blocks import options_of
 from manyheads.config.conversion import to_plain
 from manyheads.config.sentences import format_value, list_names, make_tokenizer, older_tokenizer, one_of
 from manyheads.errors import UserError
@@ -58,7 +59,8 @@ def find_family(name: str, folder: Path, content: Any) -> Origin | None:
             remedy = f"fetch all of it by {local}, make one there by {make_tokenizer('FOLDER')}, and name the folder"
         refuse_missing(name, folder, ["tokenizer.json"], remedy)
     files = (*(folder / file for file in FILES), *weight_files(folder))
-    return Origin("bert", folder, shape.model, shape.max_length, shape.vocab_size, files, shape)
+    sizes = shape.max_length, shape.vocab_size
+    return Origin("bert", folder, shape.model, *sizes, files, shape, read_prefix(folder))
 
 
 def read_shape(folder: str | Path) -> Shape:
@@ -87,7 +89,8 @@ def read_shape(folder: str | Path) -> Shape:
         if given.get(name):
             raise given.wrong(name, given.get(name), "manyheads reads no such model: use one without")
     given.must_be("pruned_heads", {})
-    given.must_be("position_embedding_type", "absolute")
+    if kind != "modernbert":  # whose positions are rotary, whatever is there
+        given.must_be("position_embedding_type", "absolute")
     shape = read_config(kind, given)
     shape = replace(shape, model=PINNED | shape.model | read_sentence_pooling(folder))
     try:
@@ -153,6 +156,19 @@ def read_sentence_pooling(folder: Path) -> dict[str, Any]:
     return {"pooling": "mean", "pooler": "none"}
 
 
+def read_prefix(folder: Path) -> str:
+    """What a folder of sentence-transformers puts before each text: its default, or else what is for classification."""
+    path = folder / "config_sentence_transformers.json"
+    if not path.is_file():
+        return ""
+    given = ConfigFile.read(path)
+    prompts, name = given.get("prompts", {}), given.get("default_prompt_name", "classification")
+    for kind, prompt in prompts.items() if isinstance(prompts, dict) else ():
+        if kind.lower() == str(name).lower() and isinstance(prompt, str):
+            return prompt
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """A model of ours as a family describes it: `config` is its config.json, `shape` what that is read as."""
@@ -203,6 +219,8 @@ def describe_as_family(
 def likely_families(model: ModelConfig, marks: MarkIds) -> list[str]:
     """The families to try, those first that are most likely to be meant: without segments DistilBERT and RoBERTa, which
     do not tell two texts apart."""
+    if model.encoder == "deberta":
+        return ["deberta-v2"]
     roberta = []
     if "pad" in marks.ids:  # which fixes where its positions begin
         roberta = ["xlm-roberta" if marks.is_unigram else "roberta"]
@@ -220,7 +238,7 @@ def refuse_foreign(model: ModelConfig) -> None:
         UserError: see `describe_as_family`.
     """
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
-    if model.encoder != "transformer":
+    if model.encoder not in ("transformer", "deberta"):
         raise UserError(f"has model.encoder={format_value(model.encoder)}, {why} by init_from")
     if model.pair is not PairKind.joint:
         raise UserError(f"has model.pair={format_value(model.pair)}, {why} by init_from")
@@ -257,6 +275,7 @@ def comparable_settings(model: ModelConfig) -> dict[str, Any]:
     found["norm_eps"] = model.norm_eps or (1e-5 if model.norm == "layer" else 1e-6)
     found["scores"] = [model.score_of(layer) for layer in layers]
     found["windows"] = windows
+    found["encoder_options"] = {**options_of("encoder", model.encoder), **model.options("encoder")}
     if model.positions in TABLES:
         found["positions"] = "learned"
     if model.positions == "rotary":

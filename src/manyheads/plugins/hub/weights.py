@@ -27,6 +27,7 @@ from manyheads.plugins.hub.shapes import weight_files
 from manyheads.training.weights import MATCHES, POSITIONS, WORDS, Sizes
 
 NEW = ("head.", "pooling.", "cross.", "embeddings.matches.")  # beginnings of our names that may start anew
+COMPUTED = ("embeddings.position_ids", "embeddings.token_type_ids")
 OLD_ENDS = {".gamma": ".weight", ".beta": ".bias"}  # of norms in files of 2019
 
 
@@ -65,7 +66,7 @@ class Keys:
     of_layer: dict[str, str]
     new: dict[str, str]
     others: tuple[str, ...]
-    computed: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
+    computed: tuple[str, ...] = COMPUTED
 
     @property
     def segments(self) -> str:
@@ -74,14 +75,14 @@ class Keys:
 
     def modules(self, ours: str) -> list[str]:
         """Full names of their modules that make up our module; empty: the family has none."""
+        if ours in self.inner:
+            return [self.inside + self.inner[ours]]
         of_layer = re.fullmatch(r"encoder\.layers\.(\d+)\.(.+)", ours)
         if of_layer:
             number, module = of_layer.groups()
             if module not in self.of_layer:
                 return []
             return [f"{self.inside}{self.layer}.{number}.{name}" for name in self.of_layer[module].split(" + ")]
-        if ours in self.inner:
-            return [self.inside + self.inner[ours]]
         if ours in self.new:
             return [self.new[ours]]
         return []
@@ -152,6 +153,27 @@ KEYS = {
         {"pooling.dense": "head.dense", "pooling.norm": "head.norm", "head": "classifier"},
         ("head.", "classifier.", "decoder."),
         ("inv_freq",),
+    ),
+    "deberta": Keys(
+        "deberta.",
+        {
+            **OF_BERT,
+            "encoder.distances.rows": "encoder.rel_embeddings",
+            "encoder.distances.norm": "encoder.LayerNorm",
+            "encoder.layers.0.convolution": "encoder.conv.conv",
+            "encoder.layers.0.norm": "encoder.conv.LayerNorm",
+        },
+        "encoder.layer",
+        {
+            **OF_BERTS_LAYER,
+            "attention.block.project": " + ".join(f"attention.self.{name}_proj" for name in ("query", "key", "value")),
+            "attention.block.distance_key": "attention.self.pos_key_proj",
+            "attention.block.distance_query": "attention.self.pos_query_proj",
+        },
+        {"pooling.dense": "pooler.dense", "head": "classifier"},
+        ("pooler.", "classifier.", "cls.", "lm_predictions.", "mask_predictions.", "qa_outputs."),
+        # a table of positions is kept, but not read, where position_biased_input is false
+        (*COMPUTED, "embeddings.position_embeddings.weight"),
     ),
 }
 

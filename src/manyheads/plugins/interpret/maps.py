@@ -22,7 +22,7 @@ from manyheads.config import Cutting
 from manyheads.config.data import CUT
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import PROBE
+from manyheads.data.tokenizer import PROBE, prefix_of
 from manyheads.data.tokens import Tokens, encode, kept_tokens, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.precision import multiplying_in
@@ -83,6 +83,11 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
     windows = [list(range(len(encoding)))]  # the places of their tokens in the encoding
     if len(encoding) > max_length:
         windows = kept_tokens(encoding.sequence_ids, max_length, cutting).documents
+    first: dict[int, int] = {}  # of each text that a prefix is put before, its own first token
+    if prefix_of(tokenizer):
+        for at, (start, end) in enumerate(encoding.offsets):
+            if start == 0 < end:
+                first[segments[at] & 1] = at
     words: list[Word] = []
     kept: set[int] = set()
     for places in windows:
@@ -93,7 +98,7 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
             if encoding.special_tokens_mask[at] and start == end:
                 words.append(Word(read, read, MARK, part, glued=False))
                 continue
-            letters = typed[part][start:end]
+            letters = typed[part][start:end] if at >= first.get(part, 0) else ""
             bare = letters.strip()
             glued = bool(bare) and ends.get(part) == start and not letters[0].isspace()
             ends[part] = end

@@ -57,7 +57,7 @@ def token_counts(samples: dict[str, Rows], config: AuditConfig) -> dict[str, dic
     """Tokens of the texts by split: least, quantiles, most; and the share of texts that `data.max_length` cuts."""
     train, path = samples["train"], config.tokenizer.path
     if path:
-        tokenizer = load_tokenizer(path, pairs=train.pairs is not None)
+        tokenizer = load_tokenizer(path, pairs=train.pairs is not None, prefix=config.tokenizer.prefix)
     else:
         tokenizer = train_tokenizer(train, config.tokenizer)
     tokenizer.no_truncation()
