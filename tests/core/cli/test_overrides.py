@@ -76,6 +76,8 @@ def test_what_is_taken_as_it_is_typed():
         "data.cache",
         "tokenizer.path",
         "tokenizer.prefix",
+        "data.unlabelled",
+        "teacher",
     }
     needed = [name for name in settings_where(RunConfig, may_be_empty=False) if not name.startswith("logger.")]
     assert needed == ["init_from", "data.path", "data.hub"]  # those of loggers are of plugins

@@ -9,6 +9,7 @@ import torch
 
 from manyheads.cli.compose import compose
 from manyheads.config import Long, Pooler
+from manyheads.data.prepare_tokens import given_tokenizer
 from manyheads.data.tokenizer import load_tokenizer
 from manyheads.data.tokens import encode
 from tests.conftest import word_tokenizer
@@ -79,6 +80,9 @@ def test_a_prefix_is_that_of_the_folder_unless_another_is_typed(tmp_path, capsys
     assert train(tmp_path, "tokenizer.prefix=").tokenizer.prefix == ""
     with pytest.raises(ValueError, match=r"^tokenizer\.prefix='query: ' is for weights that were trained with it"):
         compose("train", ["tokenizer.prefix=query: "])
+    load_tokenizer(tmp_path, prefix="sort: ").save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"^tokenizer\.prefix='sort: ', but the tokenizer puts 'sort: ' before each"):
+        given_tokenizer(train(tmp_path), pairs=False)
     with pytest.raises(ValueError, match="has 501 letters: use 500 at the most"):
         train(tmp_path, f"tokenizer.prefix={'x' * 501}")
 
