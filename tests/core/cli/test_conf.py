@@ -121,6 +121,7 @@ TOGETHER = {
     "data.folds": "5",
     "data.fold": "2",
     "init_from": None,  # weights bring a shape of their own: tests/core/cli/test_origin.py
+    **dict.fromkeys(("teacher", "data.unlabelled", "contrast.steps", "contrast.lr")),  # of weights or answers of others
     "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
 }
 
