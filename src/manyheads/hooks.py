@@ -18,7 +18,7 @@ Code = str | Callable[..., Any]  # "module:name", which is imported on first use
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
-    *("task", "objective", "source", "weights", "figure", "analysis", "answer_rule", "view", "module"),
+    *("task", "objective", "source", "weights", "tokenizer", "figure", "analysis", "answer_rule", "view", "module"),
 )
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.cli.overrides import Typed
 from manyheads.cli.presets import preset_values
 from manyheads.cli.verbs import VERBS, preset_file, schema_of
@@ -35,7 +36,7 @@ def imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
     """
     if typed.values.get("again"):
         return  # all its settings are those of a run
-    _imply_finetuning(verb, typed)
+    _imply_finetuning(verb, typed, config_dir)
     if typed.values.get("data.path"):
         source = "files"
     elif typed.values.get("data.hub"):
@@ -52,19 +53,26 @@ def imply_presets(verb: str, typed: Typed, config_dir: str | None) -> None:
     typed.choose("data", source)
 
 
-def _imply_finetuning(verb: str, typed: Typed) -> None:
-    """`init_from=` means model=from_weights and optim=finetune, or what a verb has in its place; another optim may be
-    typed."""
+def _imply_finetuning(verb: str, typed: Typed, config_dir: str | None) -> None:
+    """`init_from=` means model=from_weights and optim=finetune, or what a verb or the encoder has in its place; another
+    optim may be typed. Word vectors alone leave the model, and how it learns, to what is typed."""
     name = typed.values.get("init_from")
     if not name:
         return
-    preset = typed.groups.get("model")
-    if preset not in (None, PRESETS["model"]) and preset_file("model", preset):
+    preset, encoder = typed.groups.get("model"), ""
+    has_shape = preset not in (None, PRESETS["model"]) and bool(preset_file("model", preset or ""))
+    if has_shape:
+        encoder = preset_values(verb, {"model": preset}, config_dir)["model.encoder"]
+    origin = find_origin(name, encoder)
+    if has_shape and not origin.words_only:
         raise UserError(
             f"model={preset} is a shape of its own, but init_from={name} brings the one of its weights: "
             "remove one of them"
         )
-    for group, choice in (PRESETS | {**VERBS[verb].from_weights}).items():
+    of_encoder = plugin.find("encoder", encoder or origin.model.get("encoder", "transformer")).facts.get("presets", {})
+    if has_shape and not of_encoder:
+        return
+    for group, choice in (PRESETS | {**VERBS[verb].from_weights, **of_encoder}).items():
         if group in VERBS[verb].groups and group not in typed.groups:
             typed.choose(group, choice)
 
@@ -95,9 +103,9 @@ def apply_pretrained(values: Values, typed: Values, own: Values, tried: Tried | 
     name = typed.get("init_from", values.get("init_from"))
     if not name:
         return typed
-    if os.path.isdir(os.path.expanduser(name)):
+    if os.path.exists(os.path.expanduser(name)):
         name = str(folder_of(name))
-    origin = find_origin(name)
+    origin = find_origin(name, typed.get("model.encoder", values["model.encoder"]))
     for searched in searched_settings(values, tried) if tried else [{}]:
         _bring_shape(name, origin, values, typed | searched, own)
         _bring_tokenizer(name, origin, values, typed | searched, own)

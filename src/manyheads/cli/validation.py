@@ -23,7 +23,7 @@ REMEDY = "settings are written into the folder of the run: leave it to the envir
 
 READ_WHERE: dict[str, tuple[str, Callable[[Any], bool], str]] = {  # by what another setting is, and what to make it
     "optim.decay_share": ("optim.schedule", lambda kind: kind is Schedule.wsd, "wsd"),
-    "optim.few_epochs": ("optim.few", bool, "50"),
+    **dict.fromkeys(("optim.few_epochs", "optim.few_strength"), ("optim.few", bool, "50")),
     "optim.label_smoothing": ("optim.objective", lambda kind: kind == "cross_entropy", "cross_entropy"),
     "guard.at_most": ("guard.nonfinite", lambda kind: kind is not Nonfinite["raise"], "skip"),
     "model.rotary_base": ("model.positions", lambda kind: kind == "rotary", "rotary"),

@@ -56,6 +56,9 @@ class OptimConfig:
 
     lr: float = setting(1e-3, "peak learning rate", gt=0.0)
     few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
+    few_strength: float = setting(
+        0.1, "inverse strength (C) of the L2 penalty of a head that is fitted before training", gt=0.0, le=1e6
+    )
     few_epochs: int = setting(
         0,
         "least epochs where rows are few, if trainer.max_epochs is not typed",

@@ -23,6 +23,7 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 
+import manyheads.plugin as plugin
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.config.sentences import format_value, older_tokenizer
 from manyheads.data.rows import ROWS_AT_ONCE, Rows
@@ -122,6 +123,9 @@ def prefix_of(tokenizer: Tokenizer) -> str:
 def _read_tokenizer(path: Path, setting: str) -> Tokenizer:
     """The tokenizer in a file, which may be built to fill the memory: it is looked through before the library is."""
     file = path / "tokenizer.json" if path.is_dir() else path
+    for part in plugin.parts("tokenizer").values():
+        if (made := plugin.resolve(part.make)(file)) is not None:
+            return made
     older = older_tokenizer(file.parent)
     if not file.is_file():
         what = f"has no {file.name}" if path.is_dir() else "does not exist"

@@ -1,12 +1,14 @@
 """Weights to begin with, which `init_from=` names: a folder, a run of our own, or an id of the Hugging Face hub.
 
 A part of the kind `weights` opens them. Its fact `find(name, folder, content)` says what is in a folder with this
-config.json, or None where it is of another kind, and imports nothing heavy; its `make(origin, wanted)` reads the
-tensors by our names and sizes. Core has the kind of our own runs.
+config.json, or None where it is of another kind, and imports nothing heavy; its fact `find_file(name, path)` says the
+same of a file. Its `make(origin, wanted)` reads the tensors by our names and sizes. Core has the kind of our own runs.
+
+An encoder may take the weights of other models in a way of its own: its fact `from_weights(name, origin)` says how.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -31,9 +33,11 @@ REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hug
 class Origin:
     """Weights to begin with.
 
-    `kind` is the part that opens them. `model` are plain values of ModelConfig, `max_length` the longest text in tokens
-    that they know positions for, `vocab_size` the rows of their embedding. The content of `files` decides what a run
-    comes to. `shape` is what the part itself wants to know when it reads, `prefix` what texts began with in training.
+    `kind` is the part that opens them. `folder` may also be a single file. `model` are plain values of ModelConfig,
+    `max_length` the longest text in tokens that they know positions for, `vocab_size` the most rows that their
+    embedding may have. The content of `files` decides what a run comes to. `shape` is what the part itself wants to
+    know when it reads, `prefix` what texts began with in training. With `words_only` they are word vectors, which a
+    network of any shape may begin with.
     """
 
     kind: str
@@ -44,10 +48,11 @@ class Origin:
     files: tuple[Path, ...]
     shape: Any = None
     prefix: str = ""
+    words_only: bool = False
 
     @property
     def tokenizer(self) -> str:
-        return str(self.folder / "tokenizer.json")
+        return str(self.folder if self.folder.is_file() else self.folder / "tokenizer.json")
 
     @property
     def cuts_longer(self) -> bool:
@@ -55,14 +60,32 @@ class Origin:
         return self.model.get("positions") == "learned"
 
 
-def find_origin(name: str) -> Origin:
-    """What `init_from=name` brings.
+def find_origin(name: str, encoder: str = "") -> Origin:
+    """What `init_from=name` brings to a model with this `model.encoder`; "": to the one that the weights are of.
 
     Raises:
         UserError: there is nothing of that name, a file is missing or broken, or it is of a family that cannot be
             read, or of a model that answers by texts.
     """
     folder = folder_of(name)
+    origin = _in_file(name, folder) if folder.is_file() else _in_folder(name, folder)
+    from_weights = plugin.find("encoder", encoder).facts.get("from_weights") if encoder else None
+    if from_weights:
+        return plugin.resolve(from_weights)(name, origin)
+    if encoder and origin.words_only and origin.model["encoder"] != encoder:
+        return replace(origin, model={"d_embedding": origin.model["d_model"]})
+    return origin
+
+
+def _in_file(name: str, path: Path) -> Origin:
+    for part in plugin.parts("weights").values():
+        find = part.facts.get("find_file")
+        if find and (found := plugin.resolve(find)(name, path)) is not None:
+            return found
+    raise UserError(f"init_from={format_value(name)} is a file: {REMEDY}")
+
+
+def _in_folder(name: str, folder: Path) -> Origin:
     if not (folder / "config.json").is_file() and ((folder / "config.yaml").is_file() or (folder / "model").is_dir()):
         folder = folder / "model"
     if not (folder / "config.json").is_file():
@@ -71,7 +94,8 @@ def find_origin(name: str) -> Origin:
     mistakes: list[ValueError] = []
     for part in plugin.parts("weights").values():
         try:
-            found = plugin.resolve(part.facts["find"])(name, folder, content)
+            find = part.facts.get("find")
+            found = plugin.resolve(find)(name, folder, content) if find else None
         except ValueError as mistake:
             mistakes.append(mistake)
         else:
@@ -127,18 +151,19 @@ def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:
 
 
 def folder_of(name: str) -> Path:
-    """The folder that `init_from=name` means: itself, or the local copy of what the hub has by that name.
+    """The folder or file that `init_from=name` means: itself, or the local copy of what the hub has by that name.
 
     Raises:
         UserError: neither a folder nor an id, or the hub does not give it, or has no weights of it as safetensors.
     """
     path = os.path.expanduser(name)
-    if os.path.isdir(path):
+    if os.path.isdir(path) or os.path.isfile(path):
         return Path(path).absolute()
     found = HUB_MODEL.fullmatch(name)
     if os.path.exists(path) or found is None:
-        what = "a file" if os.path.exists(path) else "neither a folder nor an id on the Hugging Face hub"
-        raise UserError(f"init_from={format_value(name)} is {what}: {REMEDY}")
+        raise UserError(
+            f"init_from={format_value(name)} is neither a folder nor an id on the Hugging Face hub: {REMEDY}"
+        )
     folder = download(name, "init_from")
     if (folder / "config.json").is_file() and not any(folder.glob("model*.safetensors")):
         raise UserError(
@@ -159,7 +184,7 @@ def file_digests(run: RunConfig) -> dict[str, str]:
     to, wherever they lie. What is missing has none."""
     named: dict[str, list[Path]] = {}
     if run.init_from:
-        named["init_from"] = [*find_origin(run.init_from).files]
+        named["init_from"] = [*find_origin(run.init_from, run.model.encoder).files]
     elif run.tokenizer.path:
         path = Path(run.tokenizer.path).expanduser()
         named["tokenizer.path"] = [path / "tokenizer.json" if path.is_dir() else path]

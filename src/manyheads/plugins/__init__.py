@@ -8,6 +8,7 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "language": "manyheads.plugins.language",
     "serving": "manyheads.plugins.serving",
     "sweep": "manyheads.plugins.sweep",
+    "static": "manyheads.plugins.static",
     "hub": "manyheads.plugins.hub",
     "transfer": "manyheads.plugins.transfer",
     "trim": "manyheads.plugins.trim",

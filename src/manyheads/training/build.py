@@ -15,7 +15,7 @@ import manyheads.plugin as plugin
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
-from manyheads.data.tokenizer import kept_ids, tokenizer_sizes
+from manyheads.data.tokenizer import kept_ids, load_tokenizer, tokenizer_sizes
 from manyheads.data.tokens import Tokens
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
@@ -26,7 +26,6 @@ from manyheads.nn.classifier import OwnNetwork
 from manyheads.training.weights import keep_words, load_pretrained
 
 MOST_ROWS = 4096  # that the head is fitted to before training
-STRENGTH = 0.1  # inverse L2 strength (C): a head that fits few rows perfectly would leave no gradient to learn from
 
 Network = Any  # the module that `Task.assemble` makes
 
@@ -43,13 +42,13 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer, own: 
     Raises:
         UserError: the weights of `run.init_from` do not fit.
     """
-    origin = find_origin(run.init_from) if run.init_from else None
+    origin = find_origin(run.init_from, run.model.encoder) if run.init_from else None
     pairs = splits.train.pairs is not None
     pl.seed_everything(run.seed, workers=True, verbose=False)
     n_ids = tokenizer_sizes(tokenizer, pairs=pairs).n_ids
     kept = None
     if origin is not None and n_ids != origin.vocab_size:  # a plugin may have made it smaller
-        kept = kept_ids(tokenizer, Tokenizer.from_file(origin.tokenizer))
+        kept = kept_ids(tokenizer, load_tokenizer(origin.tokenizer, pairs=pairs))
     n_rows = n_words(origin, n_ids if kept is None else max(kept) + 1, run)
     sizes = {"vocab_size": n_rows, "max_length": run.data.max_length}
     if own is not None:
@@ -75,6 +74,7 @@ def has_few_rows(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:
 @torch.no_grad()
 def fit_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     """Fit the head by logistic regression to at most `MOST_ROWS` evenly spaced training rows, without random numbers.
+    A head that fits few rows perfectly would leave an encoder no gradient to learn from: its penalty is a strong one.
 
     The gradients of a random head distort trained weights until it has learnt: Kumar et al. (2022), "Fine-Tuning can
     Distort Pretrained Features and Underperform Out-of-Distribution", section 4 (LP-FT).
@@ -83,7 +83,7 @@ def fit_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     rows = torch.arange(n_rows) * len(tokens) // n_rows
     labels = tokens.labels[rows].long()
     x_nD = extract_features(run, classifier, tokens, rows)
-    weight_CD, bias_C = logistic(x_nD, labels, classifier.head.out_features, strength=STRENGTH)
+    weight_CD, bias_C = logistic(x_nD, labels, classifier.head.out_features, strength=run.optim.few_strength)
     classifier.head.weight.copy_(weight_CD)
     classifier.head.bias.copy_(bias_C)
 

@@ -14,7 +14,9 @@ from manyheads.layout import Packed
 from manyheads.linear.fit import logistic
 from manyheads.nn import assemble
 from manyheads.training import build as head
-from manyheads.training.build import STRENGTH, fit_head
+from manyheads.training.build import fit_head
+
+STRENGTH = 0.1
 
 
 def vectors(n=60, width=5, n_classes=3, seed=0):

@@ -1,0 +1,39 @@
+"""The blocks of `model=static`: no layers, and a pooling that keeps the direction of the mean alone.
+
+... tokens in a layout (N packed, or B L padded) . B documents . D d_model
+"""
+
+from torch import Tensor, nn
+
+from manyheads.config import ModelConfig
+from manyheads.layout import Layout
+from manyheads.nn.classifier import mean
+
+
+class Static(nn.Module):
+    """An encoder without layers: the vector of a token is that of its word, whatever its neighbours are."""
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """Tokens `(..., D)`, as they are."""
+        return x
+
+
+def static() -> Static:
+    return Static()
+
+
+def direction(x: Tensor, layout: Layout) -> Tensor:
+    """The mean of each document's tokens, scaled to the length √D: `(..., D)` to `(B, D)`, so that a long text does not
+    weigh less than a short one. The weight of a token is the length of its vector. Zeros where the mean is zero."""
+    mean_BD = mean(x, layout)
+    return mean_BD * (mean_BD.square().mean(-1, keepdim=True) + 1e-12).rsqrt()
+
+
+def describe(model: ModelConfig) -> tuple[str, str]:
+    """What such a model is, and its size, for the card of a model."""
+    return "mean of word vectors", f"no layers, d_model={model.d_model}"
+
+
+def flops(model: ModelConfig, *, pooled: bool) -> int:
+    """Operations for one token: its vector is added to the sum."""
+    return model.d_model * pooled

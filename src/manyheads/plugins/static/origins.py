@@ -1,0 +1,152 @@
+"""What `init_from=` names, by the first bytes of the files: a folder of model2vec, a text file of word vectors, or any
+encoder as a static model reads it. Standard library only.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from gzip import GzipFile
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from manyheads.config.sentences import format_value
+from manyheads.errors import UserError
+from manyheads.inference.origin import Origin, refuse_missing
+
+FILES = ("config.json", "tokenizer.json", "model.safetensors")
+SUFFIXES = (".txt", ".vec", ".gz")
+LONGEST = 2**20  # tokens of a text: there are no positions
+WIDEST = 384  # of distilled vectors, unless model.d_model is typed
+MOST_WORDS = 400_000  # of a text file, the first, which are the most frequent
+MOST_NUMBERS = 2**26  # of these words together: 256 MB
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")  # that are added: their vectors are zero
+BLOCK = 2**20
+OF_STATIC: dict[str, Any] = {"encoder": "static", "positions": "none", "segments": "never", "d_embedding": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class TextShape:
+    """What a text file of vectors holds: at most how many words are read, numbers of each, and whether its first line
+    is a header that says how many there are."""
+
+    n_words: int
+    width: int
+    has_header: bool
+
+
+def as_static(name: str, origin: Origin) -> Origin:
+    """The vectors of `origin` as a static model begins with them; those of another encoder are distilled."""
+    if origin.words_only or origin.model.get("encoder") == "static":
+        return origin
+    width = origin.model["d_model"]
+    model = OF_STATIC | ({"d_model": width} if width < WIDEST else {})
+    size = origin.vocab_size
+    return Origin("distilled", origin.folder, model, LONGEST, size, origin.files, shape=origin, words_only=True)
+
+
+def find_folder(name: str, folder: Path, content: Any) -> Origin | None:
+    """A folder as model2vec writes it.
+
+    Raises:
+        UserError: a file is missing, or config.json does not say how wide the vectors are.
+    """
+    if not is_model2vec(content):
+        return None
+    refuse_missing(name, folder, [one for one in FILES if not (folder / one).is_file()])
+    tensors = header_of(folder / "model.safetensors")
+    shape = tensors.get("embeddings", {}).get("shape")
+    is_table = isinstance(shape, list) and len(shape) == 2 and all(isinstance(one, int) and one > 0 for one in shape)
+    if not is_table:
+        raise UserError(
+            f"init_from={name}: model.safetensors has no table of vectors named embeddings, as model2vec writes it: "
+            "name another"
+        )
+    n_ids, width = tensors.get("mapping", {}).get("shape", shape)[0], shape[1]
+    files = tuple(folder / one for one in FILES)
+    model = OF_STATIC | {"d_model": width}
+    return Origin("vectors", folder, model, LONGEST, n_ids + len(MARKS), files, words_only=True)
+
+
+def is_model2vec(content: Any) -> bool:
+    """Whether a config.json is one of model2vec."""
+    return isinstance(content, dict) and (
+        content.get("model_type") == "model2vec" or content.get("architectures") == ["StaticModel"]
+    )
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """What a safetensors file says of its tensors; empty where it says nothing that can be read."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        try:
+            found = json.loads(file.read(min(size, BLOCK)))
+        except ValueError:
+            found = {}
+    return found if isinstance(found, dict) and all(isinstance(one, dict) for one in found.values()) else {}
+
+
+def find_file(name: str, path: Path) -> Origin | None:
+    """A text file of word vectors: `word 0.1 -0.2 ...`, one a line, maybe with a first line of two numbers.
+
+    Raises:
+        UserError: its first line is not of that kind.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        return None
+    shape = text_shape(path)
+    model = OF_STATIC | {"d_model": shape.width}
+    return Origin("vectors", path, model, LONGEST, shape.n_words + len(MARKS), (path,), shape=shape, words_only=True)
+
+
+def text_shape(path: Path) -> TextShape:
+    """The shape of a text file of vectors; of one that has not changed since, as it was found before.
+
+    Raises:
+        UserError: see `find_file`.
+    """
+    state = path.stat()
+    return _text_shape(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _text_shape(path: Path, size: int, changed: int) -> TextShape:
+    with open_text(path) as file:
+        first = file.readline(BLOCK).decode("utf-8", "replace").split()
+        has_header = len(first) == 2 and all(one.isascii() and one.isdigit() for one in first)
+        second = file.readline(BLOCK).decode("utf-8", "replace").split() if has_header else first
+        width = int(first[1]) if has_header else len(second) - 1
+        if width < 1 or len(second) <= width or not all(map(_is_number, second[-width:])):
+            raise UserError(
+                f"{path}, line {1 + has_header}: {format_value(' '.join(second)[:60])} is not a word and its vector: "
+                "word vectors are text, one word a line and its numbers after it, separated by spaces"
+            )
+        most = max(1, min(MOST_WORDS, MOST_NUMBERS // width))
+        n_lines = 2  # the one that was read, and maybe a last one without an end
+        while n_lines < most and (block := file.read(BLOCK)):
+            n_lines += block.count(b"\n")
+    return TextShape(min(most, n_lines), width, has_header)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[GzipFile | BufferedReader]:
+    """The bytes of a file, unpacked.
+
+    Raises:
+        UserError: it cannot be read, or is damaged.
+    """
+    try:
+        with GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            yield file
+    except (OSError, EOFError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
