@@ -126,7 +126,7 @@ def test_parts_of_a_layer_and_bf16_matrices_are_the_same_layer(both):
 
 
 def test_it_learns_from_scratch_with_grouped_heads_and_other_blocks():
-    """The settings of attention go on to have their meaning: all weights have a gradient, and none is there twice."""
+    """The settings of attention keep their meaning: all weights have a gradient, and none is there twice."""
     model = ModelConfig(
         encoder="deberta", n_layers=2, n_heads=4, n_kv_heads=2, d_model=16, d_k=6, d_v=4, d_ff=24, positions="alibi",
         encoder_options={"buckets": 8, "share": False, "convolution": 3}, placement=Placement.pre, dropout=0.1,

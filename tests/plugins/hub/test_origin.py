@@ -20,7 +20,7 @@ def train(folder, *words):
     return compose("train", [f"init_from={folder}", *words])
 
 
-@pytest.mark.parametrize("kind", ["bert", "distilbert"])
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "deberta-v2"])
 def test_a_family_is_read_as_transformers_reads_it(tmp_path, model_folder, kind):
     transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": 15, "max_position_embeddings": 16}
@@ -29,6 +29,12 @@ def test_a_family_is_read_as_transformers_reads_it(tmp_path, model_folder, kind)
             hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, **sizes
         )
         theirs = transformers.BertModel(config).eval()
+    elif kind == "deberta-v2":
+        config = transformers.DebertaV2Config(
+            **{"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40, **sizes},
+            **{"relative_attention": True, "pos_att_type": "p2c|c2p", "share_att_key": True, "position_buckets": 8},
+        )
+        theirs = transformers.DebertaV2Model(config).eval()
     else:
         config = transformers.DistilBertConfig(dim=24, n_layers=2, n_heads=4, hidden_dim=40, **sizes)
         theirs = transformers.DistilBertModel(config).eval()
@@ -57,6 +63,23 @@ def test_what_an_experiment_sets_stays_where_weights_leave_a_choice(tmp_path):
     assert facts == ("first", Pooler.tanh, False, False, Long.cut, compose("train", ["optim=finetune"]).optim.few)
     assert run.model.d_model == 8, "the weights fix the shape"
     assert train(folder, "experiment=minilm", "model.pooling=max").model.pooling == "max"
+
+
+@pytest.mark.parametrize("kind", ["DebertaV2", "XLMRoberta"])
+def test_unigram_tokenizers_of_transformers_give_the_same_ids(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    marks = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"] if kind == "DebertaV2" else ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = ["\u2581", "\u2581play", "\u2581the", "ing", *"abcdefghijklmnopqrstuvwxyz:?"]
+    vocab = [*((mark, 0.0) for mark in marks), *((piece, -float(at)) for at, piece in enumerate(pieces, 1))]
+    if kind == "XLMRoberta":
+        vocab.append(("<mask>", 0.0))
+    theirs = getattr(transformers, f"{kind}Tokenizer")(vocab=vocab)
+    theirs.save_pretrained(tmp_path)
+    ours, prefixed = load_tokenizer(tmp_path), load_tokenizer(tmp_path, prefix="query: ")
+    for text in ("playing  the\nflute", " \u00e9 \u2603 x ", "the?"):
+        assert ours.encode(text).ids == theirs(text)["input_ids"]
+        assert prefixed.encode(text).ids == theirs(f"query: {text}")["input_ids"]
+    assert ours.encode("play", "the").ids == theirs("play", "the")["input_ids"]
 
 
 def test_a_prefix_is_that_of_the_folder_unless_another_is_typed(tmp_path, capsys):
