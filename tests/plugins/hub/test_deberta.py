@@ -157,6 +157,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"relative_attention": True, "pos_att_type": ["c2p"], "position_buckets": 2000},
         "position_buckets=2000, but it must be from 4 to less than twice 512 - 2",
     ),
+    ({"max_position_embeddings": 2**20}, "position_buckets=-1, but a table has at most 65536 distances"),
+    ({"conv_kernel_size": 257}, "conv_kernel_size=257, but it must be a whole number from 0 to 255"),
     (
         {"type_vocab_size": 1, "position_biased_input": False},
         "type_vocab_size=1, but without positions to add that one to, this model cannot be read",
@@ -176,6 +178,13 @@ def test_what_cannot_be_read_is_one_sentence(settings, said):
     ("options", "said"),
     [
         ({"buckets": 3}, "model.encoder_options.buckets=3 must be at least 4 and less than twice"),
+        (
+            {"buckets": 0, "max_distance": 10**9},
+            "model.encoder_options.max_distance=1000000000 is out of range: use 1 to",
+        ),
+        ({"buckets": 0, "max_distance": 0}, "model.encoder_options.max_distance=0 is out of range: use 1 to 65536"),
+        ({"convolution": -1}, "model.encoder_options.convolution=-1 must be odd"),
+        ({"convolution_groups": 0}, "model.encoder_options.convolution_groups=0 does not divide model.d_model=128"),
         ({"convolution": 2}, "model.encoder_options.convolution=2 must be odd, so that a token is in its middle"),
         ({"convolution_activation": "x"}, "model.encoder_options.convolution_activation=x must be tanh, gelu or relu"),
     ],

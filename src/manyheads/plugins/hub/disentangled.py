@@ -25,6 +25,7 @@ from manyheads.nn.assemble import any_norm, transformer
 from manyheads.nn.attention import share_heads
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.transformer import EncoderLayer, Run
+from manyheads.plugins.hub.families import MOST_DISTANCES, WIDEST_CONVOLUTION
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
@@ -63,10 +64,17 @@ def deberta(
             f"{setting}.buckets={buckets} must be at least 4 and less than twice {setting}.max_distance={max_distance} "
             "- 2, or 0: the second half of them is for distances beyond the first"
         )
-    if convolution and (convolution % 2 == 0 or model.d_model % convolution_groups):
+    if not 1 <= (buckets or max_distance) <= MOST_DISTANCES:
+        raise UserError(f"{setting}.max_distance={max_distance} is out of range: use 1 to {MOST_DISTANCES}")
+    if convolution and not (convolution % 2 and 0 < convolution <= WIDEST_CONVOLUTION):
         raise UserError(
-            f"{setting}.convolution={convolution} must be odd, so that a token is in its middle, and "
-            f"{setting}.convolution_groups={convolution_groups} must divide model.d_model={model.d_model}"
+            f"{setting}.convolution={convolution} must be odd, so that a token is in its middle, and at most "
+            f"{WIDEST_CONVOLUTION}"
+        )
+    if convolution_groups < 1 or model.d_model % convolution_groups:
+        raise UserError(
+            f"{setting}.convolution_groups={convolution_groups} does not divide model.d_model={model.d_model}: use a "
+            "divisor"
         )
     if convolution_activation not in ACTIVATIONS:
         raise UserError(f"{setting}.convolution_activation={convolution_activation} must be {one_of([*ACTIVATIONS])}")

@@ -17,6 +17,7 @@ from manyheads.runs.files import read_json
 
 MOST_BYTES = 2**22  # of a config.json
 MOST_LAYERS = 1000
+MOST_DISTANCES, WIDEST_CONVOLUTION = 2**16, 255  # of DeBERTa: far beyond any model there is, before memory is asked for
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 POOLERS = ACTIVATIONS | {"tanh": "tanh"}
 
@@ -350,7 +351,7 @@ def read_deberta(given: ConfigFile, d_model: int, d_k: int, n_segments: int) -> 
     positions = "learned" if given.flag("position_biased_input", True) else "none"
     if n_segments == 1 and positions == "none":
         raise given.wrong("type_vocab_size", 1, "without positions to add that one to, this model cannot be read")
-    width = given.whole("conv_kernel_size", 0, at_least=0, at_most=1000)
+    width = given.whole("conv_kernel_size", 0, at_least=0, at_most=WIDEST_CONVOLUTION)
     groups = given.whole("conv_groups", 1)
     if width and (width % 2 == 0 or d_model % groups):
         raise given.wrong("conv_kernel_size", width, f"it must be odd, and conv_groups={groups} divide {d_model}")
@@ -360,6 +361,8 @@ def read_deberta(given: ConfigFile, d_model: int, d_k: int, n_segments: int) -> 
         furthest = given.whole("max_position_embeddings", 512)
     if is_relative and buckets and not 4 <= buckets < 2 * furthest - 2:
         raise given.wrong("position_buckets", buckets, f"it must be from 4 to less than twice {furthest} - 2")
+    if (buckets or furthest) > MOST_DISTANCES:
+        raise given.wrong("position_buckets", buckets or -1, f"a table has at most {MOST_DISTANCES} distances")
     found: dict[str, Any] = {"positions": positions}
     found["pooler"] = given.choice("pooler_hidden_act", POOLERS, "gelu")
     if not is_relative:  # the terms are missing, but not from the divisor
