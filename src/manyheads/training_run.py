@@ -21,8 +21,9 @@ from manyheads.config.plugins import refuse_unnamed
 from manyheads.config.required import RequirementError, bounds_of, check_reached
 from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_memory, check_rows
+from manyheads.data.opening import add_further_rows
 from manyheads.data.rows import Splits
-from manyheads.data.sources import add_further_rows, read_rows
+from manyheads.data.sources import read_rows
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks, validate_world_size
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError

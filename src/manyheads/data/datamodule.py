@@ -24,10 +24,10 @@ from manyheads.data.batches import (
     plan_steps,
     tokens_on,
 )
-from manyheads.data.opening import table_from
+from manyheads.data.opening import add_further_rows, table_from
 from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.rows import Splits
-from manyheads.data.sources import add_further_rows, read_rows, read_splits
+from manyheads.data.sources import read_rows, read_splits
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 

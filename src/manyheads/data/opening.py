@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config import DataConfig
+from manyheads.config import DataConfig, RunConfig
+from manyheads.config.facts import hooks
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import normalise_name
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
@@ -32,6 +33,7 @@ from manyheads.data.formats.split_names import (
     typed_split,
     unread_notes,
 )
+from manyheads.data.rows import Splits
 from manyheads.data.table import Coded, RawTable, coded, take
 from manyheads.errors import UserError
 
@@ -50,6 +52,7 @@ CLASS_FOLDER = "manyheads.data.formats.pieces:read_class_folder"
 ROWS = "manyheads.data.formats.pieces:given_rows"
 DATASET = "manyheads.data.formats.dataset:table_of"
 SPLIT_OF_DATASET = "manyheads.data.formats.dataset:read_dataset"
+JOINED = "manyheads.data.column:join_rows"
 
 
 def read_file(path: Path, *, large: bool | None = None, cache: Path | None = None) -> RawTable:
@@ -107,6 +110,14 @@ def open_split(data: DataConfig, split: str) -> RawTable:
     if split not in tables:
         raise UserError(f"split={split} is not in the data, which holds {', '.join(tables)}: choose one of them")
     return tables[split]()
+
+
+def add_further_rows(run: RunConfig, splits: Splits) -> None:
+    """Add to train what plugins give to learn from in addition: see `Section.rows`."""
+    found = [rows for give in hooks(run, "rows") if (rows := give(run, splits)) is not None]
+    if found:
+        splits.own_train = splits.train
+        splits.train = plugin.resolve(JOINED)([splits.train, *found], len(splits.labels))
 
 
 def further_table(path: str, data: DataConfig, setting: str, file: str = "<file>") -> RawTable:

@@ -40,7 +40,6 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, MergeLabels, OnBadRow, RunConfig
-from manyheads.config.facts import hooks
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.audit import audit_splits, good_rows
 from manyheads.data.class_names import (
@@ -75,7 +74,6 @@ from manyheads.data.texts import hash_cells, hash_texts
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
-JOINED = "manyheads.data.column:join_rows"  # imports numpy
 MOST_OF_SAMPLE = 0.25  # share of the held texts of a stream that is carved out at most
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
@@ -91,14 +89,6 @@ def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> 
     if task.read is not None:
         return plugin.resolve(task.read)(run, with_test=with_test)
     return read_splits(run.data, run.seed, answer=task.column, with_test=with_test, with_unread=with_unread)
-
-
-def add_further_rows(run: RunConfig, splits: Splits) -> None:
-    """Add to train what plugins give to learn from in addition: see `Section.rows`."""
-    found = [rows for give in hooks(run, "rows") if (rows := give(run, splits)) is not None]
-    if found:
-        splits.own_train = splits.train
-        splits.train = plugin.resolve(JOINED)([splits.train, *found], len(splits.labels))
 
 
 def read_splits(
