@@ -85,8 +85,17 @@ def test_a_student_learns_what_the_teacher_answers(home, typed):
     assert np.array_equal(tokens.labels.numpy(), found_nC.argmax(1))
     batch = gather(tokens, Planned(torch.tensor([n_own + 3, 0]), 1.0))
     assert np.array_equal(batch.probabilities_BC.numpy(), found_nC[[n_own + 3, 0]])
-    assert any("texts of more.csv" in note for note in splits.notes)
+    assert any("of 42 texts of more.csv are learnt from" in note for note in splits.notes)
     assert splits.digests()["train"] == TextData.from_run(compose("train", typed[:-2])).splits.digests()["train"]
+
+
+def test_texts_one_a_line_have_no_name_to_match(home, typed, tmp_path):
+    """In the data the text is called otherwise."""
+    (tmp_path / "lines.txt").write_text("the talk was dull\n\nthe game was quick\n", encoding="utf-8")
+    (tmp_path / "rows.csv").write_text((home / "rows.csv").read_text().replace("text,", "review,", 1))
+    words = [f"data.path={tmp_path / 'rows.csv'}", "data.text=review", *typed[1:-1]]
+    data = TextData.from_run(compose("train", [*words, f"data.unlabelled={tmp_path / 'lines.txt'}"]))
+    assert data.splits.train.texts[-2:] == ["the talk was dull", "the game was quick"]
 
 
 @pytest.mark.parametrize("multi", [False, True])

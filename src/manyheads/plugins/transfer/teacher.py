@@ -53,11 +53,11 @@ def taught_rows(run: Run, splits: Splits) -> Rows | None:
     kept = np.delete(np.arange(len(rows)), is_judged)
     if not len(kept):
         raise UserError(f"{rows.source} has no text that is not in validation or test: give others by data.unlabelled")
-    confidence = float(rows.probabilities.max(1).mean())
-    note = f"teacher: {len(kept):,} texts of {rows.source}, whose likeliest class has a probability of {confidence:.2f}"
+    note = f"teacher: {len(kept):,} of {len(rows):,} texts of {rows.source} are learnt from"
     if len(is_judged):
-        note += f"; {len(is_judged):,} are left out, as they are also in validation or test"
-    splits.notes.append(f"{note} on average")
+        note += f", as {len(is_judged):,} are also in validation or test"
+    confidence = float(rows.probabilities.max(1).mean())
+    splits.notes.append(f"{note}; on average the likeliest class has a probability of {confidence:.2f}")
     return rows.pick(kept)
 
 
@@ -73,8 +73,10 @@ def rows_of_run(run: Run, splits: Splits) -> Rows:
     except ValueError as error:
         raise UserError(str(error).replace("run=", "teacher=", 1)) from error
     data = replace(run.data, source="files")
-    rows = text_rows(further_table(run.data.unlabelled, data, "data.unlabelled"), data, splits.notes)
-    rows = rows.sample(run.data.rows, run.seed)
+    table = further_table(run.data.unlabelled, data, "data.unlabelled")
+    if len(table.names) == 1:  # such as that of a .txt, whatever the text is called in the data
+        data = replace(data, text=table.names[0], text_pair="")
+    rows = text_rows(table, data, splits.notes).sample(run.data.rows, run.seed)
     check_answers(run, folder, splits, rows)
     home = enclosing_run(folder.path)
     for judged in (splits.validation, splits.test):
