@@ -1,7 +1,7 @@
 """accuracy.json to the tables of docs/results/accuracy.md, docs/choosing.md and the README."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from statistics import mean
 from typing import Any
@@ -11,7 +11,7 @@ from contestants.tables import markdown
 
 from ways import figures, store
 from ways.figures import Bools, Figure
-from ways.recipes import ABOUT, CHEAP, MULTI, OURS, PAIRS, SEEDS, SETS, SIZES, WAYS, seeds_of, tasks
+from ways.recipes import ABOUT, CHEAP, MULTI, OURS, SEEDS, SETS, SIZES, WAYS, seeds_of, tasks
 from ways.recipes import Task as One
 
 Runs = dict[str, dict[int, dict[str, Any]]]  # by way and seed: its measurements
@@ -28,24 +28,8 @@ AIMS = {  # test accuracy with all rows: from scratch, from MiniLM
     "imdb": (0.90, 0.915),
 }
 MEMBERS = ("network", "linear model", "both")  # their names in metrics.json
-ALL_ROWS, FEW_ROWS = ("full",), ("100", "10")
 ROWS = {"full": "all rows", "100": "100 a class", "10": "10 a class"}
 SINGLE_WAYS = [way for way in WAYS if way != "tfidf_lr"]
-LONG = ("imdb",)
-SHORT = [name for name in SETS if name not in (*LONG, *PAIRS, *MULTI)]
-ADVICE = [  # what somebody has; the way, the sets and the sizes that answer it; how ours is called
-    (
-        "English texts, weights may be loaded",
-        "minilm",
-        [*SHORT, *PAIRS, *LONG],
-        tuple(SIZES),
-        "`init_from=` a small BERT such as MiniLM",
-    ),
-    ("a thousand short texts or more, any language", "scratch", SHORT, ALL_ROWS, "the default"),
-    ("pairs of texts", "scratch", PAIRS, ALL_ROWS, "the default"),
-    ("long texts", "scratch", LONG, ALL_ROWS, "the default"),
-    ("10 or 100 rows of each class, no weights", "scratch", [*SHORT, *PAIRS, *LONG], FEW_ROWS, "the default"),
-]
 
 
 def all_tables(everything: store.Measured) -> dict[str, str]:
@@ -57,7 +41,6 @@ def all_tables(everything: store.Measured) -> dict[str, str]:
         **{f"accuracy-{size}": accuracies(sets, size) for size, sets in single.items()},
         **{f"advantage-{size}": advantages(sets, size) for size, sets in single.items()},
         "by-rows": by_rows(single),
-        "which-way": which_way(single),
         "aims": aims(single["full"]),
         "members": members(single["full"]),
         "runs": runs(by_size["full"]),
@@ -168,29 +151,6 @@ def by_rows(by_size: dict[str, dict[str, Runs]]) -> str:
         cells = [points(gain, interval=False) for gain in gains]
         lines.append([name, f"{n_rows:,}", str(n_words), *cells])
     return markdown(["points over the best cheap model", "rows", "words a text", *headings], lines)
-
-
-def which_way(by_size: dict[str, dict[str, Runs]]) -> str:
-    """Ours where it is above the best cheap model more often than below, else that model."""
-    found = {size: leads(sets, size) for size, sets in by_size.items()}
-    lines = []
-    for situation, way, names, sizes, ours in ADVICE:
-        cells = [(name, size, *found[size][name]) for size in sizes for name in names if name in found[size]]
-        said: dict[str, list[str]] = defaultdict(list)
-        for name, size, _, gains in cells:
-            if gain := gains[way]:
-                said[verdict(gain)].append(f"{name}{'' if len(sizes) == 1 else f' ({ROWS[size]})'}")
-        is_ours = len(said["above"]) > len(said["below"])
-        cheap = Counter(cheap for _, _, cheap, _ in cells).most_common(1)
-        take = "not measured" if not any(said.values()) else ours if is_ours else CHEAP[cheap[0][0]]
-        shown = [f"{kind} on {listed(said[kind])}" for kind in ("above", "level", "below") if said[kind]]
-        lines.append([situation, take, f"{OURS[way]}: {'; '.join(shown)}" if shown else "-"])
-    return markdown(["you have", "take", "compared with the best cheap model"], lines)
-
-
-def listed(names: list[str]) -> str:
-    """Many only as their number."""
-    return ", ".join(names) if len(names) <= 9 else f"{len(names)} of the sets and numbers of rows"
 
 
 def aims(sets: dict[str, Runs]) -> str:

@@ -373,7 +373,6 @@ def test_tables_of_nothing_say_how_much_is_missing():
     made = pages.all_tables({})
     assert line_of(made["accuracy-10"]) == "| sst2 | - | - | - | - | - | - |"
     assert "runs are missing" in made["unfinished"]
-    assert made["which-way"].count("not measured") == len(pages.ADVICE)
 
 
 @pytest.mark.parametrize(
@@ -391,16 +390,6 @@ def test_few_rows_are_compared_draw_by_draw():
     assert "+0.0 (+0.0 to +0.0)" in line_of(pages.all_tables(some)["advantage-10"])
     del some[Task("sst2", "10", "tfidf", 0).title], some[Task("sst2", "10", "scratch", 1).title]
     assert line_of(pages.all_tables(some)["advantage-10"]).count("| -") == 2
-
-
-def test_the_advice_follows_the_intervals():
-    """Ours where it is above more often than below; level is where the interval holds zero."""
-    above = measured_of({"tfidf": [HALF], "scratch": [MOST, MOST, MOST]})
-    found = pages.all_tables(above)["which-way"]
-    assert line_of(found, pages.ADVICE[1][0]).endswith("| the default | from scratch: above on sst2 |")
-    level = measured_of({"tfidf": [HALF], "scratch": [HALF, HALF, HALF]})
-    found = pages.all_tables(level)["which-way"]
-    assert line_of(found, pages.ADVICE[1][0]).endswith("| TF-IDF + linear SVC | from scratch: level on sst2 |")
 
 
 def test_the_documents_hold_the_tables_of_the_file():
