@@ -95,8 +95,9 @@ def by_trainer(train: Rows, rows: Rows, n_classes: int, seed: int, home: Path) -
     tokenizer = AutoTokenizer.from_pretrained(minilm())
 
     def encoded(some: Rows) -> Any:
-        given = tokenizer(some.texts, some.pairs, truncation=True, max_length=LENGTH)
-        return datasets.Dataset.from_dict({**given, "labels": some.labels})
+        pairs = None if some.pairs is None else list(some.pairs)
+        given = tokenizer(list(some.texts), pairs, truncation=True, max_length=LENGTH)
+        return datasets.Dataset.from_dict({**given, "labels": list(some.labels)})
 
     trainer = Trainer(
         model=model,
@@ -123,12 +124,12 @@ def by_setfit(train: Rows, rows: Rows, n_classes: int, seed: int, home: Path) ->
 
     def joined(some: Rows) -> list[str]:
         if some.pairs is None:
-            return some.texts
+            return list(some.texts)
         return [" [SEP] ".join(both) for both in zip(some.texts, some.pairs, strict=True)]
 
     model = SetFitModel.from_pretrained(str(minilm()))
     how = {"num_iterations": ITERATIONS, "seed": seed, "report_to": "none", "save_strategy": "no"}
     arguments = TrainingArguments(output_dir=str(home / "setfit"), show_progress_bar=False, **how)
-    given = datasets.Dataset.from_dict({"text": joined(train), "label": train.labels})
+    given = datasets.Dataset.from_dict({"text": joined(train), "label": list(train.labels)})
     Trainer(model=model, args=arguments, train_dataset=given).train()
     return [int(one) for one in model.predict(joined(rows), show_progress_bar=False)]
