@@ -40,6 +40,7 @@ from manyheads.training_run import train
 RESULTS = Path(__file__).with_suffix(".json")
 TOTALS, DRAWS, MOST_TEST = (200, 1000), 3, 5000
 MEMBERS = ("network", "linear", "both")
+MORE = {"sick": ["model.pair=cross"]}  # words for its pairs
 
 
 def vectors_folder(home: Path) -> Path:
@@ -85,8 +86,8 @@ def measure(name: str, total: int, seed: int, vectors: Path, home: Path) -> dict
     right = {"tfidf": np.array(fit(everything, rows)) == labels}
     seconds = {"tfidf": time.process_time() - began}
     began = time.process_time()
-    words = [*data_words(folder), "model=static", f"init_from={vectors}", f"seed={seed}", "test=false"]
-    train(compose("train", [*words, f"output={folder / 'run'}"]))
+    words = [*data_words(folder), *MORE.get(name, []), "model=static", f"init_from={vectors}"]
+    train(compose("train", [*words, f"seed={seed}", "test=false", f"output={folder / 'run'}"]))
     seconds["ours"] = time.process_time() - began
     model = load(folder / "run" / "model")
     logits = model.member_logits(list(rows.texts), None if rows.pairs is None else list(rows.pairs))

@@ -314,7 +314,7 @@ class ModelConfig:
     @property
     def n_cross_layers(self) -> int:
         """Layers in which two texts look at each other, after those of the encoder."""
-        return CROSS_LAYERS if self.pair is PairKind.cross else 0
+        return CROSS_LAYERS if self.pair is PairKind.cross and self.has_heads else 0
 
     def table_numbers(self, max_length: int) -> int:
         """Numbers in the tables of positions that texts of `max_length` tokens need at the most."""

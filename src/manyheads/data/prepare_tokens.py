@@ -82,7 +82,7 @@ def given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
     try:
         return load_tokenizer(run.tokenizer.path, pairs=pairs, prefix=run.tokenizer.prefix)
     except ValueError as problem:
-        if not run.init_from or str(problem).startswith("tokenizer.prefix="):
+        if not run.init_from or not str(problem).startswith("tokenizer.path="):
             raise
         what = str(problem).removeprefix(f"tokenizer.path={run.tokenizer.path} ").partition(": ")[0]
         raise UserError(

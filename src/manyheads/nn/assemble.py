@@ -84,7 +84,7 @@ def _output_gains(model: nn.Module) -> dict[nn.Module, float]:
     for stack in model.modules():
         if isinstance(stack, Encoder | Decoder | Cross):
             blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
-            gains |= dict.fromkeys(blocks, 1 / math.sqrt(len(blocks)))
+            gains |= dict.fromkeys(blocks, 1 / math.sqrt(max(1, len(blocks))))
     return gains
 
 
@@ -204,7 +204,7 @@ def cross(model: ModelConfig) -> Cross:
         )
         for layer in range(model.n_cross_layers)
     ]
-    return Cross(layers, norm=norm(model, Placement.pre))
+    return Cross(layers, norm=norm(model, Placement.pre) if layers else nn.Identity())
 
 
 def attention_block(

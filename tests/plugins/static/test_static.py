@@ -10,12 +10,16 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from manyheads import plugin
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
+from manyheads.config import ModelConfig, PairKind, Segments
+from manyheads.data.prepare_tokens import given_tokenizer
 from manyheads.data.tokenizer import load_tokenizer
 from manyheads.inference.folder import load
 from manyheads.inference.origin import find_origin
 from manyheads.layout import Packed, Padded
+from manyheads.nn import assemble
 from manyheads.plugins.static import distil, origins, vectors
 from manyheads.plugins.static.network import direction
 from manyheads.training.weights import WORDS
@@ -66,8 +70,6 @@ def table_of(path, encoder="static", **shape):
     origin = find_origin(str(path), encoder)
     width = shape.get("width", origin.model.get("d_model", 0))
     wanted = {WORDS: [origin.vocab_size, width]}
-    from manyheads import plugin
-
     return plugin.make("weights", origin.kind)(origin, wanted)[WORDS] * width**0.5
 
 
@@ -234,6 +236,28 @@ def test_what_is_typed_with_vectors(text_file, model_folder):
         train(model_folder, "model=mini")
 
 
+def test_two_texts_are_compared_by_the_directions_of_both():
+    model = ModelConfig(
+        **origins.OF_STATIC | {"segments": Segments.never, "d_model": 6, "pooling": "direction", "pair": PairKind.cross}
+    )
+    network = assemble(model, vocab_size=20, n_classes=3, max_length=16, n_segments=2).eval()
+    texts, n_first = [[2, 7, 8, 3, 9, 3], [2, 3, 5, 6, 3], [2, 11, 3, 11, 3]], [4, 2, 3]
+    ids = torch.tensor([id for text in texts for id in text])
+    second = [int(at >= n) for text, n in zip(texts, n_first, strict=True) for at in range(len(text))]
+    together = network(ids, Packed.of_lengths([*map(len, texts)]), torch.tensor(second))
+    for text, n, logits_C in zip(texts, n_first, together, strict=True):
+        sums = [network.words.weight[part].sum(0) for part in (text[:n], [text[0], *text[n:]])]
+        a, b = (one / one.norm() * 6**0.5 for one in sums)
+        expected_C = network.head(torch.cat([a, b, (a - b).abs(), a * b]))
+        torch.testing.assert_close(logits_C, expected_C, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_says_which_line_is_broken(text_file):
+    run = train(text_file([*LINES, "late 1 2"]))
+    with pytest.raises(ValueError, match=r"^/\S+/words\.txt, line 6: late 1 2 is no word with 3 finite numbers"):
+        given_tokenizer(run, pairs=False)
+
+
 @pytest.fixture
 def words(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
@@ -243,6 +267,7 @@ def words(tmp_path, monkeypatch):
     return [f"data.path={tmp_path / 'rows.csv'}", *TINY]
 
 
+@pytest.mark.slow
 def test_a_static_model_is_trained_and_answers(words, text_file, tmp_path):
     run = tmp_path / "run"
     assert main(["train", f"init_from={text_file(LINES)}", f"output={run}", *words]) == 0
@@ -251,6 +276,8 @@ def test_a_static_model_is_trained_and_answers(words, text_file, tmp_path):
     together = model.logits([*TEXTS, ""])
     alone = torch.cat([model.logits([text]) for text in [*TEXTS, ""]])
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+    again = train(run, "model=static")
+    assert (again.model.encoder, again.model.d_model) == ("static", 3)
 
 
 @pytest.mark.slow

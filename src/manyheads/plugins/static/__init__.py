@@ -15,6 +15,7 @@ STATIC = Part(
     "manyheads.plugins.static.network:static",
     options={},
     facts={
+        "reads": ("pair",),
         "describe": "manyheads.plugins.static.network:describe",
         "flops": "manyheads.plugins.static.network:flops",
         "from_weights": "manyheads.plugins.static.origins:as_static",

@@ -3,11 +3,15 @@
 ... tokens in a layout (N packed, or B L padded) . B documents . D d_model
 """
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from manyheads.config import ModelConfig
-from manyheads.layout import Layout
-from manyheads.nn.classifier import mean
+from manyheads.layout import Layout, Packed
+from manyheads.nn.classifier import zero_padding
+
+LEAST = 1e-12  # of a mean square
 
 
 class Static(nn.Module):
@@ -23,10 +27,14 @@ def static() -> Static:
 
 
 def direction(x: Tensor, layout: Layout) -> Tensor:
-    """The mean of each document's tokens, scaled to the length √D: `(..., D)` to `(B, D)`, so that a long text does not
-    weigh less than a short one. The weight of a token is the length of its vector. Zeros where the mean is zero."""
-    mean_BD = mean(x, layout)
-    return mean_BD * (mean_BD.square().mean(-1, keepdim=True) + 1e-12).rsqrt()
+    """The sum of each document's tokens, scaled to the length √D: `(..., D)` to `(B, D)`, so that a long text does not
+    weigh less than a short one. The weight of a token is the length of its vector. Zeros where the sum is zero."""
+    if isinstance(layout, Packed) and layout.n_tokens and not x.is_cuda:  # without a grid, in one pass
+        every_N = torch.arange(layout.n_tokens)
+        sum_BD = F.embedding_bag(every_N, x[: layout.n_tokens], layout.offsets[:-1], mode="sum")
+    else:
+        sum_BD = zero_padding(layout.grid(x), layout.keep_BL).sum(1)
+    return sum_BD * (sum_BD.square().mean(-1, keepdim=True) + LEAST).rsqrt()
 
 
 def describe(model: ModelConfig) -> tuple[str, str]:

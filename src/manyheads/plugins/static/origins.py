@@ -5,7 +5,7 @@ encoder as a static model reads it. Standard library only.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from gzip import GzipFile
 from io import BufferedReader
@@ -40,7 +40,7 @@ class TextShape:
 def as_static(name: str, origin: Origin) -> Origin:
     """The vectors of `origin` as a static model begins with them; those of another encoder are distilled."""
     if origin.words_only or origin.model.get("encoder") == "static":
-        return origin
+        return replace(origin, words_only=True)
     width = origin.model["d_model"]
     model = OF_STATIC | ({"d_model": width} if width < WIDEST else {})
     size = origin.vocab_size
