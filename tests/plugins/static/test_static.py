@@ -129,6 +129,7 @@ def test_words_with_spaces_repeated_words_and_other_ends_of_lines(text_file):
         (["only words here"], "line 1: only words here is not a word and its vector"),
         ([""], "line 1: "),
         (["5 3", "good 1 2"], "line 2: good 1 2 is not a word and its vector"),
+        ([*LINES, "odd 1 2 3 4"], "line 6: odd 1 2 3 4 is no word with 3 finite numbers"),
         ([*LINES, "late 1 2"], "line 6: late 1 2 is no word with 3 finite numbers"),
         (["5 3", *LINES[:2], "odd 1 x 3", *LINES[2:]], "line 4: odd 1 x 3 is no word with 3 finite numbers"),
         ([*LINES, "far 1 nan 3"], "line 6: far 1 nan 3 is no word"),
@@ -140,6 +141,22 @@ def test_a_broken_line_is_named(text_file, lines, sentence):
     with pytest.raises(ValueError, match=sentence) as caught:
         vectors.read_text(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("header", [[], ["3 2"]])
+def test_marks_at_the_beginning_of_a_file_and_odd_spaces_do_not_change_its_width(text_file, header):
+    path = text_file(["\ufeff" + line if at == 0 else line for at, line in enumerate([*header, "a 1 2", "b 3 4"])])
+    assert vectors.read_text(path).words == ["a", "b"]
+    path = text_file([*header, "\u00a0 1_0 2", "b 3 4"])
+    words, vectors_nD = vectors.read_text(path)
+    assert words == ["\u00a0", "b"]
+    assert vectors_nD.tolist() == [[10, 2], [3, 4]]
+
+
+def test_what_is_wrong_with_a_file_is_said_as_it_is(words, text_file, capsys):
+    path = text_file([*LINES, "late 1 2"])
+    assert main(["train", f"init_from={path}", *words]) == 2
+    assert f"{path}, line 6: late 1 2 is no word with 3 finite numbers" in capsys.readouterr().err
 
 
 def test_a_packed_file_that_is_cut_off_is_refused(text_file):

@@ -3,6 +3,7 @@ encoder as a static model reads it. Standard library only.
 """
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -114,13 +115,14 @@ def text_shape(path: Path) -> TextShape:
 @lru_cache(maxsize=4)
 def _text_shape(path: Path, size: int, changed: int) -> TextShape:
     with open_text(path) as file:
-        first = file.readline(BLOCK).decode("utf-8", "replace").split()
-        has_header = len(first) == 2 and all(one.isascii() and one.isdigit() for one in first)
-        second = file.readline(BLOCK).decode("utf-8", "replace").split() if has_header else first
+        first = file.readline(BLOCK).removeprefix(BOM_UTF8).split()  # as bytes: no-break spaces are words
+        has_header = len(first) == 2 and all(one.isdigit() for one in first)
+        second = file.readline(BLOCK).split() if has_header else first
         width = int(first[1]) if has_header else len(second) - 1
-        if width < 1 or len(second) <= width or not all(map(_is_number, second[-width:])):
+        if width < 1 or len(second) <= width or not all(map(is_number, second[-width:])):
+            shown = format_value(b" ".join(second).decode("utf-8", "replace")[:60])
             raise UserError(
-                f"{path}, line {1 + has_header}: {format_value(' '.join(second)[:60])} is not a word and its vector: "
+                f"{path}, line {1 + has_header}: {shown} is not a word and its vector: "
                 "word vectors are text, one word a line and its numbers after it, separated by spaces"
             )
         most = max(1, min(MOST_WORDS, MOST_NUMBERS // width))
@@ -130,7 +132,7 @@ def _text_shape(path: Path, size: int, changed: int) -> TextShape:
     return TextShape(min(most, n_lines), width, has_header)
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: bytes) -> bool:
     try:
         float(text)
     except ValueError:

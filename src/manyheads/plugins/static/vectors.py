@@ -5,6 +5,7 @@ V ids of the tokenizer . n words of a file . D width
 
 import logging
 import warnings
+from codecs import BOM_UTF8
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,7 @@ from manyheads.config.sentences import format_value
 from manyheads.data.tokenizer import load_tokenizer, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
-from manyheads.plugins.static.origins import MARKS, SUFFIXES, TextShape, is_model2vec, open_text, text_shape
+from manyheads.plugins.static.origins import MARKS, SUFFIXES, TextShape, is_model2vec, is_number, open_text, text_shape
 from manyheads.runs.files import read_json
 from manyheads.training.weights import WORDS, Sizes
 
@@ -153,6 +154,8 @@ def _read_text(path: Path, shape: TextShape, size: int, changed: int) -> WordVec
             next(every_line)
             number = 2
         while lines := [*islice(every_line, min(AT_ONCE, shape.n_words - len(words)))]:
+            if number == 1:
+                lines[0] = lines[0].removeprefix(BOM_UTF8)
             found, numbers_nD = _parted(path, number, lines, shape.width)
             for word, vector_D in zip(found, numbers_nD, strict=True):
                 if word not in words and word not in MARKS:
@@ -179,13 +182,13 @@ def _parted(path: Path, first: int, lines: list[bytes], width: int) -> tuple[lis
     except ValueError:
         numbers = np.zeros(0)
     if numbers.size != len(lines) * width or not np.isfinite(numbers).all():
-        _parted_by_line(path, first, lines, width)
-        raise AssertionError("one of the lines is wrong")
+        parts = _parted_by_line(path, first, lines, width)
+        numbers = np.array([part[1].split() for part in parts], dtype=np.float32)  # Python reads 1_0, NumPy does not
     return [part[0].decode("utf-8", "replace") for part in parts], numbers.reshape(-1, width)
 
 
 def _parted_by_line(path: Path, first: int, lines: list[bytes], width: int) -> list[list[bytes]]:
-    """Word and numbers of each line; the word may have spaces.
+    """Word and numbers of each line; the word may have spaces, but not end in a further number.
 
     Raises:
         UserError: as above; names the line.
@@ -193,7 +196,8 @@ def _parted_by_line(path: Path, first: int, lines: list[bytes], width: int) -> l
     found: list[list[bytes]] = []
     for number, line in enumerate(lines, start=first):
         word, *numbers = line.rsplit(None, width) or [b""]
-        if len(numbers) != width or not all(map(_is_finite, numbers)):
+        has_more = is_number(word.rpartition(b" ")[2]) and b" " in word
+        if len(numbers) != width or not all(map(_is_finite, numbers)) or has_more:
             shown = format_value(line.decode("utf-8", "replace").strip()[:60])
             raise UserError(
                 f"{path}, line {number}: {shown} is no word with {width} finite numbers, as the first line has: remove "
