@@ -162,6 +162,17 @@ def row_weights(labels: Tensor, weights_C: Tensor | None) -> Tensor:
     return weights_C[labels] if labels.ndim == 1 else torch.where(labels > 0, weights_C, 1.0)
 
 
+def weighted(probabilities_BC: Tensor, weights_C: Tensor, *, multi: bool) -> tuple[Tensor, Tensor]:
+    """Probabilities to learn `(B, C)`, and factors of their losses `(B,)`, or `(B, C)` of labels: so that the mean loss
+    is that of rows whose labels are drawn with the given probabilities, each with the weight of its label."""
+    wanted_BC = probabilities_BC * weights_C
+    if multi:
+        factors_BC = wanted_BC + (1 - probabilities_BC)
+        return wanted_BC / factors_BC, factors_BC
+    factors_B = wanted_BC.sum(1)
+    return wanted_BC / factors_B[:, None], factors_B
+
+
 def best_temperature(logits_nC: Tensor, labels: Tensor, weights: Tensor) -> float:
     """The temperature with which the labels are likeliest; `UNSURE` keeps it up where all of them are right."""
 

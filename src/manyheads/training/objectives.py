@@ -22,7 +22,7 @@ from manyheads.data.batches import Batch
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
-from manyheads.linear.blend import row_weights
+from manyheads.linear.blend import row_weights, weighted
 from manyheads.linear.thresholds import ThresholdCounts, add_counts, best_thresholds, zero_counts
 from manyheads.nn import Classifier
 from manyheads.nn.cost import mean_flops
@@ -186,7 +186,11 @@ class Classify(nn.Module):
         logits_BC, labels = class_logits(classifier, batch), batch.labels_B
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), labels)
-        losses = self.loss(logits_BC, labels if batch.probabilities_BC is None else batch.probabilities_BC)
+        if batch.probabilities_BC is None:
+            wanted, weights = labels, row_weights(labels, self.class_weights_C)
+        else:
+            wanted, weights = weighted(batch.probabilities_BC, self.class_weights_C, multi=self.multi)
+        losses = self.loss(logits_BC, wanted)
         if losses.shape != labels.shape:  # it would be broadcast to wrong ones
             raise UserError(
                 f"optim.objective gives losses of shape {tuple(losses.shape)} for labels of shape "
@@ -194,7 +198,7 @@ class Classify(nn.Module):
             )
         if self.focal_gamma:
             losses = losses * (self.focal_gamma * log_missed(logits_BC, labels)).exp()
-        losses = losses * row_weights(labels, self.class_weights_C)
+        losses = losses * weights
         return losses.sum(1) if self.multi else losses
 
     def validation_loss(self, classifier: Classifier, batch: Batch) -> Tensor:
@@ -229,8 +233,9 @@ def classify(run: RunConfig, tokens: Tokens, labels: list[str]) -> Classify:
     loss = None
     if run.optim.objective != "cross_entropy":
         loss = plugin.make("objective", run.optim.objective)
+    wanted = tokens.labels if tokens.probabilities_nC is None else tokens.probabilities_nC
     return Classify(
-        class_weights(run.optim.class_weights, tokens.labels, labels),
+        class_weights(run.optim.class_weights, wanted, labels),
         label_smoothing=run.optim.label_smoothing,
         focal_gamma=run.optim.focal_gamma,
         multi=tokens.labels.ndim == 2,
@@ -274,7 +279,7 @@ def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
 
     Args:
         choice: `none`, `balanced` (rows / rows of the class), or factors by class name (others: 1).
-        labels: class ids of the training rows `(n,)`, or labels 0 and 1 `(n, C)`.
+        labels: class ids of the training rows `(n,)`, or labels 0 and 1, or probabilities `(n, C)`.
         names: of the classes.
     """
     if labels.ndim == 1:

@@ -13,12 +13,14 @@ import manyheads
 from manyheads import TextData, compose
 from manyheads.cli.main import main
 from manyheads.data.batches import Planned, gather
+from manyheads.data.sources import read_rows
 from manyheads.data.table import RawTable
 from manyheads.distributed import faults
 from manyheads.evaluation import results
-from manyheads.plugins.transfer.teacher import read_probabilities
+from manyheads.linear.blend import weighted
+from manyheads.plugins.transfer.teacher import read_probabilities, taught_rows
 from manyheads.runs.files import read_json
-from manyheads.training.objectives import label_losses
+from manyheads.training.objectives import class_weights, label_losses
 
 WORDS = {"dull": "bad", "slow": "bad", "bright": "good", "quick": "good"}
 TINY = [
@@ -169,6 +171,55 @@ def test_columns_of_probabilities_and_of_votes():
     assert np.allclose(found_nC, [[0.25, 0.75], [0.25, 0.75], [0.5, 0.5]])
     marks_nC, _ = read_probabilities(table(a=["1", "0.2"], b=["0.9", "0"]), ["a", "b"], multi=True)
     assert np.allclose(marks_nC, [[1, 0.9], [0.2, 0]])
+
+
+def test_a_class_that_is_called_as_another_column():
+    """What predict writes has the texts under `text`, whatever the classes are called."""
+    found_nC, faults = read_probabilities(
+        table(text=["x"], label=["image"], p_image=["0.9"], p_text=["0.1"]), ["image", "text"], multi=False
+    )
+    assert faults == {}
+    assert np.allclose(found_nC, [[0.9, 0.1]])
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_weights_of_classes_count_by_the_probabilities(multi):
+    """As if each row were there once for every label it may have, as often as that is likely, with its weight."""
+    drawn = torch.Generator().manual_seed(0)
+    logits_BC, p_BC = torch.randn(6, 3, generator=drawn), torch.rand(6, 3, generator=drawn)
+    weights_C = torch.tensor([0.2, 1.0, 5.0])
+    if not multi:
+        p_BC /= p_BC.sum(1, keepdim=True)
+    p_BC[0] = torch.tensor([0.0, 0.0, 1.0])
+    wanted_BC, factors = weighted(p_BC, weights_C, multi=multi)
+    found = label_losses(logits_BC, wanted_BC, 0.1, multi) * factors
+    if multi:
+        has, lacks = (label_losses(logits_BC, torch.full_like(p_BC, one), 0.1, True) for one in (1.0, 0.0))
+        expected = p_BC * weights_C * has + (1 - p_BC) * lacks
+    else:
+        each_BC = torch.stack([label_losses(logits_BC, torch.full((6,), at), 0.1) for at in range(3)], 1)
+        expected = (p_BC * weights_C * each_BC).sum(1)
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_weights_of_classes_balance_what_is_learnt(typed):
+    """Balanced: each class has the same share of the mean loss, by its probabilities and not by the likeliest alone."""
+    tokens = TextData.from_run(compose("train", typed)).tokens["train"]
+    weights_C = class_weights("balanced", tokens.probabilities_nC, ["bad", "good"]).double()
+    shares_C = tokens.probabilities_nC.double().mean(0) * weights_C
+    assert torch.allclose(shares_C, torch.full((2,), 0.5, dtype=torch.float64), atol=1e-6)
+
+
+def test_the_test_split_is_left_out_although_the_run_does_not_read_it(home, typed):
+    """The run may be judged on it later."""
+    whole = TextData.from_run(compose("train", typed)).splits
+    (home / "some.csv").write_text("text\na new text\n" + "\n".join(whole.test.texts) + "\n")
+    words = [*typed[:-1], f"data.unlabelled={home / 'some.csv'}", "test=false"]
+    run = compose("train", words)
+    splits = read_rows(run, with_test=False)
+    rows = taught_rows(run, splits)
+    assert [*rows.texts] == ["a new text"]
+    assert f"as {len(set(whole.test.texts))} are also in validation or test" in splits.notes[-1]
 
 
 @pytest.mark.parametrize(

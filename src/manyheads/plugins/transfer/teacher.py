@@ -5,6 +5,7 @@ Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural Network",
 n rows . C classes
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from manyheads.data.columns import text_rows
 from manyheads.data.hashes import rows_among
 from manyheads.data.opening import further_table
 from manyheads.data.rows import Rows, Splits, row_hashes
+from manyheads.data.sources import read_rows
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 from manyheads.evaluation.held_out import learnt_texts
@@ -46,9 +48,12 @@ def taught_rows(run: Run, splits: Splits) -> Rows | None:
     rows.labels = likeliest_n.astype(np.int32)  # pyright: ignore[reportAttributeAccessIssue]
     if splits.multi:
         rows.sets = [tuple(np.flatnonzero(of_row >= GIVEN).tolist()) for of_row in rows.probabilities]
-    judged = [row_hashes(splits.validation)]
-    if splits.test is not None:
-        judged.append(row_hashes(splits.test))
+    judged, test = [row_hashes(splits.validation)], splits.test
+    if not run.test:
+        with suppress(ValueError):  # it may have no labels; otherwise the run may be judged on it later
+            test = read_rows(run, with_test=True).test
+    if test is not None:
+        judged.append(row_hashes(test))
     is_judged = rows_among(row_hashes(rows), np.concatenate(judged))
     kept = np.delete(np.arange(len(rows)), is_judged)
     if not len(kept):
@@ -56,7 +61,7 @@ def taught_rows(run: Run, splits: Splits) -> Rows | None:
     note = f"teacher: {len(kept):,} of {len(rows):,} texts of {rows.source} are learnt from"
     if len(is_judged):
         note += f", as {len(is_judged):,} are also in validation or test"
-    confidence = float(rows.probabilities.max(1).mean())
+    confidence = float(rows.probabilities[kept].max(1).mean())
     splits.notes.append(f"{note}; on average the likeliest class has a probability of {confidence:.2f}")
     return rows.pick(kept)
 
@@ -139,7 +144,10 @@ def read_probabilities(table: RawTable, labels: list[str], *, multi: bool) -> tu
         UserError: a class has no column.
     """
     plain, written = ClassLookup(table.names), ClassLookup([name for name in table.names if name.startswith(PREFIX)])
-    columns = [name if (name := plain.find(label)) in table.names else written.find(PREFIX + label) for label in labels]
+    columns = [written.find(PREFIX + label) for label in labels]
+    if not {*columns} <= {*table.names}:  # a class may be called as another column of what predict writes, such as text
+        both = [(plain.find(label), written.find(PREFIX + label)) for label in labels]
+        columns = [name if name in table.names else other for name, other in both]
     missing = [label for label, name in zip(labels, columns, strict=True) if name not in table.names]
     if missing:
         raise UserError(
