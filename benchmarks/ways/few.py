@@ -115,31 +115,35 @@ def accuracies(cells: Cells, size: str) -> str:
 
 
 def means(cells: Cells) -> str:
-    """How far each way is above TF-IDF, on average over the sets that were measured by both."""
+    """How far each way is above TF-IDF, on average over the sets that were measured by both, draw by draw."""
     lines = []
     for way in WAYS:
         line = [WAYS[way]]
         for size in SIZES:
             gains = []
             for name in SINGLE:
-                value, other = (value_of(cells, name, size, one) for one in (way, "tfidf"))
-                if value is not None and other is not None:
-                    gains.append(100 * (value - other))
-            line.append(f"{mean(gains):+.1f} ({len(gains)})" if gains else "-")
+                if pairs := common(cells, name, size, way, "tfidf"):
+                    gains.append(mean(one["test"]["accuracy"] - other["test"]["accuracy"] for one, other in pairs))
+            line.append(f"{100 * mean(gains):+.1f} ({len(gains)})" if gains else "-")
         if way != "tfidf":
             lines.append(line)
     return markdown(["points over TF-IDF + linear SVC (sets)", *(NAMES[size] for size in SIZES)], lines)
 
 
-def lead_of(cells: Cells, name: str, size: str, way: str, rival: str) -> Figure | None:
-    """Of a way over another, by the draws that both have; None without two."""
-    ours, others = cells.get((name, size, way), {}), cells.get((name, size, rival), {})
-    if size == "full" and rival in NO_CHANCE and others:
+def common(cells: Cells, name: str, size: str, way: str, other: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The records of two ways by the draws that both have; what draws nothing has one, for all draws of the other."""
+    ours, others = cells.get((name, size, way), {}), cells.get((name, size, other), {})
+    if size == "full" and other in NO_CHANCE and others:
         others = dict.fromkeys(ours, others[0])
-    both = [seed for seed in ours if seed in others]
-    if len(both) < 2:
+    return [(ours[seed], others[seed]) for seed in ours if seed in others]
+
+
+def lead_of(cells: Cells, name: str, size: str, way: str, rival: str) -> Figure | None:
+    """Of a way over another; None without two draws, as one says nothing of how far another would differ."""
+    pairs = common(cells, name, size, way, rival)
+    if len(pairs) < 2:
         return None
-    return figures.advantage(right_of(ours[seed] for seed in both), right_of(others[seed] for seed in both))
+    return figures.advantage(right_of(one for one, _ in pairs), right_of(other for _, other in pairs))
 
 
 def right_of(done: Iterable[dict[str, Any]]) -> Bools:
@@ -149,10 +153,12 @@ def right_of(done: Iterable[dict[str, Any]]) -> Bools:
 
 def best_rival(cells: Cells, name: str, size: str, way: str) -> str:
     """The way with the best test accuracy, which is the hardest one to beat: of those without weights for a way without
-    weights, else of all; "" if none is measured."""
-    values = {one: value_of(cells, name, size, one) for one in RIVALS if way not in PLAIN or one in PLAIN}
-    measured = {one: value for one, value in values.items() if value is not None}
-    return max(measured, key=lambda one: measured[one], default="")
+    weights, else of all; "" if none has two draws in common with it."""
+    values = {}
+    for rival in RIVALS:
+        if (way not in PLAIN or rival in PLAIN) and len(common(cells, name, size, way, rival)) > 1:
+            values[rival] = value_of(cells, name, size, rival) or 0.0
+    return max(values, key=lambda one: values[one], default="")
 
 
 def leads(cells: Cells) -> str:
