@@ -96,14 +96,17 @@ def _put_before_texts(tokenizer: Tokenizer, prefix: str) -> None:
             f"tokenizer.prefix='{format_value(prefix)}', but the tokenizer puts '{format_value(earlier)}' before each "
             "text already: remove it"
         )
-    # The library parts a text at such tokens first, and would put the prefix before each part.
-    parting = [
-        one.content for one in tokenizer.get_added_tokens_decoder().values() if not (one.special or one.normalized)
-    ]
-    texts = [PROBE, *(f"a {token} b" for token in parting)]
+    added = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
+    texts = [PROBE, *(text for token in added for text in (f"a {token.content} b", f"{token.content} b"))]
     expected = [one.ids for one in tokenizer.encode_batch([prefix + text for text in texts])]
-    own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(prefix), *own])
+    steps: list[normalizers.Normalizer] = [normalizers.Prepend(prefix)]
+    if names := [re.escape(token.content) for token in added if token.normalized]:
+        # The library looks for these in texts as normalized as they are themselves: alone, they have no prefix.
+        steps.append(normalizers.Replace(Regex(rf"\A{re.escape(prefix)}(?=(?:{'|'.join(names)})\z)"), ""))
+    if tokenizer.normalizer is not None:
+        steps.append(tokenizer.normalizer)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    # Others part a text before it is normalized: each part would have the prefix.
     if [one.ids for one in tokenizer.encode_batch(texts)] != expected:
         raise UserError(
             f"tokenizer.prefix='{format_value(prefix)}', but the tokenizer would not put it at the beginning of texts "

@@ -162,7 +162,7 @@ def test_a_prefix_is_put_before_each_text_wherever_the_tokenizer_goes(family, tm
     TOKENIZERS[family]().save(str(tmp_path / "tokenizer.json"))
     plain = load_tokenizer(tmp_path)
     prefixed = load_tokenizer(tmp_path, prefix="ab: ")
-    texts = ["a film", "[SEP] </s> film", " a", "", "\u00e9"]
+    texts = ["a film", "[SEP] </s> film", " a", "", "\u00e9", "a [unused0] b", "[unused0] b"]
     expected = [plain.encode(f"ab: {text}" if text else "").ids for text in texts]
     saved = tmp_path / "again"
     saved.mkdir()
