@@ -52,10 +52,11 @@ def words(weights, tmp_path, monkeypatch) -> list[str]:
     return [f"init_from={weights}", f"data.path={few}", *TINY]
 
 
-def test_logits_of_all_texts_of_the_run_are_the_same_to_the_bit(words):
+@pytest.mark.parametrize("prefix", ["", "query: "])
+def test_logits_of_all_texts_of_the_run_are_the_same_to_the_bit(words, prefix):
     found = []
     for trim in ([], TRIM):
-        run = compose("train", [*words, *trim])
+        run = compose("train", [*words, f"tokenizer.prefix={prefix}", *trim])
         data = TextData.from_run(run)
         network = assemble_network(run, data.splits, data.tokenizer).eval()
         found.append((network, network_logits(network, data.tokens["train"]), data.tokenizer))

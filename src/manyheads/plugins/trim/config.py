@@ -18,7 +18,7 @@ class TrimConfig:
         tasks=("classify",),
     )
     reserve: int = setting(
-        2000,
+        10000,
         "with tokenizer.trim: entries that are kept whatever the texts are, the most frequent ones",
         ge=0,
         tasks=("classify",),
