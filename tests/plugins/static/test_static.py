@@ -204,6 +204,7 @@ def test_a_folder_of_model2vec_gives_the_texts_that_model2vec_gives_them(model2v
         ({"other": torch.zeros(6, 4)}, "has no table of vectors named embeddings"),
         ({"embeddings": torch.zeros(6)}, "has no table of vectors named embeddings"),
         ({"embeddings": torch.zeros(6, 4), "mapping": torch.full((6,), 6)}, "mapping names rows"),
+        ({"embeddings": torch.zeros(6, 4), "mapping": torch.tensor(3)}, "mapping names rows"),
         ({"embeddings": torch.zeros(6, 4), "weights": torch.ones(5)}, "weights has another length"),
         ({"embeddings": torch.full((6, 4), torch.inf)}, "not finite numbers"),
     ],

@@ -65,7 +65,7 @@ def find_folder(name: str, folder: Path, content: Any) -> Origin | None:
             f"init_from={name}: model.safetensors has no table of vectors named embeddings, as model2vec writes it: "
             "name another"
         )
-    n_ids, width = tensors.get("mapping", {}).get("shape", shape)[0], shape[1]
+    n_ids, width = (tensors.get("mapping", {}).get("shape") or shape)[0], shape[1]
     files = tuple(folder / one for one in FILES)
     model = OF_STATIC | {"d_model": width}
     return Origin("vectors", folder, model, LONGEST, n_ids + len(MARKS), files, words_only=True)
