@@ -34,6 +34,7 @@ def test_a_gpu_that_is_missing_is_one_sentence(model_folder: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_gives_the_same_logits(model_folder: Path) -> None:
     exact = load(model_folder).logits(TEXTS)
     placed = place(load(model_folder), InferenceHardware(accelerator=Accelerator.gpu))
