@@ -6,6 +6,7 @@ dotted name as presets or a run have them.
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from manyheads.cli.overrides import Typed
 from manyheads.cli.presets import preset_values
 from manyheads.cli.verbs import VERBS, preset_file, schema_of
 from manyheads.config import OptimConfig, Resume, RunConfig
+from manyheads.config.blocks import options_of
 from manyheads.config.conversion import Values, convert, named_values
 from manyheads.config.facts import settings, settings_where
 from manyheads.config.sentences import format_list, format_value, one_of
@@ -22,6 +24,7 @@ from manyheads.errors import UserError
 from manyheads.inference.download import is_hub_name
 from manyheads.inference.origin import Origin, find_origin, folder_of
 
+OPTIONS = re.compile("(.+)_options")
 LIMITS = tuple(f"trainer.{flag}" for flag in END_FLAGS)
 BY_DATA = settings_where(OptimConfig, by_data=True)
 PRESETS = {"model": "from_weights", "optim": "finetune"}
@@ -134,11 +137,16 @@ def _bring_shape(name: str, origin: Origin, values: Values, typed: Values, own: 
         if one.facts.null in typed or (is_chosen and one.facts.weights != "fixed"):
             continue
         theirs = convert(one, value)
-        if one.name in typed and convert(one, typed[one.name]) != theirs:
-            raise UserError(
-                f"{one.name}={format_list(typed[one.name])}, but the weights of init_from={name} have "
-                f"{format_list(theirs)}: remove it, or remove init_from and train from scratch"
-            )
+        of_weights = {one.name: theirs}
+        if kind := OPTIONS.match(key):  # each of them may be typed
+            options = {**options_of(kind[1], origin.model.get(kind[1], values[f"model.{kind[1]}"])), **theirs}
+            of_weights |= {f"{one.name}.{option}": value for option, value in options.items()}
+        for setting, value in of_weights.items():
+            if setting in typed and (convert(one, typed[setting]) if setting == one.name else typed[setting]) != value:
+                raise UserError(
+                    f"{setting}={format_list(typed[setting])}, but the weights of init_from={name} have "
+                    f"{format_list(value)}: remove it, or remove init_from and train from scratch"
+                )
         values[one.name] = theirs
 
 

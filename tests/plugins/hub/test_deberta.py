@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import HardwareConfig, ModelConfig, Placement, Precision, RunConfig
 from manyheads.errors import UserError
@@ -217,3 +218,19 @@ def test_heads_that_are_left_over_are_known(theirs, read, tmp_path: Path):
     torch.testing.assert_close(
         read(tmp_path)[0].encode(ids_BL[keep_BL], Packed.of_lengths(LENGTHS)), expected, atol=1e-5, rtol=0
     )
+
+
+def test_options_that_the_weights_fix_are_refused_one_by_one(theirs, tmp_path: Path):
+    """Also where the tensors would fit: such a run would train another model, and say nothing."""
+    theirs("deberta-v2", "Model").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    for typed, of_weights in (
+        ("c2p=false", "true"),
+        ("max_distance=64", "16"),
+        ("convolution_activation=relu", "tanh"),
+    ):
+        word = f"model.encoder_options.{typed}"
+        with pytest.raises(UserError, match=rf"^{word}, but the weights of init_from=\S+ have {of_weights}: remove it"):
+            compose("train", [f"init_from={tmp_path}", word])
+    run = compose("train", [f"init_from={tmp_path}", "model.encoder_options.c2p=true"])
+    assert run.model.encoder_options["max_distance"] == 16

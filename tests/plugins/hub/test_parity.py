@@ -32,6 +32,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("deberta-v2", {"position_biased_input": True, "type_vocab_size": 2}),
     ("deberta-v2", {"position_biased_input": True, "type_vocab_size": 1, "pooler_hidden_act": "relu"}),
     ("deberta-v2", {"relative_attention": False, "norm_rel_ebd": "none"}),
+    ("deberta-v2", {"relative_attention": False}),
     ("deberta-v2", {"relative_attention": False, "pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 1}),
 ]
 IDS = [" ".join([kind, *(f"{name}={value}" for name, value in options.items())]) for kind, options in VARIANTS]

@@ -172,8 +172,8 @@ KEYS = {
         },
         {"pooling.dense": "pooler.dense", "head": "classifier"},
         ("pooler.", "classifier.", "cls.", "lm_predictions.", "mask_predictions.", "qa_outputs."),
-        # a table of positions is kept, but not read, where position_biased_input is false
-        (*COMPUTED, "embeddings.position_embeddings.weight"),
+        # kept, but not read, where position_biased_input or relative_attention is false
+        (*COMPUTED, "embeddings.position_embeddings.weight", "encoder.LayerNorm.weight", "encoder.LayerNorm.bias"),
     ),
 }
 
