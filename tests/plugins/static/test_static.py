@@ -73,6 +73,15 @@ def table_of(path, encoder="static", **shape):
     return plugin.make("weights", origin.kind)(origin, wanted)[WORDS] * width**0.5
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_direction_in_half_precision_of_a_document_without_a_known_word_and_of_a_long_one(dtype):
+    x_ND = torch.cat([torch.zeros(2, 6), torch.full((3000, 6), 0.5)]).to(dtype)
+    found_BD = direction(x_ND, Packed.of_lengths([2, 0, 3000]))
+    assert found_BD.dtype == dtype
+    assert found_BD[:2].float().abs().max() == 0
+    np.testing.assert_allclose(found_BD[2].float().numpy(), 1, rtol=1e-2)
+
+
 def test_the_direction_of_a_document_is_that_of_the_sum_of_its_tokens():
     x_ND = torch.randn(sum(LENGTHS), 6)
     layout = Packed.of_lengths(LENGTHS)

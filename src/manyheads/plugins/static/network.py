@@ -34,7 +34,8 @@ def direction(x: Tensor, layout: Layout) -> Tensor:
         sum_BD = F.embedding_bag(every_N, x[: layout.n_tokens], layout.offsets[:-1], mode="sum")
     else:
         sum_BD = zero_padding(layout.grid(x), layout.keep_BL).sum(1)
-    return sum_BD * (sum_BD.square().mean(-1, keepdim=True) + LEAST).rsqrt()
+    wide_BD = sum_BD.to(torch.promote_types(x.dtype, torch.float32))  # squares leave the range of fp16
+    return (wide_BD * (wide_BD.square().mean(-1, keepdim=True) + LEAST).rsqrt()).to(x.dtype)
 
 
 def describe(model: ModelConfig) -> tuple[str, str]:
