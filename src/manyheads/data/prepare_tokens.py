@@ -53,6 +53,8 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     for name, rows in splits.by_name().items():
         tokens[name] = cached_tokens(rows, tokenizer, max_length, folder, patience, run.data.cutting)
         splits.notes += long_text_notes(name, tokens[name], run.data)
+        if name == "train" and run.tokenizer.path:
+            splits.notes += unknown_notes(tokens[name], tokenizer)
         if rows.sets is not None:
             tokens[name].labels = multi_hot(rows.sets, len(splits.labels))
         if rows.probabilities is not None:
@@ -63,6 +65,18 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
             splits.notes += check_target_spelling(rows, targets, tokenizer, name)
             tokens[name].targets = targets
     return tokenizer, tokens
+
+
+def unknown_notes(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:
+    """A warning if more than half of the training texts' tokens are unknown, as those of another language may be."""
+    unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+    n_marks = tokenizer.num_special_tokens_to_add(is_pair=False) * len(tokens)
+    n_unknown, n_words = int((tokens.ids_N == unknown).sum()) if unknown is not None else 0, len(tokens.ids_N) - n_marks
+    if 2 * n_unknown <= n_words:
+        return []
+    return [
+        f"train: {n_unknown:,} of {n_words:,} tokens are unknown to the given tokenizer: is it of the same language?"
+    ]
 
 
 def tokenizer_rows(splits: Splits) -> Rows:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from manyheads import plugin
+from manyheads import TextData, plugin
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import ModelConfig, PairKind, Segments
@@ -166,6 +167,13 @@ def test_what_is_wrong_with_a_file_is_said_as_it_is(words, text_file, capsys):
     path = text_file([*LINES, "late 1 2"])
     assert main(["train", f"init_from={path}", *words]) == 2
     assert f"{path}, line 6: late 1 2 is no word with 3 finite numbers" in capsys.readouterr().err
+
+
+def test_texts_of_which_the_file_knows_few_words_are_noted(words, text_file):
+    notes = TextData.from_run(train(text_file(["film 1 2", "autre 3 4"]), *words)).splits.notes
+    assert any(re.search(r"train: (\d+) of (\d+) tokens are unknown to the given tokenizer", note) for note in notes)
+    notes = TextData.from_run(train(text_file([*LINES, "is 1 2 3"]), *words)).splits.notes
+    assert not any("unknown" in note for note in notes)
 
 
 def test_a_packed_file_that_is_cut_off_is_refused(text_file):
