@@ -26,7 +26,9 @@ class TrimConfig:
 
 
 def why_reserve_unread(config: Any, name: str) -> str:
-    """Why a reserve does nothing."""
+    """Why a reserve does nothing, and trimming where no weights are read."""
+    if name == "tokenizer.trim" and not hasattr(config, "init_from") and config.tokenizer.trim is Trim.train:
+        return "where no trained weights are read: remove it"
     if name != "tokenizer.reserve" or config.tokenizer.trim is Trim.train:
         return ""
     return "with tokenizer.trim=none: add tokenizer.trim=train, or remove it"
