@@ -204,7 +204,7 @@ def along_distances(x_BLHK: Tensor, vectors_PE: Tensor) -> Tensor:
     x_HNK = x_BLHK.permute(2, 0, 1, 3).reshape(H, B * L, K)
     vectors_HKP = vectors_PE.unflatten(1, (H, K)).permute(1, 2, 0)
     products_HBZ = (x_HNK @ vectors_HKP.to(x_HNK.dtype)).reshape(H, B, 2 * L * L)
-    return products_HBZ[..., L:].reshape(H, B, L, 2 * L - 1)[..., :L].transpose(0, 1)
+    return products_HBZ[..., L:].reshape(H, B, L, max(0, 2 * L - 1))[..., :L].transpose(0, 1)
 
 
 class ConvolvedLayer(EncoderLayer):

@@ -110,8 +110,11 @@ def can_read_unlabelled(tables: Tables, table: RawTable, data: DataConfig, seed:
 
 def read_further(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
     """The texts of further files or folders, except those of splits for judging."""
-    data = replace(data, source="files")
-    return [text_rows(further_table(path, data, "pretrain.also", "[<file>]"), data, notes) for path in also]
+    found = []
+    for path in also:
+        theirs = replace(data, source="files", path=path)
+        found.append(text_rows(further_table(path, theirs, "pretrain.also", "[<file>]"), theirs, notes))
+    return found
 
 
 def without_judged_texts(splits: Splits, further: list[Rows], n_rows: int, seed: int) -> Splits:

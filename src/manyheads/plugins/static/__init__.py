@@ -33,7 +33,7 @@ FILES = Part(
     },
 )
 DISTILLED = Part("weights", "distilled", "manyheads.plugins.static.distil:read_weights")
-TOKENIZER = Part("tokenizer", "vectors", "manyheads.plugins.static.vectors:make_tokenizer")
+TOKENIZER = Part("tokenizer", "vectors", "manyheads.plugins.static.origins:make_tokenizer")
 PLUGIN = Plugin(
     "static",
     parts=(STATIC, DIRECTION, FILES, DISTILLED, TOKENIZER),

@@ -13,10 +13,13 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.inference.origin import Origin, refuse_missing
+from manyheads.runs.files import read_json
 
+TOKENIZER = "manyheads.plugins.static.vectors:tokenizer_of"  # imports NumPy
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 SUFFIXES = (".txt", ".vec", ".gz")
 LONGEST = 2**20  # tokens of a text: there are no positions
@@ -26,6 +29,17 @@ MOST_NUMBERS = 2**26  # of these words together: 256 MB
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")  # that are added: their vectors are zero
 BLOCK = 2**20
 OF_STATIC: dict[str, Any] = {"encoder": "static", "positions": "none", "segments": "never", "d_embedding": 0}
+
+
+def make_tokenizer(path: Path) -> Any:
+    """The tokenizer of a text file of vectors, or of a folder of model2vec; None if `path` is of neither: then NumPy,
+    which opening a finished model does not need, is not imported."""
+    config = path.parent / "config.json"
+    is_text = path.suffix.lower() in SUFFIXES
+    is_in_folder = path.name == "tokenizer.json" and config.is_file()
+    if not path.is_file() or not (is_text or (is_in_folder and is_model2vec(read_json(config)))):
+        return None
+    return plugin.resolve(TOKENIZER)(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from manyheads.config.sentences import format_value
 from manyheads.data.tokenizer import load_tokenizer, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
-from manyheads.plugins.static.origins import MARKS, SUFFIXES, TextShape, is_model2vec, is_number, open_text, text_shape
-from manyheads.runs.files import read_json
+from manyheads.plugins.static.origins import MARKS, SUFFIXES, TextShape, is_number, open_text, text_shape
 from manyheads.training.weights import WORDS, Sizes
 
 LONGEST_LINE = 2**20  # bytes of a line: a file without ends of lines does not fill the memory
@@ -65,19 +64,10 @@ def scaled(vectors_VD: Tensor, origin: Origin, n_rows: int) -> Tensor:
     return table_VD * (max(1, n_held) / table_VD.square().sum().clamp(min=1e-12)).sqrt()
 
 
-def make_tokenizer(path: Path) -> Tokenizer | None:
-    """The tokenizer of a text file of vectors, or of a folder of model2vec, whose own puts no marks around a text; None
-    if `path` is of neither."""
-    if path.suffix.lower() in SUFFIXES and path.is_file():
+def tokenizer_of(path: Path) -> Tokenizer:
+    """The tokenizer of a text file of vectors, or of a folder of model2vec, whose own puts no marks around a text."""
+    if path.suffix.lower() in SUFFIXES:
         return word_tokenizer(read_text(path).words)
-    config = path.parent / "config.json"
-    if (
-        path.name != "tokenizer.json"
-        or not path.is_file()
-        or not config.is_file()
-        or not is_model2vec(read_json(config))
-    ):
-        return None
     tokenizer = Tokenizer.from_file(str(path))
     add_marks(tokenizer)
     return tokenizer

@@ -77,7 +77,7 @@ def rows_of_run(run: Run, splits: Splits) -> Rows:
         folder = open_folder(run.teacher, "classify")
     except ValueError as error:
         raise UserError(str(error).replace("run=", "teacher=", 1)) from error
-    data = replace(run.data, source="files")
+    data = replace(run.data, source="files", path=run.data.unlabelled)
     table = further_table(run.data.unlabelled, data, "data.unlabelled")
     if len(table.names) == 1:  # such as that of a .txt, whatever the text is called in the data
         data = replace(data, text=table.names[0], text_pair="")
@@ -122,7 +122,7 @@ def rows_of_answers(run: Run, splits: Splits) -> Rows:
             f"teacher={run.teacher} is a file of texts and answers, so that nothing answers "
             f"data.unlabelled={run.data.unlabelled}: remove one of them"
         )
-    data = replace(run.data, source="files")
+    data = replace(run.data, source="files", path=run.teacher)
     table = further_table(run.teacher, data, "teacher")
     found_nC, faults = read_probabilities(table, splits.labels, multi=splits.multi)
     rows = text_rows(replace(table, broken=table.broken | faults), data, splits.notes, found_nC)
