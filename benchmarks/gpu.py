@@ -369,7 +369,7 @@ def losses_of(size: Size, accelerator: Accelerator, precision: Precision) -> lis
 def resume(size: Size) -> dict[str, Any]:
     """A run that is ended by SIGTERM and resumed, against one that is not: whether all tensors have the same bits."""
     accelerator = "gpu" if torch.cuda.is_available() else "cpu"
-    words = [f"hardware.accelerator={accelerator}", "trainer.max_epochs=2", "checkpoint.every=5"]
+    words = [f"hardware.accelerator={accelerator}", "trainer.max_epochs=2", "checkpoint.every=5", "resume=auto"]
     codes = []
     with tempfile.TemporaryDirectory() as folder:
         for name, fault in (("whole", ""), ("parts", "step:23:term"), ("parts", "")):
