@@ -1,5 +1,6 @@
 """What the tests of several rooms share: small shipped models, and runs of several processes."""
 
+import csv
 import gc
 import json
 import os
@@ -98,6 +99,14 @@ def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(drawing.Figure, "subplots", unseen)
         monkeypatch.setattr(drawing.Figure, "add_subplot", lambda figure: Unseen())
         monkeypatch.setattr(drawing.Figure, "savefig", lambda figure, file, **how: file.write(b"\x89PNG"))
+
+
+def write_films(folder: Path) -> Path:
+    """A csv of sixty rows of two classes."""
+    with (folder / "rows.csv").open("w", newline="") as file:
+        rows = [(f"the film is {('good', 'so bad')[n % 2]} {n}", ("up", "down")[n % 2]) for n in range(60)]
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return folder / "rows.csv"
 
 
 def word_tokenizer() -> Any:

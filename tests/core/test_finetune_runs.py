@@ -1,6 +1,5 @@
 """Whole runs that begin with trained weights: what they leave behind, stopped and resumed, and begun again."""
 
-import csv
 import json
 
 import pytest
@@ -9,6 +8,7 @@ from manyheads.cli.main import main
 from manyheads.distributed import faults
 from manyheads.inference.folder import load
 from manyheads.runs.config_file import read_run
+from tests.conftest import write_films
 
 TINY = ["trainer.max_epochs=2", "batch.rows=8", "hardware=cpu", "hardware.precision=fp32", "optim.average=0"]
 
@@ -17,10 +17,7 @@ TINY = ["trainer.max_epochs=2", "batch.rows=8", "hardware=cpu", "hardware.precis
 def words(tmp_path, monkeypatch) -> list[str]:
     """The data: sixty rows of two classes that are no classes of the weights."""
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        rows = [(f"the film is {('good', 'so bad')[n % 2]} {n}", ("up", "down")[n % 2]) for n in range(60)]
-        csv.writer(file).writerows([("text", "label"), *rows])
-    return [f"data.path={tmp_path / 'rows.csv'}", *TINY]
+    return [f"data.path={write_films(tmp_path)}", *TINY]
 
 
 @pytest.mark.slow

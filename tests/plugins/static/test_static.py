@@ -1,6 +1,5 @@
 """Static vectors: the files they come from, what is distilled of an encoder, and the network without layers."""
 
-import csv
 import gzip
 import json
 import re
@@ -24,7 +23,7 @@ from manyheads.nn import assemble
 from manyheads.plugins.static import distil, origins, vectors
 from manyheads.plugins.static.network import direction
 from manyheads.training.weights import WORDS
-from tests.conftest import SPECIAL
+from tests.conftest import SPECIAL, write_films
 from tests.conftest import WORDS as KNOWN
 
 LENGTHS = [3, 1, 0, 5]
@@ -296,10 +295,7 @@ def test_a_run_says_which_line_is_broken(text_file):
 @pytest.fixture
 def words(tmp_path, monkeypatch):
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        rows = [(f"the film is {('good', 'so bad')[n % 2]} {n}", ("up", "down")[n % 2]) for n in range(60)]
-        csv.writer(file).writerows([("text", "label"), *rows])
-    return [f"data.path={tmp_path / 'rows.csv'}", *TINY]
+    return [f"data.path={write_films(tmp_path)}", *TINY]
 
 
 @pytest.mark.slow

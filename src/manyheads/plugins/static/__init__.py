@@ -16,8 +16,8 @@ STATIC = Part(
     options={},
     facts={
         "reads": ("pair",),
-        "describe": "manyheads.plugins.static.network:describe",
-        "flops": "manyheads.plugins.static.network:flops",
+        "describe": "manyheads.plugins.static.network:describe_static",
+        "flops": "manyheads.plugins.static.network:flops_of_sum",
         "from_weights": "manyheads.plugins.static.origins:as_static",
         "presets": {"model": "static", "optim": "static"},
     },
@@ -26,14 +26,14 @@ DIRECTION = Part("pooling", "direction", "manyheads.plugins.static.network:direc
 FILES = Part(
     "weights",
     "vectors",
-    "manyheads.plugins.static.vectors:read_weights",
+    "manyheads.plugins.static.vectors:read_table_of_words",
     facts={
         "find": "manyheads.plugins.static.origins:find_folder",
         "find_file": "manyheads.plugins.static.origins:find_file",
     },
 )
-DISTILLED = Part("weights", "distilled", "manyheads.plugins.static.distil:read_weights")
-TOKENIZER = Part("tokenizer", "vectors", "manyheads.plugins.static.origins:make_tokenizer")
+DISTILLED = Part("weights", "distilled", "manyheads.plugins.static.distil:distilled_vectors")
+TOKENIZER = Part("tokenizer", "vectors", "manyheads.plugins.static.origins:vector_tokenizer")
 PLUGIN = Plugin(
     "static",
     parts=(STATIC, DIRECTION, FILES, DISTILLED, TOKENIZER),

@@ -30,7 +30,7 @@ RARITY = 1e-4  # a of a / (a + p), p being how frequent a token is
 log = logging.getLogger("manyheads")
 
 
-def read_weights(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
+def distilled_vectors(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
     """The table of words that `wanted` names, distilled from the encoder `origin.shape`; marks have zeros.
 
     Raises:

@@ -38,11 +38,11 @@ def direction(x: Tensor, layout: Layout) -> Tensor:
     return (wide_BD * (wide_BD.square().mean(-1, keepdim=True) + LEAST).rsqrt()).to(x.dtype)
 
 
-def describe(model: ModelConfig) -> tuple[str, str]:
+def describe_static(model: ModelConfig) -> tuple[str, str]:
     """What such a model is, and its size, for the card of a model."""
     return "mean of word vectors", f"no layers, d_model={model.d_model}"
 
 
-def flops(model: ModelConfig, *, pooled: bool) -> int:
+def flops_of_sum(model: ModelConfig, *, pooled: bool) -> int:
     """Operations for one token: its vector is added to the sum."""
     return model.d_model * pooled

@@ -31,7 +31,7 @@ BLOCK = 2**20
 OF_STATIC: dict[str, Any] = {"encoder": "static", "positions": "none", "segments": "never", "d_embedding": 0}
 
 
-def make_tokenizer(path: Path) -> Any:
+def vector_tokenizer(path: Path) -> Any:
     """The tokenizer of a text file of vectors, or of a folder of model2vec; None if `path` is of neither: then NumPy,
     which opening a finished model does not need, is not imported."""
     config = path.parent / "config.json"
@@ -71,7 +71,7 @@ def find_folder(name: str, folder: Path, content: Any) -> Origin | None:
     if not is_model2vec(content):
         return None
     refuse_missing(name, folder, [one for one in FILES if not (folder / one).is_file()])
-    tensors = header_of(folder / "model.safetensors")
+    tensors = safetensors_header(folder / "model.safetensors")
     shape = tensors.get("embeddings", {}).get("shape")
     is_table = isinstance(shape, list) and len(shape) == 2 and all(isinstance(one, int) and one > 0 for one in shape)
     if not is_table:
@@ -92,7 +92,7 @@ def is_model2vec(content: Any) -> bool:
     )
 
 
-def header_of(path: Path) -> dict[str, Any]:
+def safetensors_header(path: Path) -> dict[str, Any]:
     """What a safetensors file says of its tensors; empty where it says nothing that can be read."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")

@@ -39,7 +39,7 @@ class WordVectors(NamedTuple):
     vectors_nD: np.ndarray
 
 
-def read_weights(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
+def read_table_of_words(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
     """The table of words that `wanted` names, scaled to a mean square of 1 an element once the network reads it. Marks
     such as [CLS] and words without a vector have zeros.
 

@@ -17,6 +17,6 @@ TEXTS = Section(
     config="manyheads.plugins.transfer.config:UnlabelledConfig",
     help="texts without labels",
     into=("data",),
-    unread="manyheads.plugins.transfer.config:why_unread",
+    unread="manyheads.plugins.transfer.config:why_texts_unread",
 )
 PLUGIN = Plugin("transfer", sections=(TEACHER, TEXTS))

@@ -48,7 +48,7 @@ def check_teacher(run: Any) -> None:
         )
 
 
-def why_unread(config: Any, name: str) -> str:
+def why_texts_unread(config: Any, name: str) -> str:
     """Why a verb that does not train reads no texts without labels."""
     if name == "data.unlabelled" and not hasattr(config, "teacher"):
         return "here, where no teacher answers it: remove it"

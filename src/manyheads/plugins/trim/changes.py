@@ -57,8 +57,8 @@ def changed_labels(context: RunContext) -> dict[str, Interval]:
     words = network.state_dict()[WORDS]
     words[kept] = state[WORDS]
     network.load_state_dict(state | {WORDS: words})
-    before = labels_of(context.network, tokens[0], changed, multi=multi)
-    after = labels_of(network, tokens[1], changed, multi=multi)
+    before = answers_to(context.network, tokens[0], changed, multi=multi)
+    after = answers_to(network, tokens[1], changed, multi=multi)
     return {FIGURE: share_interval(int((before != after).any(1).sum()), n)}
 
 
@@ -72,7 +72,7 @@ def rows_that_differ(small: Tokens, whole: Tokens, kept: Tensor) -> Tensor:
     return torch.tensor(found, dtype=torch.int64)
 
 
-def labels_of(classifier: Classifier, tokens: Tokens, rows: Tensor, *, multi: bool) -> Tensor:
+def answers_to(classifier: Classifier, tokens: Tokens, rows: Tensor, *, multi: bool) -> Tensor:
     """The likeliest class of each row `(n, 1)`; with several labels a row which it has `(n, C)`."""
 
     def answer(batch: Batch) -> Tensor:

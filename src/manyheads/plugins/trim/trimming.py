@@ -82,7 +82,7 @@ def with_entries(tokenizer: Tokenizer, used: set[str], reserve: int) -> Tokenize
             f"kind {format_value(model['type'])}, whose words would be unknown: {REMEDY}"
         )
     kept = used | _always_kept(content, names_of_marks(tokenizer))
-    usual = [name for name in names_of(model) if name not in kept and not name.startswith(UNUSED)]
+    usual = [name for name in entries_of(model) if name not in kept and not name.startswith(UNUSED)]
     kept |= {*usual[:reserve]}
     if model["type"] == "BPE":
         _keep_merged_from(model, kept)
@@ -92,7 +92,7 @@ def with_entries(tokenizer: Tokenizer, used: set[str], reserve: int) -> Tokenize
     return small
 
 
-def names_of(model: Content) -> list[str]:
+def entries_of(model: Content) -> list[str]:
     """The names of the entries of a model, by id: those that were most frequent where it was trained come first."""
     if model["type"] == "Unigram":
         return [name for name, _ in model["vocab"]]
@@ -102,7 +102,7 @@ def names_of(model: Content) -> list[str]:
 def _always_kept(content: Content, marks: list[str]) -> set[str]:
     """Marks, letters, bytes, and the least likely entry of Unigram, which its score of unknown letters follows."""
     model = content["model"]
-    names = names_of(model)
+    names = entries_of(model)
     known = {*names}
     kept = {*marks, *(token["content"] for token in content["added_tokens"])}
     for step in _processors(content["post_processor"]):
@@ -181,7 +181,7 @@ def _merges(model: Content) -> Iterator[tuple[str, str, str]]:
 def _reduced(content: Content, kept: set[str]) -> Content:
     """A tokenizer.json with these entries alone. Those that were added to the model's have the last ids."""
     model = content["model"]
-    names = [name for name in names_of(model) if name in kept]
+    names = [name for name in entries_of(model) if name in kept]
     added = sorted(content["added_tokens"], key=lambda token: token["id"])
     order = dict.fromkeys([*names, *(token["content"] for token in added)])
     ids = {name: id for id, name in enumerate(order)}
