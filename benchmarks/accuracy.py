@@ -19,7 +19,8 @@ from typing import Any
 
 from contestants.tables import fill_document
 from ways import store
-from ways.recipes import SEEDS, SETS, SIZES, WAYS, Task, data_folder, tasks
+from ways.recipes import SETS, SIZES, WAYS, Task, data_folder, tasks
+from ways.typed import typed_words
 from ways.work import ONE, How, child, run_all
 
 HERE = Path(__file__).parent
@@ -43,27 +44,8 @@ def main() -> None:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The command line; an unknown name ends the program."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(SETS)}; or a word: table, merge")
-    parser.add_argument("--ways", type=names, default=list(WAYS), help=f"of {','.join(WAYS)}, joined by commas")
-    parser.add_argument("--sizes", type=names, default=list(SIZES), help=f"of {','.join(SIZES)}: rows of each class")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="the largest number of runs of each")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings in parallel")
-    parser.add_argument("--threads", type=int, default=1, help="of each")
-    parser.add_argument("--minutes", type=float, default=120, help="after which a training is given up")
-    parser.add_argument("--again", action="store_true", help="also run what is there")
-    parser.add_argument("--plan", action="store_true", help="name what would be run")
-    typed = parser.parse_args(words)
-    if typed.sets != ["table"]:
-        for given, known in ((typed.sets, SETS), (typed.ways, WAYS), (typed.sizes, SIZES)):
-            if strange := [one for one in given if one not in known]:
-                parser.error(f"{strange[0]} is not among {', '.join(known)}")
-    return typed
-
-
-def names(joined: str) -> list[str]:
-    return joined.split(",")
+    """The command line."""
+    return typed_words(words, __doc__ or "", sets=SETS, ways=WAYS, sizes=SIZES, minutes=120, more="table, merge")
 
 
 def measure(wanted: list[Task], typed: argparse.Namespace) -> None:

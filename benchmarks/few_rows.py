@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from accuracy import RESULTS as ACCURACY
-from accuracy import names, shown
+from accuracy import shown
 from contestants.tables import fill_document
 from ways import few, store
-from ways.recipes import SEEDS, Task, data_folder
+from ways.recipes import Task, data_folder
+from ways.typed import typed_words
 from ways.work import ONE, How, child, run_all, run_here
 
 HERE = Path(__file__).parent
@@ -42,23 +43,8 @@ def main() -> None:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """The command line; an unknown name ends the program."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
-    parser.add_argument("sets", nargs="*", metavar="SET", help=f"of {', '.join(few.SINGLE)}; or the word table")
-    parser.add_argument("--ways", type=names, default=list(few.WAYS), help=f"of {','.join(few.WAYS)}, in this order")
-    parser.add_argument("--sizes", type=names, default=list(few.SIZES), help=f"of {','.join(few.SIZES)}: rows a class")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="the largest number of draws")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings in parallel")
-    parser.add_argument("--threads", type=int, default=1, help="of each")
-    parser.add_argument("--minutes", type=float, default=60, help="after which a training is given up")
-    parser.add_argument("--again", action="store_true", help="also run what is there")
-    parser.add_argument("--plan", action="store_true", help="name what would be run")
-    typed = parser.parse_args(words)
-    if typed.sets != ["table"]:
-        for given, known in ((typed.sets, few.SINGLE), (typed.ways, few.WAYS), (typed.sizes, few.SIZES)):
-            if strange := [one for one in given if one not in known]:
-                parser.error(f"{strange[0]} is not among {', '.join(known)}")
-    return typed
+    """The command line."""
+    return typed_words(words, __doc__ or "", sets=few.SINGLE, ways=few.WAYS, sizes=few.SIZES, minutes=60)
 
 
 def measure(wanted: list[Task], typed: argparse.Namespace) -> None:
