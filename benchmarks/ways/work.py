@@ -175,7 +175,9 @@ def measure(task: Task, home: Path, test_rows: int = 0) -> dict[str, Any]:
     from ways.ours import train_and_judge
     from ways.rows import data_of
 
-    if Path(manyheads.__file__).parents[2] != Path(__file__).resolve().parents[2]:
+    script = Path(__file__)
+    checkouts = {script.absolute().parents[2], script.resolve().parents[2]}  # benchmarks/ may be a link
+    if Path(manyheads.__file__).parents[2] not in checkouts:
         raise RuntimeError(f"manyheads is imported from {manyheads.__file__}, which is not the checkout of this script")
     folder = data_of(task, data_folder(), home, test_rows)
     if task.way in WORDS:
