@@ -40,7 +40,7 @@ class ModelConfig:
     encoder_options: dict[str, Any] = setting(
         dict, "options of encoder, each typed as model.encoder_options.NAME=VALUE"
     )
-    n_layers: int = setting(2, "encoder layers", ge=1, le=1000)
+    n_layers: int = setting(2, "encoder layers", ge=1, le=1000, needs="transformer")
     n_heads: int = setting(4, "attention heads of a layer", ge=1, le=4096, needs="transformer")
     n_kv_heads: int = setting(
         0, "heads of keys and values, shared by groups of query heads; 0: as many as n_heads", ge=0, needs="heads"

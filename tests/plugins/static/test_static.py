@@ -286,6 +286,12 @@ def test_two_texts_are_compared_by_the_directions_of_both():
         torch.testing.assert_close(logits_C, expected_C, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("typed", ["model.n_layers=2", "model.n_heads=2"])
+def test_what_a_model_without_layers_does_not_read_is_refused(typed):
+    with pytest.raises(ValueError, match=rf"^{typed} does nothing with model.encoder=static: remove it"):
+        compose("train", ["model=static", typed])
+
+
 def test_a_run_says_which_line_is_broken(text_file):
     run = train(text_file([*LINES, "late 1 2"]))
     with pytest.raises(ValueError, match=r"^/\S+/words\.txt, line 6: late 1 2 is no word with 3 finite numbers"):

@@ -76,6 +76,7 @@ VERB = Verb(
     why_task="only hidden words are predicted",
 )
 RECURRENT = {
+    "reads": ("n_layers",),
     "poolings": {"attention": "manyheads.plugins.language.recurrent:state_pooling"},
     "describe": "manyheads.plugins.language.recurrent:describe_recurrent",
     "flops": "manyheads.plugins.language.recurrent:flops",
