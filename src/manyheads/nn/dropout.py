@@ -70,7 +70,7 @@ def has_no_values() -> bool:
     return torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None
 
 
-@torch.library.custom_op("manyheads::kept", mutates_args=(), tags=torch.Tag.nondeterministic_seeded)
+@torch.library.custom_op("manyheads::kept", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def _kept(x: Tensor, p: float) -> Tensor:
     return kept(x, p)
 

@@ -64,6 +64,25 @@ def test_maps_are_the_attentions_of_transformers(both):
         torch.testing.assert_close(ours[kept], weights[kept], atol=1e-5, rtol=0)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@torch.no_grad()
+def test_a_gpu_gives_the_logits_of_the_cpu(both):
+    network = both[1]
+    ids_BL, keep_BL = ids_of(LENGTHS)
+    layout = Packed.of_lengths(LENGTHS)
+    expected = network(ids_BL[keep_BL], layout)
+    network.cuda()
+    try:
+        exact = network(ids_BL[keep_BL].cuda(), layout.to("cuda")).cpu()
+        with torch.autocast("cuda", torch.bfloat16):
+            near = network(ids_BL[keep_BL].cuda(), layout.to("cuda")).float().cpu()
+    finally:
+        network.cpu()
+    torch.testing.assert_close(exact, expected, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(near, expected, atol=0.05, rtol=0.03)
+
+
 @torch.no_grad()
 def test_a_text_has_the_same_logits_alone_in_a_batch_and_with_a_tail(both):
     network = both[1]
