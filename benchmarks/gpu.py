@@ -60,6 +60,7 @@ SHAPES = {"base": (768, 12, 12), "minilm": (384, 6, 12), "tiny": (128, 2, 4)}  #
 VOCABULARY = 30_522
 N_CLASSES = 4
 MODES = ("never", "always")
+PROFILED = 5  # steps
 LOSSES = 20  # steps whose losses are compared
 
 
@@ -125,6 +126,35 @@ class Losses(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self.losses.append(float(outputs["loss"]))
+
+
+class Kernels(Callback):
+    """Notes what the device does in `PROFILED` steps after the first `warm` ones."""
+
+    def __init__(self, warm: int) -> None:
+        self.warm, self.steps = warm, 0
+        self.profiler = torch.profiler.profile()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.steps += 1
+        if self.steps == self.warm:
+            now_all_done()
+            self.profiler.start()
+        elif self.steps == self.warm + PROFILED:
+            now_all_done()
+            self.profiler.stop()
+
+    def longest(self) -> dict[str, Any]:
+        """Milliseconds and calls of a step, by kernel: the thirty that take longest, and what all of them take."""
+        on_device = torch.autograd.DeviceType.CUDA if torch.cuda.is_available() else torch.autograd.DeviceType.CPU
+        kernels = [one for one in self.profiler.key_averages() if one.device_type == on_device]
+        times = {one.key: one.self_device_time_total or one.self_cpu_time_total for one in kernels}
+        counts = {one.key: one.count for one in kernels}
+        longest = sorted(times, key=lambda name: -times[name])[:30]
+        found = {name[:120]: [round(times[name] / PROFILED / 1e3, 3), counts[name] / PROFILED] for name in longest}
+        return {"all ms": sum(times.values()) / PROFILED / 1e3, "ms and calls": found}
 
 
 def main() -> None:
@@ -342,6 +372,16 @@ def one_rank(strategy: type[RendezvousDDP] | None) -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
+def profile(size: Size) -> dict[str, Any]:
+    """Where the time of a step of `long` is spent."""
+    found: dict[str, Any] = {}
+    for mode in size.modes:
+        kernels = Kernels(size.warm)
+        train_steps(size, "long", mode=mode, rows=size.rows, steps=size.warm + PROFILED + 1, more=[kernels])
+        found[f"compile={mode}"] = kernels.longest()
+    return found
+
+
 def parity(size: Size) -> dict[str, Any]:
     """Losses of a small model without dropout: the largest difference from those of the CPU in fp32."""
     on_cpu = losses_of(size, Accelerator.cpu, Precision.fp32)
@@ -488,6 +528,7 @@ def typed(words: list[str]) -> list[Any]:
 PARTS: dict[str, Callable[[Size], dict[str, Any]]] = {  # what tells most comes first
     "peak": peak,
     "long": lambda size: speed(size, "long"),
+    "profile": profile,
     "commands": commands,
     "parity": parity,
     "kernels": kernels,
