@@ -127,7 +127,7 @@ class DataConfig:
     on_bad_row: OnBadRow = setting(OnBadRow["raise"], "an empty text or unknown label: raise or drop")
     cache: str = setting(
         "",
-        "folder of cached token ids; empty: $MANYHEADS_CACHE, else ~/.cache/manyheads",
+        "folder of cached token ids and linear models; empty: $MANYHEADS_CACHE, else ~/.cache/manyheads",
         path=True,
         written_to=True,
         resume="free",

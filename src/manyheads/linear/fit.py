@@ -9,6 +9,10 @@ n rows . D features . U terms . E terms of all rows . C classes . M marks: the c
 
 import random
 import warnings
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import Terms
-from manyheads.data.rows import ROWS_AT_ONCE, Rows
+from manyheads.data.disk_cache import cached_on_disk
+from manyheads.data.rows import ROWS_AT_ONCE, Rows, Splits
 from manyheads.linear.blend import best_temperature, label_tensor, likelihoods, log_likelihoods, row_weights
 from manyheads.linear.model import Counted, LinearModel, counted, unspaced
 
@@ -68,6 +73,43 @@ def fit_linear(
         terms = Terms.characters if unspaced(rows.texts[:ROWS_TO_CHOOSE]) else Terms.words
     rows = _sample(rows, MOST_ROWS, MOST_LETTERS[terms])
     return fit_counted(counted(rows.texts, rows.pairs, terms), rows, n_classes, weights_C, terms)
+
+
+def cached_linear(folder: Path, splits: Splits, weights_C: np.ndarray | None) -> LinearModel | None:
+    """`fit_linear` of the training rows, with terms chosen on validation; from the cache where the same rows were
+    fitted before, as by another trial of a search.
+
+    Args:
+        folder: of the cache.
+    """
+    train, validation = (rows.digest(splits.labels) for rows in (splits.train, splits.validation))
+    weights = None if weights_C is None else weights_C.tolist()
+    key = [train, validation, splits.labels, weights, code_digest(), version("scikit-learn")]
+
+    def fit() -> dict[str, Any]:
+        model = fit_linear(splits.train, len(splits.labels), weights_C, splits.validation)
+        if model is None:
+            return {"terms": None}
+        return {"terms": model.terms.name} | {name: one.numpy() for name, one in model.state_dict().items()}
+
+    found = cached_on_disk(folder, "linear", key, fit, _is_linear)
+    terms = found.pop("terms")
+    if terms is None:
+        return None
+    return LinearModel(**{name: torch.from_numpy(one) for name, one in found.items()}, terms=Terms[terms])
+
+
+@cache
+def code_digest() -> str:
+    """Of the two files that make a linear model: one of another formula is not read from the cache."""
+    code = [Path(__file__).with_name(name).read_bytes() for name in ("fit.py", "model.py")]
+    return blake2b(b"".join(code), digest_size=8).hexdigest()
+
+
+def _is_linear(found: dict[str, Any]) -> bool:
+    """Whether a file of the cache holds a whole model, or says that there is none."""
+    tensors = {"terms_U", "rarity_U", "votes_UC", "bias_C"}
+    return found.keys() == ({"terms"} if found["terms"] is None else {"terms", *tensors})
 
 
 def choose_terms(rows: Rows, n_classes: int, weights_C: np.ndarray | None, validation: Rows) -> Terms:

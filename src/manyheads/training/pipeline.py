@@ -19,6 +19,7 @@ from manyheads.config import Resume, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.data import data_name
 from manyheads.config.facts import hooks
+from manyheads.data.disk_cache import cache_folder
 from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.distributed.collectives import destroy_groups
 from manyheads.distributed.heartbeat import monitor_peers
@@ -30,7 +31,7 @@ from manyheads.inference.card import add_results, card_figures, card_notes
 from manyheads.inference.folder import AnyPredictor, load, save
 from manyheads.inference.origin import file_digests
 from manyheads.linear.blend import EVENLY, LINEAR_FIRST, Tuned, tune
-from manyheads.linear.fit import fit_linear, too_many
+from manyheads.linear.fit import cached_linear, too_many
 from manyheads.linear.model import write_baseline
 from manyheads.runs.config_file import save_run
 from manyheads.runs.files import write_atomic
@@ -163,7 +164,7 @@ def fit_members(context: RunContext) -> Tuned:
     if run.optim.class_weights != "none":
         weights_C = class_weights(run.optim.class_weights, context.tokens["train"].labels, splits.labels)
         factors_C = weights_C.numpy()
-    linear = fit_linear(splits.train, n_classes, factors_C, splits.validation)
+    linear = cached_linear(cache_folder(run.data), splits, factors_C)
     if linear is None and too_many(splits.train, n_classes):
         log.warning("no linear model: one of %s classes would take hours", f"{n_classes:,}")
     logits_nC = None

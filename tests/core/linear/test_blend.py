@@ -376,9 +376,9 @@ def test_a_network_that_was_trained_to_find_the_rare_class_keeps_its_say():
 @pytest.mark.parametrize(("init_from", "prior_share"), [("", LINEAR_FIRST), ("outputs/other", EVENLY)])
 def test_from_scratch_few_rows_leave_the_answer_to_the_linear_model(monkeypatch, init_from, prior_share):
     found = {}
-    monkeypatch.setattr(pipeline, "fit_linear", lambda *_: None)
+    monkeypatch.setattr(pipeline, "cached_linear", lambda *_: None)
     monkeypatch.setattr(pipeline, "tune", lambda *_, **settings: found.update(settings))
-    run = SimpleNamespace(init_from=init_from, linear=True, optim=SimpleNamespace(class_weights="none"))
+    run = SimpleNamespace(data=DataConfig(), init_from=init_from, linear=True, optim=SimpleNamespace(class_weights="none"))
     splits = SimpleNamespace(labels=["a", "b"], train=[], validation=[], multi=False)
     pipeline.fit_members(SimpleNamespace(run=run, splits=splits))
     assert found == {"answers": True, "prior_share": prior_share}

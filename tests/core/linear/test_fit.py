@@ -17,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from manyheads.config import Terms
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, Splits
 from manyheads.linear import fit as linear
-from manyheads.linear.fit import MANY, OF_LABELS, STRENGTH, TOLERANCE, fit_counted, fit_linear, simplest
+from manyheads.linear.fit import MANY, OF_LABELS, STRENGTH, TOLERANCE, cached_linear, fit_counted, fit_linear, simplest
 from manyheads.linear.model import counted, linear_logits, number_of, terms_of
 
 TEXTS = ["a good film", "so bad", "The awful film, bad!", "good good fun", "a film", "an awful bore so bad"] * 4
@@ -310,3 +310,50 @@ def test_far_too_many_classes_are_not_fitted(monkeypatch):
     assert fit_linear(rows(), 4) is None
     assert linear.too_many(rows(), 4)
     assert not linear.too_many(rows(), 3)
+
+
+def test_the_same_rows_are_fitted_once(tmp_path, monkeypatch):
+    fitted = []
+
+    def counting(*asked):
+        fitted.append(asked)
+        return fit_linear(*asked)
+
+    monkeypatch.setattr(linear, "fit_linear", counting)
+    splits = Splits(rows(), rows(LABELS[::-1]), None, ["a", "b", "c"])
+    first = cached_linear(tmp_path, splits, None)
+    again = cached_linear(tmp_path, Splits(rows(), rows(LABELS[::-1]), rows(), ["a", "b", "c"]), None)
+    assert first is not None
+    assert again is not None
+    assert len(fitted) == 1
+    assert again.terms is first.terms
+    assert first.state_dict().keys() == again.state_dict().keys()
+    assert all(torch.equal(first.state_dict()[name], tensor) for name, tensor in again.state_dict().items())
+
+    others = [
+        (Splits(rows(LABELS[::-1]), rows(LABELS[::-1]), None, ["a", "b", "c"]), None),
+        (Splits(rows(), rows(), None, ["a", "b", "c"]), None),
+        (Splits(rows(), rows(LABELS[::-1]), None, ["a", "c", "b"]), None),
+        (splits, np.array([1.0, 2.0, 1.0])),
+    ]
+    for at, other in enumerate(others):
+        cached_linear(tmp_path, *other)
+        assert len(fitted) == at + 2
+    monkeypatch.setattr(linear, "code_digest", lambda: "another formula")
+    cached_linear(tmp_path, splits, None)
+    assert len(fitted) == 6
+
+
+def test_that_there_is_no_linear_model_is_kept_and_a_damaged_file_is_made_again(tmp_path):
+    alone = Splits(rows([0] * 24), rows([0] * 24), None, ["a"])
+    assert cached_linear(tmp_path, alone, None) is None
+    assert cached_linear(tmp_path, alone, None) is None
+    splits = Splits(rows(), rows(), None, ["a", "b", "c"])
+    (before,) = tmp_path.glob("linear-*.npz")
+    first = cached_linear(tmp_path, splits, None)
+    (file,) = set(tmp_path.glob("linear-*.npz")) - {before}
+    file.write_bytes(file.read_bytes()[:-40])
+    again = cached_linear(tmp_path, splits, None)
+    assert first is not None
+    assert again is not None
+    assert torch.equal(first.votes_UC, again.votes_UC)
