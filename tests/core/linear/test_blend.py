@@ -378,7 +378,9 @@ def test_from_scratch_few_rows_leave_the_answer_to_the_linear_model(monkeypatch,
     found = {}
     monkeypatch.setattr(pipeline, "cached_linear", lambda *_: None)
     monkeypatch.setattr(pipeline, "tune", lambda *_, **settings: found.update(settings))
-    run = SimpleNamespace(data=DataConfig(), init_from=init_from, linear=True, optim=SimpleNamespace(class_weights="none"))
+    run = SimpleNamespace(
+        data=DataConfig(), init_from=init_from, linear=True, optim=SimpleNamespace(class_weights="none")
+    )
     splits = SimpleNamespace(labels=["a", "b"], train=[], validation=[], multi=False)
     pipeline.fit_members(SimpleNamespace(run=run, splits=splits))
     assert found == {"answers": True, "prior_share": prior_share}
