@@ -134,7 +134,8 @@ def _bring_shape(name: str, origin: Origin, values: Values, typed: Values, own: 
     for key, value in origin.model.items():
         one = known[f"model.{key}"]
         is_chosen = one.name in typed or one.name in own
-        if one.facts.null in typed or (is_chosen and one.facts.weights != "fixed"):
+        is_free = one.facts.weights != "fixed" or key in origin.free
+        if one.facts.null in typed or (is_chosen and is_free):
             continue
         theirs = convert(one, value)
         of_weights = {one.name: theirs}

@@ -38,12 +38,11 @@ def schema_of(verb: str) -> type:
 
 def settings_of(verb: str) -> dict[str, Setting]:
     """The settings that a verb reads, by dotted name."""
-    its = VERBS[verb]
+    its, known = VERBS[verb], settings(schema_of(verb))
     unread = {*its.unread, *its.groups}
+    unread |= {name for name, one in known.items() if one.facts.only_with and one.facts.only_with not in known}
     return {
-        name: one
-        for name, one in settings(schema_of(verb)).items()
-        if name not in unread and (not its.task or one.is_read_in(its.task))
+        name: one for name, one in known.items() if name not in unread and (not its.task or one.is_read_in(its.task))
     }
 
 

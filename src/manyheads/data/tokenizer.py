@@ -94,7 +94,7 @@ def _put_before_texts(tokenizer: Tokenizer, prefix: str) -> None:
     if earlier := prefix_of(tokenizer):
         raise UserError(
             f"tokenizer.prefix='{format_value(prefix)}', but the tokenizer puts '{format_value(earlier)}' before each "
-            "text already: remove it"
+            "text already: type tokenizer.prefix= with nothing after it"
         )
     added = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
     texts = [PROBE, *(text for token in added for text in (f"a {token.content} b", f"{token.content} b"))]
@@ -110,7 +110,7 @@ def _put_before_texts(tokenizer: Tokenizer, prefix: str) -> None:
     if [one.ids for one in tokenizer.encode_batch(texts)] != expected:
         raise UserError(
             f"tokenizer.prefix='{format_value(prefix)}', but the tokenizer would not put it at the beginning of texts "
-            "alone: remove it, and write it into the texts"
+            "alone: type tokenizer.prefix= with nothing after it, and write it into the texts"
         )
 
 

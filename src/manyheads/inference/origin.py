@@ -33,11 +33,11 @@ REMEDY = "name a run, a folder of a model of BERT's family, or its id on the Hug
 class Origin:
     """Weights to begin with.
 
-    `kind` is the part that opens them. `folder` may also be a single file. `model` are plain values of ModelConfig,
-    `max_length` the longest text in tokens that they know positions for, `vocab_size` the most rows that their
-    embedding may have. The content of `files` decides what a run comes to. `shape` is what the part itself wants to
-    know when it reads, `prefix` what texts began with in training. With `words_only` they are word vectors, which a
-    network of any shape may begin with.
+    `kind` is the part that opens them. `folder` may also be a single file. `model` are plain values of ModelConfig;
+    those that `free` names may be typed otherwise. `max_length` is the longest text in tokens that they know positions
+    for, `vocab_size` the most rows that their embedding may have. The content of `files` decides what a run comes to.
+    `shape` is what the part itself wants to know when it reads, `prefix` what texts began with in training. With
+    `words_only` they are word vectors, which a network of any shape may begin with.
     """
 
     kind: str
@@ -49,6 +49,7 @@ class Origin:
     shape: Any = None
     prefix: str = ""
     words_only: bool = False
+    free: tuple[str, ...] = ()
 
     @property
     def tokenizer(self) -> str:

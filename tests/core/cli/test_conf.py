@@ -166,10 +166,9 @@ def test_every_setting_can_be_reached(verb, left_out):
     of_other_tasks = ("data.target",) if verb == "train" else ()
     of_other_tasks = ("data.folds",) if verb == "tune" else of_other_tasks  # which have one seed, and no limit
     of_other_tasks = ("require",) if verb == "compare" else of_other_tasks  # which measures no loss
-    of_weights = () if hasattr(usual, "init_from") else ("tokenizer.trim", "tokenizer.reserve")
     words = needed(verb)
     in_words = [name_of(word) for word in words]
-    left_out = {"split", "vary", "again", *in_words, *left_out, *of_other_tasks, *of_plugins, *of_weights}
+    left_out = {"split", "vary", "again", *in_words, *left_out, *of_other_tasks, *of_plugins}
     known = {name: one for name, one in settings_of(verb).items() if name not in left_out}
     typed = {name: other(one) for name, one in known.items() if not isinstance(one.default, dict)}
     made = compose(verb, [*words, *(f"{name}={value}" for name, value in typed.items() if value is not None)])

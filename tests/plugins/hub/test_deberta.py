@@ -1,5 +1,6 @@
 """DeBERTa's attention by relative positions, against transformers; and what of a config.json is refused."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from manyheads.inference.packed import cast_once
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.transformer import EncoderLayer
+from manyheads.plugins.hub import disentangled
 from manyheads.plugins.hub.disentangled import DisentangledAttention, bucketed
 from manyheads.plugins.hub.families import ConfigFile, read_config
 
@@ -143,6 +145,47 @@ def test_parts_of_a_layer_and_bf16_matrices_are_the_same_layer(both):
         torch.testing.assert_close(narrow(ids_N, layout).float(), network(ids_N, layout).float(), atol=0.02, rtol=0.02)
     assert narrow.encoder.distances is not network.encoder.distances
     assert narrow.encoder.layers[1].attention.block.shared == [narrow.encoder.distances]
+
+
+def test_distances_are_projected_once_until_a_weight_changes(both, monkeypatch):
+    """In inference, to the bit; at most `KEPT_ROWS` of them are kept."""
+    network = copy.deepcopy(both[1])
+    blocks = [layer.attention.block for layer in network.encoder.layers]
+    monkeypatch.setattr(disentangled, "KEPT_ROWS", 30)
+
+    def answer(length: int, *, fresh: bool) -> Tensor:
+        """Logits of a text that is read alone; `fresh`: all is computed."""
+        with torch.no_grad() if fresh else torch.inference_mode():
+            return network(torch.arange(length) + 5, Packed.of_lengths([length]))
+
+    def counted(length: int) -> int:
+        calls: list[int] = []
+        hook = network.encoder.distances.register_forward_hook(lambda *_: calls.append(1))
+        assert torch.equal(answer(length, fresh=False), answer(length, fresh=True))
+        hook.remove()
+        return len(calls) - len(blocks)  # of what is not fresh
+
+    assert [counted(length) for length in (4, 7, 4, 7)] == [len(blocks), len(blocks), 0, 0]
+    before = answer(4, fresh=True)
+    network.encoder.distances.rows.weight.data = network.encoder.distances.rows.weight + 1
+    assert not torch.equal(answer(4, fresh=False), before)
+    for change in (
+        lambda: network.load_state_dict({name: one * 1.5 for name, one in network.state_dict().items()}),
+        lambda: torch.optim.SGD(network.parameters(), lr=0.1).step(),
+        network.double,
+    ):
+        for weight in network.parameters():
+            weight.grad = torch.ones_like(weight)
+        assert counted(4) in (0, len(blocks))
+        change()
+        assert counted(4) == len(blocks)
+    assert counted(9) == counted(16) == len(blocks)
+    assert all(sum(len(key_PE) for key_PE, _ in block.kept.values()) <= 30 for block in blocks)
+    assert counted(16) == len(blocks), "too long to be kept"
+    kept = [block.kept for block in blocks]
+    network.train()
+    answer(5, fresh=False)  # with dropout
+    assert all(block.kept is before for block, before in zip(blocks, kept, strict=True))
 
 
 def test_it_learns_from_scratch_with_grouped_heads_and_other_blocks():

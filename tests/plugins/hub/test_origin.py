@@ -100,11 +100,24 @@ def test_a_prefix_is_that_of_the_folder_unless_another_is_typed(tmp_path, capsys
         assert train(tmp_path).tokenizer.prefix == prefix
         assert train(tmp_path, "tokenizer.prefix=query: ").tokenizer.prefix == "query: "
     described.write_text(json.dumps({"prompts": prompts}))
+    (tmp_path / "1_Pooling").mkdir()
+    for mode, includes, prefix in (
+        ("cls", False, "sort: "),
+        ("mean", True, "sort: "),
+        ("mean", False, ""),  # ours would be a mean of its tokens, too
+    ):
+        pooling = {f"pooling_mode_{mode}_token{'s' * (mode == 'mean')}": True, "include_prompt": includes}
+        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+        assert train(tmp_path).tokenizer.prefix == prefix
+        assert train(tmp_path, "tokenizer.prefix=query: ").tokenizer.prefix == "query: "
+    (tmp_path / "1_Pooling" / "config.json").unlink()
     assert train(tmp_path, "tokenizer.prefix=").tokenizer.prefix == ""
     with pytest.raises(ValueError, match=r"^tokenizer\.prefix='query: ' is for weights that were trained with it"):
         compose("train", ["tokenizer.prefix=query: "])
     load_tokenizer(tmp_path, prefix="sort: ").save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ValueError, match=r"^tokenizer\.prefix='sort: ', but the tokenizer puts 'sort: ' before each"):
+    with pytest.raises(
+        ValueError, match=r"^tokenizer\.prefix='sort: ', but the tokenizer puts 'sort: ' .*: type tokenizer\.prefix="
+    ):
         given_tokenizer(train(tmp_path), pairs=False)
     with pytest.raises(ValueError, match="has 501 letters: use 500 at the most"):
         train(tmp_path, f"tokenizer.prefix={'x' * 501}")

@@ -136,7 +136,8 @@ def test_words_with_spaces_repeated_words_and_other_ends_of_lines(text_file):
     ("lines", "sentence"),
     [
         (["only words here"], "line 1: only words here is not a word and its vector"),
-        ([""], "line 1: "),
+        ([""], "line 1: an empty line is not a word and its vector"),
+        ([*LINES, " ", "a 1 2 3"], "line 6: an empty line is no word with 3 finite numbers"),
         (["5 3", "good 1 2"], "line 2: good 1 2 is not a word and its vector"),
         ([*LINES, "odd 1 2 3 4"], "line 6: odd 1 2 3 4 is no word with 3 finite numbers"),
         ([*LINES, "late 1 2"], "line 6: late 1 2 is no word with 3 finite numbers"),
@@ -263,6 +264,7 @@ def test_what_is_typed_with_vectors(text_file, model_folder):
     distilled = train(model_folder, "model=static")
     assert (distilled.model.encoder, distilled.model.d_model) == ("static", 16)
     assert distilled.tokenizer.path == str(model_folder / "model" / "tokenizer.json")
+    assert train(model_folder, "model=static", "model.d_model=8").model.d_model == 8
     assert train(model_folder).model.encoder == "transformer"
     with pytest.raises(ValueError, match=r"model\.d_model=8, but the weights of init_from=\S+ have 3"):
         train(path, "model.d_model=8")

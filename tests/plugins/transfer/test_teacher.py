@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 import manyheads
 from manyheads import TextData, compose
 from manyheads.cli.main import main
+from manyheads.cli.verbs import VERBS, settings_of
 from manyheads.data.batches import Planned, gather
 from manyheads.data.sources import read_rows
 from manyheads.data.table import RawTable
@@ -287,6 +288,11 @@ def test_labels_of_any_number(home, tmp_path, monkeypatch):
     assert torch.equal(tokens.probabilities_nC[:n_own], tokens.labels[:n_own].float())
 
 
-def test_verbs_without_a_teacher_refuse_its_texts(home, capsys):
-    assert main(["evaluate", f"run={home / 'teacher'}", f"data.path={home / 'rows.csv'}", "data.unlabelled=x.csv"]) == 2
-    assert "data.unlabelled=" in capsys.readouterr().err
+def test_verbs_without_a_teacher_have_no_setting_for_its_texts(capsys):
+    without = [verb for verb in VERBS if "data.unlabelled" not in settings_of(verb)]
+    assert {*VERBS} - {*without} == {"train"}
+    for verb in without:
+        assert main([verb, "data.unlabelled=x.csv"]) == 2
+        sentence = capsys.readouterr().err
+        assert sentence.startswith("data.unlabelled=x.csv ")
+        assert "teacher=" not in sentence

@@ -5,6 +5,7 @@ the convolution, are of its second version (github.com/microsoft/DeBERTa), which
 
 ... tokens in a layout (N packed, or B L padded) . B documents . L positions of queries, M of keys, which are as many
 H heads . K d_k . D d_model . S rows on each side of the table of distances . R rows that are needed . E the heads' H K
+P columns, one for each distance: 2 L
 """
 
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from manyheads.nn.dropout import Dropout
 from manyheads.nn.transformer import EncoderLayer, Run
 from manyheads.plugins.hub.families import MOST_DISTANCES, WIDEST_CONVOLUTION
 
+KEPT_ROWS = 512  # of projected distances that a layer keeps: 3 MB of DeBERTa-v3-base
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
@@ -163,6 +165,7 @@ class DisentangledAttention(MultiHeadAttention):
         sizes = settings["d_model"], self.n_heads * self.d_k
         self.distance_key = nn.Linear(*sizes, bias=settings["bias"]) if c2p and not share else None
         self.distance_query = nn.Linear(*sizes, bias=settings["bias"]) if p2c and not share else None
+        self.kept: dict[Any, tuple[Tensor, Tensor]] = {}
 
     def bias(self, q: Tensor, k: Tensor, layout: Layout, keys: Layout) -> Tensor | None:
         """What distances add to the scores of queries and keys `(..., H, K)`: `(B, H, L, M)`."""
@@ -170,18 +173,48 @@ class DisentangledAttention(MultiHeadAttention):
         bias, (distances,) = super().bias(q, k, layout, keys), self.shared
         if distances is None:
             return bias
-        rows_RD, at = distances(layout.longest)
-        key_RE, query_RE = self.project_distances(self.dropout_distances(rows_RD))
-        if self.c2p:  # column c is of the distance L - c of a query from a key
-            scores_BHLM = along_distances(layout.grid(q), F.embedding(at.flip(0)[:-1], key_RE)) * self.score.scale
+        key_PE, query_PE = self.kept_columns(distances, layout.longest)
+        if self.c2p:
+            scores_BHLM = along_distances(layout.grid(q), key_PE) * self.score.scale
             bias = scores_BHLM if bias is None else bias + scores_BHLM
-        if self.p2c:  # column c is of the distance c - L, as rows are of keys
+        if self.p2c:
             k_BMGK = keys.grid(k)
             k_BMHK = share_heads(k_BMGK.transpose(1, 2), self.n_heads).transpose(1, 2)
-            scores_BHML = along_distances(k_BMHK, F.embedding(at[:-1], query_RE)) * self.score.scale
+            scores_BHML = along_distances(k_BMHK, query_PE) * self.score.scale
             scores_BHLM = scores_BHML.transpose(-2, -1)
             bias = scores_BHLM if bias is None else bias + scores_BHLM
         return bias
+
+    def kept_columns(self, distances: Distances, length: int) -> tuple[Tensor, Tensor]:
+        """`columns`; in inference those of short texts are computed once, until a weight changes: for a single text
+        they take as long as its tokens."""
+        weights = [*self.parameters(), *distances.parameters()]
+        if (
+            not torch.is_inference_mode_enabled()
+            or torch.compiler.is_compiling()
+            or self.training
+            or 2 * length > KEPT_ROWS
+            or any(one.is_inference() for one in weights)  # whose changes are not counted
+        ):
+            return self.columns(distances, length)
+        device = weights[0].device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights[0].dtype
+        state = dtype, *((one.data_ptr(), one._version) for one in weights)
+        found = self.kept.get((length, state))
+        if found is None:
+            found = self.columns(distances, length)
+            kept = {key: one for key, one in self.kept.items() if key[1] == state}
+            if sum(len(key_PE) for key_PE, _ in kept.values()) + 2 * length > KEPT_ROWS:
+                kept = {}
+            self.kept = {**kept, (length, state): found}  # not changed in place: other threads may read it
+        return found
+
+    def columns(self, distances: Distances, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and queries `(P, E)` of distances in texts of `length` tokens L: column c is the key of the distance
+        L - c of a query from a key, and the query of c - L, as rows of that product are of keys."""
+        rows_RD, at = distances(length)
+        key_RE, query_RE = self.project_distances(self.dropout_distances(rows_RD))
+        return F.embedding(at.flip(0)[:-1], key_RE), F.embedding(at[:-1], query_RE)
 
     def project_distances(self, rows_RD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and queries `(R, E)` of distances; those that no term reads are undefined."""

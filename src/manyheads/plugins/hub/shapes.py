@@ -157,9 +157,13 @@ def read_sentence_pooling(folder: Path) -> dict[str, Any]:
 
 
 def read_prefix(folder: Path) -> str:
-    """What a folder of sentence-transformers puts before each text: its default, or else what is for classification."""
-    path = folder / "config_sentence_transformers.json"
+    """What a folder of sentence-transformers puts before each text: its default, or else what is for classification.
+    Nothing where its mean or maximum leaves these tokens out, as ours are of all tokens."""
+    path, pooling = folder / "config_sentence_transformers.json", folder / "1_Pooling" / "config.json"
     if not path.is_file():
+        return ""
+    leaves_out = pooling.is_file() and ConfigFile.read(pooling).get("include_prompt") is False
+    if leaves_out and read_sentence_pooling(folder)["pooling"] != "first":
         return ""
     given = ConfigFile.read(path)
     prompts, name = given.get("prompts", {}), given.get("default_prompt_name", "classification")

@@ -58,8 +58,8 @@ def as_static(name: str, origin: Origin) -> Origin:
         return replace(origin, words_only=True)
     width = origin.model["d_model"]
     model = OF_STATIC | ({"d_model": width} if width < WIDEST else {})
-    size = origin.vocab_size
-    return Origin("distilled", origin.folder, model, LONGEST, size, origin.files, shape=origin, words_only=True)
+    ours = Origin("distilled", origin.folder, model, LONGEST, origin.vocab_size, origin.files)
+    return replace(ours, shape=origin, words_only=True, free=("d_model",))
 
 
 def find_folder(name: str, folder: Path, content: Any) -> Origin | None:
@@ -134,9 +134,8 @@ def _text_shape(path: Path, size: int, changed: int) -> TextShape:
         second = file.readline(BLOCK).split() if has_header else first
         width = int(first[1]) if has_header else len(second) - 1
         if width < 1 or len(second) <= width or not all(map(is_number, second[-width:])):
-            shown = format_value(b" ".join(second).decode("utf-8", "replace")[:60])
             raise UserError(
-                f"{path}, line {1 + has_header}: {shown} is not a word and its vector: "
+                f"{path}, line {1 + has_header}: {quoted_line(b' '.join(second))} is not a word and its vector: "
                 "word vectors are text, one word a line and its numbers after it, separated by spaces"
             )
         most = max(1, min(MOST_WORDS, MOST_NUMBERS // width))
@@ -144,6 +143,11 @@ def _text_shape(path: Path, size: int, changed: int) -> TextShape:
         while n_lines < most and (block := file.read(BLOCK)):
             n_lines += block.count(b"\n")
     return TextShape(min(most, n_lines), width, has_header)
+
+
+def quoted_line(line: bytes) -> str:
+    """A line of such a file as a sentence quotes it."""
+    return format_value(line.decode("utf-8", "replace").strip()[:60]) or "an empty line"
 
 
 def is_number(text: bytes) -> bool:

@@ -6,6 +6,7 @@ V ids of the tokenizer . n words of a file . D width
 import logging
 import warnings
 from codecs import BOM_UTF8
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ from manyheads.config.sentences import format_value
 from manyheads.data.tokenizer import load_tokenizer, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.origin import Origin
-from manyheads.plugins.static.origins import MARKS, SUFFIXES, TextShape, is_number, open_text, text_shape
+from manyheads.plugins.static.origins import MARKS, SUFFIXES, TextShape, is_number, open_text, quoted_line, text_shape
 from manyheads.training.weights import WORDS, Sizes
 
 LONGEST_LINE = 2**20  # bytes of a line: a file without ends of lines does not fill the memory
@@ -164,13 +165,10 @@ def _parted(path: Path, first: int, lines: list[bytes], width: int) -> tuple[lis
         UserError: a line is no word with `width` finite numbers.
     """
     parts = [line.rstrip().split(b" ", 1) for line in lines]
-    if not all(len(part) == 2 and part[1].count(b" ") == width - 1 for part in parts):
-        parts = _parted_by_line(path, first, lines, width)
-    try:
-        with warnings.catch_warnings(action="ignore"):
+    numbers = np.zeros(0)
+    if all(len(part) == 2 and part[1].count(b" ") == width - 1 for part in parts):
+        with suppress(ValueError), warnings.catch_warnings(action="ignore"):
             numbers = np.fromstring(b" ".join(part[1] for part in parts), dtype=np.float32, sep=" ")
-    except ValueError:
-        numbers = np.zeros(0)
     if numbers.size != len(lines) * width or not np.isfinite(numbers).all():
         parts = _parted_by_line(path, first, lines, width)
         numbers = np.array([part[1].split() for part in parts], dtype=np.float32)  # Python reads 1_0, NumPy does not
@@ -188,10 +186,9 @@ def _parted_by_line(path: Path, first: int, lines: list[bytes], width: int) -> l
         word, *numbers = line.rsplit(None, width) or [b""]
         has_more = is_number(word.rpartition(b" ")[2]) and b" " in word
         if len(numbers) != width or not all(map(_is_finite, numbers)) or has_more:
-            shown = format_value(line.decode("utf-8", "replace").strip()[:60])
             raise UserError(
-                f"{path}, line {number}: {shown} is no word with {width} finite numbers, as the first line has: remove "
-                "the line, or fetch the file again"
+                f"{path}, line {number}: {quoted_line(line)} is no word with {width} finite numbers, as the first line "
+                "has: remove the line, or fetch the file again"
             )
         found.append([word, b" ".join(numbers)])
     return found

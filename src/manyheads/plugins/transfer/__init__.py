@@ -17,6 +17,5 @@ TEXTS = Section(
     config="manyheads.plugins.transfer.config:UnlabelledConfig",
     help="texts without labels",
     into=("data",),
-    unread="manyheads.plugins.transfer.config:why_texts_unread",
 )
 PLUGIN = Plugin("transfer", sections=(TEACHER, TEXTS))

@@ -25,7 +25,12 @@ class UnlabelledConfig:
     """Texts without labels."""
 
     unlabelled: str = setting(
-        "", "file or folder of texts that teacher= answers", path=True, resume="free", tasks=("classify",)
+        "",
+        "file or folder of texts that teacher= answers",
+        path=True,
+        resume="free",
+        tasks=("classify",),
+        only_with="teacher",
     )
 
 
@@ -46,10 +51,3 @@ def check_teacher(run: Any) -> None:
             f"optim.{name}={format_value(value)} knows labels alone, but teacher={run.teacher} gives probabilities: "
             "remove one of them",
         )
-
-
-def why_texts_unread(config: Any, name: str) -> str:
-    """Why a verb that does not train reads no texts without labels."""
-    if name == "data.unlabelled" and not hasattr(config, "teacher"):
-        return "here, where no teacher answers it: remove it"
-    return ""

@@ -16,19 +16,19 @@ class TrimConfig:
         Trim.none,
         "train: of the tokenizer of init_from keep letters, the reserve and what the training texts need",
         tasks=("classify",),
+        only_with="init_from",
     )
     reserve: int = setting(
         10000,
         "with tokenizer.trim: entries that are kept whatever the texts are, the most frequent ones",
         ge=0,
         tasks=("classify",),
+        only_with="init_from",
     )
 
 
 def why_reserve_unread(config: Any, name: str) -> str:
-    """Why a reserve does nothing, and trimming where no weights are read."""
-    if name == "tokenizer.trim" and not hasattr(config, "init_from") and config.tokenizer.trim is Trim.train:
-        return "where no trained weights are read: remove it"
+    """Why a reserve does nothing."""
     if name != "tokenizer.reserve" or config.tokenizer.trim is Trim.train:
         return ""
     return "with tokenizer.trim=none: add tokenizer.trim=train, or remove it"

@@ -106,7 +106,9 @@ def _always_kept(content: Content, marks: list[str]) -> set[str]:
     known = {*names}
     kept = {*marks, *(token["content"] for token in content["added_tokens"])}
     for step in _processors(content["post_processor"]):
-        kept |= _marks_of(step)
+        kept |= {step[key][0] for key in ("sep", "cls") if key in step}
+        for mark in step.get("special_tokens", {}).values():
+            kept.update(mark["tokens"])
     if model["type"] == "Unigram":
         kept.add(min(model["vocab"], key=lambda entry: entry[1])[0])
         kept.add(names[model["unk_id"] or 0])
@@ -129,18 +131,10 @@ def _always_kept(content: Content, marks: list[str]) -> set[str]:
 
 
 def _processors(step: Content) -> Iterator[Content]:
-    """The steps that put marks around a text."""
+    """The steps that put marks around a text: by a template, or as BERT and RoBERTa do."""
     yield step
     for inner in step.get("processors", []):
         yield from _processors(inner)
-
-
-def _marks_of(step: Content) -> set[str]:
-    """The marks of one of these steps: of a template, or of BERT's and RoBERTa's own."""
-    found = {step[key][0] for key in ("sep", "cls") if key in step}
-    for mark in step.get("special_tokens", {}).values():
-        found.update(mark["tokens"])
-    return found
 
 
 def letters_of(name: str, model: Content) -> list[str]:
