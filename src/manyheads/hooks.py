@@ -18,7 +18,8 @@ Code = str | Callable[..., Any]  # "module:name", which is imported on first use
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
-    *("task", "objective", "source", "weights", "tokenizer", "figure", "analysis", "answer_rule", "view", "module"),
+    *("task", "objective", "source", "weights", "tokenizer", "module"),
+    *("figure", "analysis", "finding", "answer_rule", "view"),
 )
 
 
@@ -240,9 +241,10 @@ OF_TRAINING = {"fsdp": "it shards weights in training"}
 OF_RUN: dict[str, str | None] = {"data": "run", "hardware": "auto"}  # groups of presets, with their defaults
 LONG = ("data.long", "data.stride", "data.windows")
 ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "there is no other process to wait for"}
-UNREAD_IN_JUDGING: dict[str, str] = (
+UNREAD_IN_EVALUATE: dict[str, str] = (
     {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
     | dict.fromkeys(LONG, "texts are read as the model was trained to")
     | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out")
     | dict.fromkeys(("data.folds", "data.fold", "data.group", "data.train_share"), "rows are judged as they are")
 )
+UNREAD_IN_JUDGING = UNREAD_IN_EVALUATE | {"data.weight": "all rows count alike, but for evaluate"}

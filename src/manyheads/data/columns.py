@@ -6,7 +6,7 @@ Standard library at first.
 import difflib
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from manyheads.config import DataConfig
@@ -36,8 +36,10 @@ class ColumnRoles:
     Attributes:
         text, pair: of the text, and of the second text; None: rows have one text.
         answer: of what a row is answered with: the label, the target text, or the text, its own answer.
-        key: the setting that names it: label, target or text.
+        key: the setting that names it: label, votes, label_columns, target or text.
         multi: rows have any number of labels.
+        label_columns: of the votes for each class, `answer` among them; empty: it is the only one.
+        weight: of the weights of rows; empty: they have none.
     """
 
     text: str
@@ -45,11 +47,27 @@ class ColumnRoles:
     answer: str
     key: str = "label"
     multi: bool = False
+    weight: str = ""
+    label_columns: list[str] = field(default_factory=list)
 
-    def by_key(self) -> dict[str, str]:
-        """The columns that are read, by the setting that names each."""
-        named = {"text": self.text, "text_pair": self.pair, self.key: self.answer}
-        return {key: name for key, name in named.items() if name is not None}
+    @property
+    def has_votes(self) -> bool:
+        return self.key in ("votes", "label_columns")
+
+    @property
+    def has_classes(self) -> bool:
+        return self.key == "label" or self.has_votes
+
+    def read(self) -> list[tuple[str, str]]:
+        """The columns that are read, each after the setting that names it."""
+        answers = [(self.key, name) for name in self.label_columns or [self.answer]]
+        named = dict.fromkeys([("text", self.text), ("text_pair", self.pair), *answers])  # a text may answer for itself
+        return [(key, name) for key, name in named if name is not None]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns that are read."""
+        return [name for _, name in self.read()]
 
 
 def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> ColumnRoles:
@@ -78,13 +96,19 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
         )
 
     _require_names(table)
-    columns = ColumnRoles(find("text", data.text), None, find(answer, getattr(data, answer)), answer)
+    text, of_class = find("text", data.text), []
+    if answer == "label" and (data.votes or data.label_columns):
+        answer = "votes" if data.votes else "label_columns"
+        of_class = [find(answer, name) for name in data.label_columns]
+    answers = of_class or [find(answer, getattr(data, answer))]
+    columns = ColumnRoles(text, None, answers[0], answer, label_columns=of_class)
     is_missing = data.text_pair == "text_pair" and "text_pair" not in table.names  # and nobody typed it
     if data.text_pair and not is_missing and answer != "target":
         columns.pair = find("text_pair", data.text_pair)
-    named = columns.by_key()
-    if len(set(named.values())) < len(named):
-        typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
+    if data.weight and columns.has_classes:
+        columns.weight = find("weight", data.weight)
+    if len({*columns.names}) < len(columns.names):
+        typed = " and ".join(f"data.{key}={name}" for key, name in columns.read())
         raise UserError(f"{typed} name one column of {table.source} twice: each needs its own")
     return columns
 
@@ -156,16 +180,25 @@ def _zero_or_one(table: RawTable) -> list[str]:
     return found
 
 
+def columns_of_split(table: RawTable, columns: ColumnRoles, data: DataConfig) -> ColumnRoles:
+    """`columns` of the training split, as another split has them: its rows may have labels in place of votes. A
+    UserError where it lacks one."""
+    if columns.has_votes and not {*columns.names} <= {*table.names} and data.label in table.names:
+        columns = replace(columns, answer=data.label, key="label", label_columns=[])
+    require_columns(table, columns)
+    return columns
+
+
 def require_columns(table: RawTable, columns: ColumnRoles) -> None:
     """Raise UserError if another split lacks a column that the training split has."""
     _require_names(table)
-    for key, name in columns.by_key().items():
+    for key, name in columns.read():
         if name in table.names:
             continue
         remedy = ""
         if table.hint:
             remedy = f"; {table.hint}"
-        elif key in ("label", "target"):
+        elif key not in ("text", "text_pair"):
             remedy = UNLABELLED
         raise UserError(
             f"{table.source} has no column '{name}' (data.{key}), which the training split has: its columns are "

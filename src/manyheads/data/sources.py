@@ -55,6 +55,7 @@ from manyheads.data.class_names import (
 from manyheads.data.columns import (
     ColumnRoles,
     as_found,
+    columns_of_split,
     describe_label_sets,
     find_columns,
     give_sets,
@@ -62,7 +63,6 @@ from manyheads.data.columns import (
     named_twice,
     note_of_twice,
     read_groups,
-    require_columns,
     why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
@@ -74,6 +74,7 @@ from manyheads.data.texts import hash_cells, hash_texts
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
+VOTES = "manyheads.data.formats.votes:"  # a module that imports NumPy
 MOST_OF_SAMPLE = 0.25  # share of the held texts of a stream that is carved out at most
 Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
@@ -139,10 +140,10 @@ def read_splits(
         audit_splits(splits)
         return _sample_splits(splits, data, split_seed, seed)
 
-    # What was found in large tables is remembered on disk. A stream remembers by itself, and groups are not remembered.
-    names = {*columns.by_key().values()}
+    # What was found in large tables is remembered on disk, but no groups, weights, votes. A stream remembers by itself.
+    names = {*columns.names}
     is_stream = hasattr(table.column(columns.text), "readable")
-    if is_stream or data.group or all(table.column(name).is_kept for name in names):
+    if is_stream or data.group or data.weight or columns.has_votes or all(table.column(name).is_kept for name in names):
         return make()
     by_role = {whole: table} | {role: tables[role]() for role in judged}
     if not all(names <= {*one.names} for one in by_role.values()):
@@ -200,24 +201,26 @@ def _make_splits(
     if data.group:
         train.groups = read_groups(train, data.group, notes)
     labels: list[str] = []
-    if has_labels:
-        answers, labels = _name_classes(answers, table, columns, data, notes)
+    if columns.has_classes:
+        answers, labels = _name_classes(answers, train.probabilities, table, columns, data, notes)
     _set_answers(train, answers, labels)
     if columns.multi:
         notes.append(describe_label_sets(train, labels))
+    if columns.has_votes:
+        notes.append(plugin.resolve(VOTES).describe_votes(train))
 
     known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
     others: dict[str, Rows] = {}
     for role in judged:
         other = tables[role]()
-        require_columns(other, columns)
-        other = _with_coded_labels(other, columns)
-        if role == "test" and (why := why_unlabelled(other, columns, labels)):
+        roles = columns_of_split(other, columns, data)
+        other = _with_coded_labels(other, roles)
+        if role == "test" and (why := why_unlabelled(other, roles, labels)):
             remedy = "leave the split unread by test=false"
             if "validation" in tables:
                 remedy += ", or be judged on another by data.test_split=validation"
             raise UserError(f"{why}; {remedy}")
-        rows, answers = _check_rows(other, columns, data.on_bad_row, notes, known=known, with_unread=with_unread)
+        rows, answers = _check_rows(other, roles, data.on_bad_row, notes, known=known, with_unread=with_unread)
         _set_answers(rows, answers, labels)
         others[role] = _readable(rows, role, notes)
 
@@ -260,15 +263,22 @@ def _check_rows(
     """
     texts = table.column(columns.text)
     pairs = table.column(columns.pair) if columns.pair is not None else None
-    answers, faults = _read_answers(table, columns, known, notes)
+    votes = None
+    if columns.has_votes:
+        answers, votes, faults = plugin.resolve(VOTES).read_votes(table, columns, known)
+    else:
+        answers, faults = _read_answers(table, columns, known, notes)
     if known is not None and known.names and columns.key == "label" and not may_be_others:
         faults |= _strange_labels(answers, known.names)
-    rows = Rows(texts, pairs, [], table.source, table.numbers)
+    rows = Rows(texts, pairs, [], table.source, table.numbers, probabilities=votes)
     rows.hashes, text_faults = hash_texts(texts, pairs)
+    if columns.weight and columns.weight in table.names:  # another split than train may lack it
+        rows.weights, weight_faults = plugin.resolve(VOTES).read_row_weights(table.column(columns.weight))
+        faults |= weight_faults
     faults |= text_faults | table.broken
     good = good_rows(table, faults, on_bad_row, notes)
     if with_unread and not hasattr(texts, "readable"):  # a stream cannot be read a second time for its other columns
-        names = [name for name in table.names if name not in columns.by_key().values()]
+        names = [name for name in table.names if name not in columns.names]
         rows.unread = Unread(table, names, range(len(texts)))
     if len(good) == len(texts):
         return rows, answers
@@ -314,16 +324,21 @@ def _parts(answer: Answer) -> Sequence[str]:
 
 
 def _name_classes(
-    answers: Coded, table: RawTable, columns: ColumnRoles, data: DataConfig, notes: list[str]
+    answers: Coded, votes: Any, table: RawTable, columns: ColumnRoles, data: DataConfig, notes: list[str]
 ) -> tuple[Coded, list[str]]:
     """The answers of the training table, each class spelled in one way; and the classes that have a row, in the order
     the dataset declares them, else in natural order."""
-    declared = table.classes.get(columns.answer)
+    declared = [*answers.values] if columns.label_columns else table.classes.get(columns.answer)
+    known = declared or []
+    if votes is not None:  # a name may have the most votes in no row
+        known = answers.values
     any_case = data.merge_labels is MergeLabels.case
-    new_names, found = merge_spellings(answers, declared or [], table.source, any_case=any_case)
+    new_names, found = merge_spellings(answers, known, table.source, any_case=any_case)
     notes += found
     answers = answers.with_values([rename_answer(answer, new_names) for answer in answers.values])
     used = {*_names(answers)}
+    if votes is not None:
+        used = {answers.values[at] for at in votes.any(0).nonzero()[0].tolist()}
     if declared is None:
         return answers, natural_order(used)
     declared = [*dict.fromkeys(rename_answer(normalise_name(name), new_names) for name in declared)]
@@ -344,7 +359,10 @@ def _set_answers(rows: Rows, answers: Any, labels: list[str]) -> None:
         give_sets(rows, answers, labels)
     else:
         id_of = {name: index for index, name in enumerate(labels)}
-        rows.labels = answers.numbers([id_of.get(name) for name in answers.values])
+        ids = [id_of.get(name) for name in answers.values]
+        rows.labels = answers.numbers(ids)
+        if rows.probabilities is not None:
+            plugin.resolve(VOTES).count_votes(rows, ids, len(labels))
 
 
 def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:

@@ -16,6 +16,7 @@ import manyheads.plugin as plugin
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.columns import text_rows
+from manyheads.data.formats.votes import MOST, PREFIX, read_numbers
 from manyheads.data.hashes import rows_among
 from manyheads.data.opening import further_table
 from manyheads.data.rows import Rows, Splits, row_hashes
@@ -27,8 +28,6 @@ from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
 
 Run = Any  # the settings of a training, with those of this plugin
 ANSWERS = "manyheads.plugins.transfer.answers:answers"  # imports torch
-PREFIX = "p_"  # of a column of probabilities in what predict writes
-MOST_VOTES = 1e12  # of one class
 GIVEN = 0.5  # probability from which on a label counts as given
 
 
@@ -157,13 +156,9 @@ def read_probabilities(table: RawTable, labels: list[str], *, multi: bool) -> tu
     found_nC = np.zeros((len(table.numbers), len(labels)))
     faults: dict[int, str] = {}
     for at, name in enumerate(columns):
-        for row, cell in enumerate(table.column(name)):
-            try:
-                found_nC[row, at] = cell
-            except (TypeError, ValueError):
-                found_nC[row, at] = np.nan
-            if not 0 <= found_nC[row, at] <= (1 if multi else MOST_VOTES):
-                faults[row] = f"'{format_value(cell)}' in the column '{format_value(name)}' is no probability"
+        found_nC[:, at], wrong = read_numbers(table.column(name), 1 if multi else MOST)
+        for row, cell in wrong.items():
+            faults[row] = f"'{format_value(cell)}' in the column '{format_value(name)}' is no probability"
     sums_n = found_nC.sum(1)
     if not multi:
         for row in np.flatnonzero(sums_n == 0).tolist():
