@@ -69,9 +69,8 @@ def evaluate_run(
         members["validation"] = evaluate_rows(predictor, splits.validation, replace(setup, compare=False)).members
     evaluation = evaluate_rows(predictor, rows, setup)
     members[split] = evaluation.members
-    measured = training.get("measured", {})
     for finding in evaluation.findings:
-        measured = measured | finding.figures
+        training.setdefault("measured", {}).update(finding.figures)
     answering = next(iter(evaluation.members))
     linear, terms, most_frequent = 0.0, "", ""
     if isinstance(predictor, TextClassifier):
@@ -95,7 +94,7 @@ def evaluate_run(
         terms=terms,
         most_frequent=most_frequent,
         warnings=warnings_of(evaluation, rows, split, split, labels, splits.validation),
-        **training | {"measured": measured},
+        **training,
     )
     page = evaluation.page(
         evaluation.title,
