@@ -11,7 +11,7 @@ from manyheads.plugin import (
     OF_RUN,
     OF_TRAINING,
     TRAINING,
-    UNREAD_IN_JUDGING,
+    UNREAD_IN_EVALUATE,
     Part,
     Plugin,
     Task,
@@ -56,7 +56,7 @@ VERBS = (
         OF_RUN,
         ("manyheads evaluate run=outputs/eight-heads", "manyheads evaluate run=outputs/eight-heads data.path=new.csv"),
         OF_TRAINING,
-        UNREAD_IN_JUDGING,
+        UNREAD_IN_EVALUATE,
     ),
     Verb(
         "predict",
@@ -151,6 +151,8 @@ OBJECTIVES = (  # choices of `optim.objective`: from logits and labels to the lo
     Part("objective", "cross_entropy", "manyheads.training.objectives:label_losses"),
 )
 
+RISK = Part("finding", "risk_coverage", "manyheads.evaluation.risk:risk_by_coverage")
+
 PLUGIN = Plugin(
-    "core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *FIGURES, *SOURCES, *OBJECTIVES, RUN)
+    "core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *FIGURES, *SOURCES, *OBJECTIVES, RUN, RISK)
 )

@@ -18,8 +18,8 @@ Code = str | Callable[..., Any]  # "module:name", which is imported on first use
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
-    *("task", "objective", "source", "weights", "tokenizer", "figure", "analysis", "answer_rule", "view", "module"),
-    "kept",
+    *("task", "objective", "source", "weights", "tokenizer", "module"),
+    *("figure", "analysis", "finding", "answer_rule", "view"),
 )
 
 
@@ -113,14 +113,6 @@ class Section(NamedTuple):
         links: folders within a run folder that belong to such a logger and may hold symbolic links.
         rows: `rows(run, splits)` is called once the rows of a training are read. It returns `Rows` to learn from in
             addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
-        coarse: `coarse(data)`, of a section that widens `data`, returns None or `find(labels, multi=)`, which is given
-            the labels of the training table, and whether rows have any number of them, and returns those that are no
-            classes of their own, each with the classes that it may stand for. Rows with such a label are in no split;
-            those of the training table are `splits.coarse`, from which `rows` may learn.
-        loss: `loss(run)` returns None or what is minimised in place of cross-entropy, as a part of kind `objective`.
-        keep: `keep(data, labels)`, of a section that widens `data`, returns plain values by name, which config.json of
-            a classifier holds as `kept`. A part of kind `kept` and this name adds to every evaluation of such a model:
-            `make(stored, value)` returns a `Finding`.
     """
 
     name: str
@@ -139,9 +131,6 @@ class Section(NamedTuple):
     measure: Code | None = None
     links: tuple[str, ...] = ()
     rows: Code | None = None
-    coarse: Code | None = None
-    loss: Code | None = None
-    keep: Code | None = None
 
 
 class Part(NamedTuple):
@@ -252,9 +241,10 @@ OF_TRAINING = {"fsdp": "it shards weights in training"}
 OF_RUN: dict[str, str | None] = {"data": "run", "hardware": "auto"}  # groups of presets, with their defaults
 LONG = ("data.long", "data.stride", "data.windows")
 ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "there is no other process to wait for"}
-UNREAD_IN_JUDGING: dict[str, str] = (
+UNREAD_IN_EVALUATE: dict[str, str] = (
     {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
     | dict.fromkeys(LONG, "texts are read as the model was trained to")
     | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out")
     | dict.fromkeys(("data.folds", "data.fold", "data.group", "data.train_share"), "rows are judged as they are")
 )
+UNREAD_IN_JUDGING = UNREAD_IN_EVALUATE | {"data.weight": "all rows count alike, but for evaluate"}

@@ -24,6 +24,7 @@ from manyheads.hooks import (  # noqa: F401 - a plugin imports all of them from 
     OF_TRAINING,
     ONE_DEVICE,
     TRAINING,
+    UNREAD_IN_EVALUATE,
     UNREAD_IN_JUDGING,
     Code,
     Part,

@@ -74,6 +74,9 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
             "data.hub= or data=<preset>, or remove it"
         )
     if isinstance(data, DataConfig):
+        if one.name == "data.label" and (data.votes or data.label_columns):
+            other = "data.votes" if data.votes else "data.label_columns"
+            return f"with {other}, which is read in place of a label: remove one of them"
         if facts.needs == "windows" and data.long is not Long.windows:
             return f"with data.long={data.long.name}: add data.long=windows, or remove it"
         if facts.needs == "hub" and value and data.path:

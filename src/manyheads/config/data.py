@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manyheads.config.facts import require, section, setting
-from manyheads.config.sentences import format_value
+from manyheads.config.sentences import format_list, format_value
 
 TEXT_KINDS = (".csv", ".tsv", ".jsonl", ".json", ".txt")
 KINDS = (*TEXT_KINDS, ".parquet")
@@ -53,6 +53,7 @@ class Cutting(NamedTuple):
 
 
 CUT = Cutting()  # at its end
+CLASSIFY = ("classify",)  # the tasks that read a setting
 
 
 @section("data.", opening="data")
@@ -81,6 +82,17 @@ class DataConfig:
         "column of the label; where it is missing labels, any number a row, joined by |",
     )
     target: str = setting("target", "column of the target text, where texts are answered by texts")
+    weight: str = setting(
+        "", "column of how much each row counts in training, a number of 0 or more; empty: all alike", tasks=CLASSIFY
+    )
+    votes: str = setting(
+        "",
+        "column of what annotators say, in place of a label: spam:3|ham:1, spam|spam|ham, or as JSON",
+        tasks=CLASSIFY,
+    )
+    label_columns: list[str] = setting(
+        list, "columns in place of a label, each called as a class: its votes, or its probability", tasks=CLASSIFY
+    )
     train_split: str = setting("train", "name of the hub dataset's training split")
     validation_split: str = setting(
         "validation", "its validation split; the same as train_split: the training rows; empty: carve one out"
@@ -159,12 +171,23 @@ class DataConfig:
             not self.folds or (self.fold or 0) <= self.folds,
             f"data.fold={self.fold} is more than the data.folds={self.folds} there are: choose 1 to {self.folds}",
         )
-        for name, value in (("folds", self.folds), ("group", self.group)):
+        for name in ("folds", "group", "weight", "votes", "label_columns"):
+            value = getattr(self, name)
             require(
                 not (self.streaming and value),
-                f"data.{name}={format_value(value)} parts rows that are all at hand, which those of "
+                f"data.{name}={format_value(value)} needs rows that are all at hand, which those of "
                 "data.streaming=true are not: remove one of them",
             )
+        require(
+            not (self.votes and self.label_columns),
+            f"data.votes={format_value(self.votes)} and data.label_columns={format_list(self.label_columns)} are two "
+            "places of what annotators say: remove one of them",
+        )
+        require(
+            len(self.label_columns) != 1 and len({*self.label_columns}) == len(self.label_columns),
+            f"data.label_columns={format_list(self.label_columns)} needs a column for each class, two or more, each "
+            "named once",
+        )
         role_names = ("", "validation", "test", self.train_split)
         require(
             self.validation_split != self.test_split or self.test_split in role_names,

@@ -150,3 +150,10 @@ def check_classes(run: RunConfig) -> None:
         bool(run.data.path) or name == "classify",
         f"data={source} has {task.column} {task.answers} and no classes: add task={name}, or choose other data",
     )
+    for name, default in (("objective", "cross_entropy"), ("focal_gamma", 0.0)):
+        value = getattr(run.optim, name)
+        require(
+            value == default or not (run.data.votes or run.data.label_columns),
+            f"optim.{name}={format_value(value)} knows labels alone, but data.votes and data.label_columns give "
+            "probabilities: remove one of them",
+        )

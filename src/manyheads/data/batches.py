@@ -30,6 +30,7 @@ ANSWER_TOKENS = 2048
 """Most tokens of a batch by default: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
 at 4 x 256 on two cores, a second: 506 in batches of 512 tokens, 566 of 1024, 591 of 2048, 523 of 4096, 413 of 8192."""
 BATCHES_HELD = 256  # after which the pages that were read of a file of tokens are let go
+MOVED = ("ids_N", "segments_N", "labels", "probabilities_nC", "weights_n")  # tensors of tokens, to a GPU
 FEWEST = 512  # tokens that a batch is filled up to at least, where `few_counts` is set
 
 
@@ -54,6 +55,7 @@ class Batch(NamedTuple):
             (`counts` of `plan_epoch`).
         targets: the texts that rows are answered by, if there are any.
         probabilities_BC: of each class, from which rows are learnt in place of `labels_B`.
+        weights_B: factors of the rows' losses in training; None: all are 1.
     """
 
     ids_N: Tensor
@@ -64,6 +66,7 @@ class Batch(NamedTuple):
     scale: float
     targets: "Batch | None" = None
     probabilities_BC: Tensor | None = None
+    weights_B: Tensor | None = None
 
     @property
     def parts(self) -> "list[Batch]":
@@ -72,17 +75,9 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> "Batch":
         """The same rows on another device, copied while the host continues."""
-        segments_N, targets, probabilities_BC = self.segments_N, self.targets, self.probabilities_BC
-        return Batch(
-            ids_N=send(self.ids_N, device),
-            segments_N=None if segments_N is None else send(segments_N, device),
-            layout=self.layout.to(device, non_blocking=True),
-            labels_B=send(self.labels_B, device),
-            rows_B=send(self.rows_B, device),
-            scale=self.scale,
-            targets=None if targets is None else targets.to(device),
-            probabilities_BC=None if probabilities_BC is None else send(probabilities_BC, device),
-        )
+        moved = {name: send(value, device) for name, value in self._asdict().items() if isinstance(value, Tensor)}
+        targets = None if self.targets is None else self.targets.to(device)
+        return self._replace(layout=self.layout.to(device, non_blocking=True), targets=targets, **moved)
 
 
 def plan_epoch(
@@ -250,6 +245,7 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         scale=planned.scale,
         targets=None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
         probabilities_BC=None if tokens.probabilities_nC is None else tokens.probabilities_nC[rows_B],
+        weights_B=None if tokens.weights_n is None else tokens.weights_n[rows_B],
     )
 
 
@@ -362,20 +358,12 @@ def _spread(sizes: list[int], n_parts: int, most: int) -> list[list[int]]:
 
 def n_bytes(tokens: Tokens) -> int:
     """Bytes of what `tokens_on` moves."""
-    moved = (tokens.ids_N, tokens.labels, tokens.segments_N, tokens.probabilities_nC)
-    total = sum(one.nbytes for one in moved if one is not None)
-    if tokens.targets is not None:
-        total += n_bytes(tokens.targets)
-    return total
+    total = sum(one.nbytes for name in MOVED if (one := getattr(tokens, name)) is not None)
+    return total if tokens.targets is None else total + n_bytes(tokens.targets)
 
 
 def tokens_on(tokens: Tokens, device: torch.device) -> Tokens:
     """The same rows with ids, segments and labels on `device`; offsets stay on the host, where batches are planned."""
-    return replace(
-        tokens,
-        ids_N=tokens.ids_N.to(device),
-        segments_N=None if tokens.segments_N is None else tokens.segments_N.to(device),
-        labels=tokens.labels.to(device),
-        targets=None if tokens.targets is None else tokens_on(tokens.targets, device),
-        probabilities_nC=None if tokens.probabilities_nC is None else tokens.probabilities_nC.to(device),
-    )
+    moved = {name: one.to(device) for name in MOVED if (one := getattr(tokens, name)) is not None}
+    targets = None if tokens.targets is None else tokens_on(tokens.targets, device)
+    return replace(tokens, targets=targets, **moved)

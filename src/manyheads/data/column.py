@@ -231,7 +231,8 @@ def chained(columns: list[Any]) -> Any:
 
 
 def join_rows(parts: list[Rows], n_classes: int = 0) -> Rows:
-    """Rows of several files as those of one: all single texts, or all pairs. If some have probabilities, all do."""
+    """Rows of several files as those of one: all single texts, or all pairs. If some have probabilities, all do; of
+    weights those that have none weigh 1."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -245,6 +246,9 @@ def join_rows(parts: list[Rows], n_classes: int = 0) -> Rows:
     )
     if any(rows.probabilities is not None for rows in parts):
         joined.probabilities = np.concatenate([_probabilities(rows, n_classes) for rows in parts])
+    if any(rows.weights is not None for rows in parts):
+        weights = [np.ones(len(rows)) if rows.weights is None else rows.weights for rows in parts]
+        joined.weights = np.concatenate(weights)
     return joined
 
 

@@ -5,22 +5,14 @@ Standard library at first.
 
 import difflib
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from manyheads.config import DataConfig, OnBadRow
-from manyheads.config.facts import hooks
+from manyheads.config import DataConfig
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.audit import good_rows
-from manyheads.data.class_names import (
-    MULTI_LABEL,
-    drop_zero_fraction,
-    label_cells,
-    names_in_json,
-    natural_order,
-    normalise_name,
-)
+from manyheads.data.class_names import MULTI_LABEL, drop_zero_fraction, label_cells, names_in_json, normalise_name
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
 from manyheads.data.rows import Rows, row_hashes, zero_labels
 from manyheads.data.table import Coded, RawTable, coded
@@ -34,7 +26,6 @@ WORDS_OF_TEXT = 5  # names of columns seldom have as many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 SIGNS = ",;|"  # that join names
 NAMES = 3  # of labels in a sentence
-MOST_NUMBERS = 2**30  # of probabilities that rows are learnt from
 LARGEST_GROUP = 0.2  # share of the rows; with a larger group splits and folds cannot have the sizes they should
 
 
@@ -45,8 +36,10 @@ class ColumnRoles:
     Attributes:
         text, pair: of the text, and of the second text; None: rows have one text.
         answer: of what a row is answered with: the label, the target text, or the text, its own answer.
-        key: the setting that names it: label, target or text.
+        key: the setting that names it: label, votes, label_columns, target or text.
         multi: rows have any number of labels.
+        label_columns: of the votes for each class, `answer` among them; empty: it is the only one.
+        weight: of the weights of rows; empty: they have none.
     """
 
     text: str
@@ -54,11 +47,27 @@ class ColumnRoles:
     answer: str
     key: str = "label"
     multi: bool = False
+    weight: str = ""
+    label_columns: list[str] = field(default_factory=list)
 
-    def by_key(self) -> dict[str, str]:
-        """The columns that are read, by the setting that names each."""
-        named = {"text": self.text, "text_pair": self.pair, self.key: self.answer}
-        return {key: name for key, name in named.items() if name is not None}
+    @property
+    def has_votes(self) -> bool:
+        return self.key in ("votes", "label_columns")
+
+    @property
+    def has_classes(self) -> bool:
+        return self.key == "label" or self.has_votes
+
+    def read(self) -> list[tuple[str, str]]:
+        """The columns that are read, each after the setting that names it."""
+        answers = [(self.key, name) for name in self.label_columns or [self.answer]]
+        named = dict.fromkeys([("text", self.text), ("text_pair", self.pair), *answers])  # a text may answer for itself
+        return [(key, name) for key, name in named if name is not None]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns that are read."""
+        return [name for _, name in self.read()]
 
 
 def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> ColumnRoles:
@@ -87,13 +96,19 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
         )
 
     _require_names(table)
-    columns = ColumnRoles(find("text", data.text), None, find(answer, getattr(data, answer)), answer)
+    text, of_class = find("text", data.text), []
+    if answer == "label" and (data.votes or data.label_columns):
+        answer = "votes" if data.votes else "label_columns"
+        of_class = [find(answer, name) for name in data.label_columns]
+    answers = of_class or [find(answer, getattr(data, answer))]
+    columns = ColumnRoles(text, None, answers[0], answer, label_columns=of_class)
     is_missing = data.text_pair == "text_pair" and "text_pair" not in table.names  # and nobody typed it
     if data.text_pair and not is_missing and answer != "target":
         columns.pair = find("text_pair", data.text_pair)
-    named = columns.by_key()
-    if len(set(named.values())) < len(named):
-        typed = " and ".join(f"data.{key}={name}" for key, name in named.items())
+    if data.weight and columns.has_classes:
+        columns.weight = find("weight", data.weight)
+    if len({*columns.names}) < len(columns.names):
+        typed = " and ".join(f"data.{key}={name}" for key, name in columns.read())
         raise UserError(f"{typed} name one column of {table.source} twice: each needs its own")
     return columns
 
@@ -165,16 +180,25 @@ def _zero_or_one(table: RawTable) -> list[str]:
     return found
 
 
+def columns_of_split(table: RawTable, columns: ColumnRoles, data: DataConfig) -> ColumnRoles:
+    """`columns` of the training split, as another split has them: its rows may have labels in place of votes. A
+    UserError where it lacks one."""
+    if columns.has_votes and not {*columns.names} <= {*table.names} and data.label in table.names:
+        columns = replace(columns, answer=data.label, key="label", label_columns=[])
+    require_columns(table, columns)
+    return columns
+
+
 def require_columns(table: RawTable, columns: ColumnRoles) -> None:
     """Raise UserError if another split lacks a column that the training split has."""
     _require_names(table)
-    for key, name in columns.by_key().items():
+    for key, name in columns.read():
         if name in table.names:
             continue
         remedy = ""
         if table.hint:
             remedy = f"; {table.hint}"
-        elif key in ("label", "target"):
+        elif key not in ("text", "text_pair"):
             remedy = UNLABELLED
         raise UserError(
             f"{table.source} has no column '{name}' (data.{key}), which the training split has: its columns are "
@@ -325,95 +349,6 @@ def give_sets(rows: Rows, names: Coded, labels: list[str]) -> None:
 
     rows.sets, rarest_ids = sets, sets.mapped(rarest)
     rows.labels = rarest_ids.numbers(rarest_ids.values)
-
-
-def names_in(answers: Coded) -> list[str]:
-    """The names in answers, of which those of sets are taken apart."""
-    return [name for answer in answers.used() for name in parts_of(answer)]
-
-
-def parts_of(answer: Any) -> Sequence[str]:
-    """The name of a class, or those of all labels of a row."""
-    if isinstance(answer, str):
-        return (answer,)
-    return answer
-
-
-def rows_of_known_labels(
-    rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, notes: list[str]
-) -> tuple[Rows, Any]:
-    """The rows whose labels a model has.
-
-    Raises:
-        UserError: there are others under `raise`, or no row is left.
-    """
-    import numpy as np
-
-    found, known = natural_order({*names_in(answers)}), {*labels}
-    strange = [name for name in found if name not in known]
-    if not strange:
-        return rows, answers
-    is_known = np.array([known.issuperset(parts_of(answer)) for answer in answers.values], dtype=bool)[answers.codes]
-    good = np.flatnonzero(is_known)
-    if not len(good) or on_bad_row is OnBadRow["raise"]:
-        first = int(np.flatnonzero(~is_known)[0])
-        drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
-        raise UserError(
-            f"{rows.source} has labels the model does not know: the data's labels are {list_names(found)}, the "
-            f"model's are {list_names(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, "
-            f"or choose another column by data.label{drop}"
-        )
-    notes.append(
-        f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "
-        f"labels: {list_names(strange)}"
-    )
-    return rows.pick(good), answers.take(good)
-
-
-def coarse_finders(data: DataConfig) -> list[Any]:
-    """What plugins find labels by that are no classes of their own: see `Section.coarse`."""
-    return [find for make in hooks(data, "coarse") if (find := make(data)) is not None]
-
-
-def coarse_labels(data: DataConfig, labels: list[str], *, multi: bool) -> dict[str, list[str]]:
-    """The labels that stand for several classes, each with these."""
-    found: dict[str, list[str]] = {}
-    for find in coarse_finders(data):
-        found |= find(labels, multi=multi)
-    return found
-
-
-def set_apart(
-    rows: Rows, answers: Any, coarse: dict[str, list[str]], labels: list[str], notes: list[str]
-) -> tuple[Rows, Any, Rows | None]:
-    """The rows that have a class, with their answers, and the rows whose label stands for several, if there are any.
-
-    Raises:
-        UserError: no row has a class, or the probabilities of the others are too many.
-    """
-    import numpy as np
-
-    if not coarse:
-        return rows, answers, None
-    is_coarse_n = np.array([name in coarse for name in answers.values])[answers.codes]
-    if not is_coarse_n.any():
-        return rows, answers, None
-    of_class, others = np.flatnonzero(~is_coarse_n), np.flatnonzero(is_coarse_n)
-    notes.append(f"{rows.source}: {len(others):,} of {len(rows):,} rows have a label that stands for several classes")
-    if not len(of_class):
-        raise UserError(f"{rows.source} has no row with one of the classes {list_names(labels)}: give some")
-    if len(rows) * len(labels) > MOST_NUMBERS:
-        raise UserError(
-            f"{rows.source} has {len(rows):,} rows of {len(labels):,} classes: to learn those with a label for several "
-            "of them takes more memory than is sensible; leave these rows out"
-        )
-    apart, id_of = rows.pick(others), {name: id for id, name in enumerate(labels)}
-    apart.probabilities = np.zeros((len(others), len(labels)), dtype=np.float32)
-    for code in np.unique(answers.codes[others]).tolist():
-        names = coarse[answers.values[code]]
-        has_it_n1 = (answers.codes[others] == code)[:, None]
-        apart.probabilities[:, [id_of[name] for name in names]] += has_it_n1 / np.float32(len(names))
-    return rows.pick(of_class), answers.take(of_class), apart
 
 
 def describe_label_sets(rows: Rows, labels: list[str]) -> str:

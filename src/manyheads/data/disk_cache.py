@@ -145,7 +145,7 @@ def cached_splits(
         columns: a `columns.ColumnRoles`.
         with_unread: rows can give the columns that are not read.
     """
-    names = [*columns.by_key().values()]
+    names = columns.names
     digests = [(role, *(table.column(name).digest for name in names)) for role, table in tables.items()]
     whole = next(iter(tables.values()))
     made: list[Splits] = []
@@ -230,6 +230,6 @@ def _rows_again(found: dict[str, Any], name: str, table: RawTable, columns: Any,
         sets: Any = Coded(found[f"{name} sets"], values)
         rows.sets = sets
     if with_unread:
-        names = [column for column in table.names if column not in columns.by_key().values()]
+        names = [column for column in table.names if column not in columns.names]
         rows.unread = Unread(table, names, range(len(texts)) if which is None else which)
     return rows

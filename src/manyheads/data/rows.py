@@ -36,6 +36,8 @@ class Rows:
         hashes: of the texts, or of the pairs: int64; None: not computed yet.
         groups: a number for each row: rows with the same one stay in one split.
         probabilities: of each class `(n, C)`, float32, from which a row is learnt; None: from its label.
+        voters: how many votes these are shares of `(n,)`, float32; None: they are no votes.
+        weights: how much each row counts in training `(n,)`, float64, 0 or more; None: all alike.
     """
 
     texts: list[str]
@@ -49,6 +51,8 @@ class Rows:
     hashes: Any = field(default=None, compare=False, repr=False)
     groups: Any = field(default=None, compare=False, repr=False)
     probabilities: Any = field(default=None, compare=False, repr=False)
+    voters: Any = field(default=None, compare=False, repr=False)
+    weights: Any = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -79,6 +83,8 @@ class Rows:
             hashes=None if self.hashes is None else row_hashes(self).take(indices),
             groups=picked(self.groups),
             probabilities=None if self.probabilities is None else self.probabilities[indices],
+            voters=None if self.voters is None else self.voters[indices],
+            weights=None if self.weights is None else self.weights[indices],
         )
 
     def sample(self, n: int, seed: int) -> "Rows":
@@ -105,8 +111,9 @@ class Rows:
         digest = blake2b(digest_size=8)
         while part := "".join(islice(rows, ROWS_AT_ONCE)):
             digest.update(part.encode())
-        if self.probabilities is not None:
-            digest.update(self.probabilities.tobytes())
+        for further in (self.probabilities, self.weights):
+            if further is not None:
+                digest.update(further.tobytes())
         return digest.hexdigest()
 
     def _answers(self, labels: list[str]) -> Iterable[str]:
@@ -132,7 +139,6 @@ class Splits:
         labels: the name of each class by its id; empty where rows have target texts.
         notes: facts and warnings for the log and the report.
         own_train: train without the rows that plugins added (`Section.rows`); None: they added none.
-        coarse: rows whose label stands for several classes (`Section.coarse`), with equal `probabilities` of these.
     """
 
     train: Rows
@@ -141,7 +147,6 @@ class Splits:
     labels: list[str]
     notes: list[str] = field(default_factory=list)
     own_train: Rows | None = None
-    coarse: Rows | None = None
 
     @property
     def multi(self) -> bool:

@@ -33,6 +33,7 @@ inference/reading.py. Files are read, and their mistakes reported, before torch 
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -54,20 +55,14 @@ from manyheads.data.class_names import (
 from manyheads.data.columns import (
     ColumnRoles,
     as_found,
-    coarse_finders,
-    coarse_labels,
+    columns_of_split,
     describe_label_sets,
     find_columns,
     give_sets,
     joined_otherwise,
     named_twice,
-    names_in,
     note_of_twice,
-    parts_of,
     read_groups,
-    require_columns,
-    rows_of_known_labels,
-    set_apart,
     why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
@@ -79,7 +74,9 @@ from manyheads.data.texts import hash_cells, hash_texts
 from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
+VOTES = "manyheads.data.formats.votes:"  # a module that imports NumPy
 MOST_OF_SAMPLE = 0.25  # share of the held texts of a stream that is carved out at most
+Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
 
 def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> Splits:
@@ -143,10 +140,10 @@ def read_splits(
         audit_splits(splits)
         return _sample_splits(splits, data, split_seed, seed)
 
-    # What was found in large tables is remembered on disk: not of streams, which do so themselves, and not groups.
-    names = {*columns.by_key().values()}
+    # What was found in large tables is remembered on disk, but no groups, weights, votes. A stream remembers by itself.
+    names = {*columns.names}
     is_stream = hasattr(table.column(columns.text), "readable")
-    if is_stream or data.group or coarse_finders(data) or all(table.column(name).is_kept for name in names):
+    if is_stream or data.group or data.weight or columns.has_votes or all(table.column(name).is_kept for name in names):
         return make()
     by_role = {whole: table} | {role: tables[role]() for role in judged}
     if not all(names <= {*one.names} for one in by_role.values()):
@@ -173,7 +170,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
         table, columns, data.on_bad_row, notes, known=known, may_be_others=True, with_unread=True
     )
     if labels:
-        rows, answers = rows_of_known_labels(rows, answers, labels, data.on_bad_row, notes)
+        rows, answers = _rows_of_known_labels(rows, answers, labels, data.on_bad_row, notes)
     _set_answers(rows, answers, labels)
     rows = _readable(rows, split, notes)
     for note in notes:
@@ -204,28 +201,26 @@ def _make_splits(
     if data.group:
         train.groups = read_groups(train, data.group, notes)
     labels: list[str] = []
-    if has_labels:
-        answers, labels = _name_classes(answers, table, columns, data, notes)
-    coarse = coarse_labels(data, labels, multi=columns.multi)
-    labels = [name for name in labels if name not in coarse]
-    train, answers, apart = set_apart(train, answers, coarse, labels, notes)
+    if columns.has_classes:
+        answers, labels = _name_classes(answers, train.probabilities, table, columns, data, notes)
     _set_answers(train, answers, labels)
     if columns.multi:
         notes.append(describe_label_sets(train, labels))
+    if columns.has_votes:
+        notes.append(plugin.resolve(VOTES).describe_votes(train))
 
-    known = ClassLookup([*labels, *coarse], any_case=data.merge_labels is MergeLabels.case)
+    known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
     others: dict[str, Rows] = {}
     for role in judged:
         other = tables[role]()
-        require_columns(other, columns)
-        other = _with_coded_labels(other, columns)
-        if role == "test" and (why := why_unlabelled(other, columns, labels)):
+        roles = columns_of_split(other, columns, data)
+        other = _with_coded_labels(other, roles)
+        if role == "test" and (why := why_unlabelled(other, roles, labels)):
             remedy = "leave the split unread by test=false"
             if "validation" in tables:
                 remedy += ", or be judged on another by data.test_split=validation"
             raise UserError(f"{why}; {remedy}")
-        rows, answers = _check_rows(other, columns, data.on_bad_row, notes, known=known, with_unread=with_unread)
-        rows, answers, _ = set_apart(rows, answers, coarse, labels, notes)
+        rows, answers = _check_rows(other, roles, data.on_bad_row, notes, known=known, with_unread=with_unread)
         _set_answers(rows, answers, labels)
         others[role] = _readable(rows, role, notes)
 
@@ -233,7 +228,7 @@ def _make_splits(
         train = _carve_missing(train, others, tables, data, seed, labels, notes)
     if "validation" not in others:  # as data.validates_on_train or data.folds says
         others["validation"] = _readable(train, "validation", notes)
-    return Splits(train, others["validation"], others.get("test"), labels, notes, coarse=apart)
+    return Splits(train, others["validation"], others.get("test"), labels, notes)
 
 
 def _with_coded_labels(table: RawTable, columns: ColumnRoles) -> RawTable:
@@ -268,15 +263,22 @@ def _check_rows(
     """
     texts = table.column(columns.text)
     pairs = table.column(columns.pair) if columns.pair is not None else None
-    answers, faults = _read_answers(table, columns, known, notes)
+    votes = None
+    if columns.has_votes:
+        answers, votes, faults = plugin.resolve(VOTES).read_votes(table, columns, known)
+    else:
+        answers, faults = _read_answers(table, columns, known, notes)
     if known is not None and known.names and columns.key == "label" and not may_be_others:
         faults |= _strange_labels(answers, known.names)
-    rows = Rows(texts, pairs, [], table.source, table.numbers)
+    rows = Rows(texts, pairs, [], table.source, table.numbers, probabilities=votes)
     rows.hashes, text_faults = hash_texts(texts, pairs)
+    if columns.weight and columns.weight in table.names:  # another split than train may lack it
+        rows.weights, weight_faults = plugin.resolve(VOTES).read_row_weights(table.column(columns.weight))
+        faults |= weight_faults
     faults |= text_faults | table.broken
     good = good_rows(table, faults, on_bad_row, notes)
     if with_unread and not hasattr(texts, "readable"):  # a stream cannot be read a second time for its other columns
-        names = [name for name in table.names if name not in columns.by_key().values()]
+        names = [name for name in table.names if name not in columns.names]
         rows.unread = Unread(table, names, range(len(texts)))
     if len(good) == len(texts):
         return rows, answers
@@ -301,26 +303,42 @@ def _read_answers(
 
 def _strange_labels(answers: Coded, classes: list[str]) -> dict[int, str]:
     """By row, that it has a label which no training row has."""
-    strange = {*names_in(answers)} - {*classes, ""}
+    strange = {*_names(answers)} - {*classes, ""}
     faults: dict[int, str] = {}
     for code, answer in enumerate(answers.values):
-        for name in parts_of(answer):
+        for name in _parts(answer):
             if name in strange:
                 faults[code] = f"the label '{format_value(name)}' has no row in the training split"
     return answers.by_row(faults)
 
 
+def _names(answers: Coded) -> list[str]:
+    """The names in answers, of which those of sets are taken apart."""
+    return [name for answer in answers.used() for name in _parts(answer)]
+
+
+def _parts(answer: Answer) -> Sequence[str]:
+    if isinstance(answer, str):
+        return (answer,)
+    return answer
+
+
 def _name_classes(
-    answers: Coded, table: RawTable, columns: ColumnRoles, data: DataConfig, notes: list[str]
+    answers: Coded, votes: Any, table: RawTable, columns: ColumnRoles, data: DataConfig, notes: list[str]
 ) -> tuple[Coded, list[str]]:
     """The answers of the training table, each class spelled in one way; and the classes that have a row, in the order
     the dataset declares them, else in natural order."""
-    declared = table.classes.get(columns.answer)
+    declared = [*answers.values] if columns.label_columns else table.classes.get(columns.answer)
+    known = declared or []
+    if votes is not None:  # a name may have the most votes in no row
+        known = answers.values
     any_case = data.merge_labels is MergeLabels.case
-    new_names, found = merge_spellings(answers, declared or [], table.source, any_case=any_case)
+    new_names, found = merge_spellings(answers, known, table.source, any_case=any_case)
     notes += found
     answers = answers.with_values([rename_answer(answer, new_names) for answer in answers.values])
-    used = {*names_in(answers)}
+    used = {*_names(answers)}
+    if votes is not None:
+        used = {answers.values[at] for at in votes.any(0).nonzero()[0].tolist()}
     if declared is None:
         return answers, natural_order(used)
     declared = [*dict.fromkeys(rename_answer(normalise_name(name), new_names) for name in declared)]
@@ -341,7 +359,10 @@ def _set_answers(rows: Rows, answers: Any, labels: list[str]) -> None:
         give_sets(rows, answers, labels)
     else:
         id_of = {name: index for index, name in enumerate(labels)}
-        rows.labels = answers.numbers([id_of.get(name) for name in answers.values])
+        ids = [id_of.get(name) for name in answers.values]
+        rows.labels = answers.numbers(ids)
+        if rows.probabilities is not None:
+            plugin.resolve(VOTES).count_votes(rows, ids, len(labels))
 
 
 def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:
@@ -353,6 +374,37 @@ def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:
             "(data.streaming=true)"
         )
     return held
+
+
+def _rows_of_known_labels(
+    rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, notes: list[str]
+) -> tuple[Rows, Any]:
+    """The rows whose labels a model has.
+
+    Raises:
+        UserError: there are others under `raise`, or no row is left.
+    """
+    import numpy as np
+
+    found, known = natural_order({*_names(answers)}), {*labels}
+    strange = [name for name in found if name not in known]
+    if not strange:
+        return rows, answers
+    is_known = np.array([known.issuperset(_parts(answer)) for answer in answers.values], dtype=bool)[answers.codes]
+    good = np.flatnonzero(is_known)
+    if not len(good) or on_bad_row is OnBadRow["raise"]:
+        first = int(np.flatnonzero(~is_known)[0])
+        drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
+        raise UserError(
+            f"{rows.source} has labels the model does not know: the data's labels are {list_names(found)}, the "
+            f"model's are {list_names(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, "
+            f"or choose another column by data.label{drop}"
+        )
+    notes.append(
+        f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "
+        f"labels: {list_names(strange)}"
+    )
+    return rows.pick(good), answers.take(good)
 
 
 def _carve_missing(
@@ -452,5 +504,4 @@ def _sample_splits(splits: Splits, data: DataConfig, split_seed: int, seed: int)
         reasons.append(f"data.train_share={data.train_share:g}")
     if reasons:
         splits.notes.append(f"{' and '.join(reasons)}: {len(train):,} of {len(splits.train):,} training rows are used")
-    notes = [one_line(note) for note in splits.notes]
-    return Splits(train, validation, test, splits.labels, notes, coarse=splits.coarse)
+    return Splits(train, validation, test, splits.labels, [one_line(note) for note in splits.notes])

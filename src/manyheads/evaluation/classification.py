@@ -4,9 +4,7 @@ confusions, and the worst mistakes with the words that carry them.
 n rows
 """
 
-import math
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,18 +14,14 @@ from manyheads.config.figures import figures_of, figures_of_answers
 from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.answered import LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
-from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import LabelScore, Outcomes, Scores, change_of_answers, score_answers
 from manyheads.evaluation.mistakes import cell_groups, cell_key, with_words, worst_mistakes
 from manyheads.evaluation.report import (
-    BLUE,
-    PALE,
     Example,
     Link,
     Picture,
     ReportSection,
     ReportTable,
-    draw,
     draw_reliability,
 )
 from manyheads.inference.classifier import TextClassifier
@@ -40,7 +34,6 @@ WORDS = (
     "underlined words support the answer, words with a dotted underline oppose it: by how much its probability changes "
     "if they are removed from the text"
 )
-SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 N_TILES = 4  # figures at the top of a report: the first of its tables
 
 
@@ -145,49 +138,17 @@ def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
 
 
 def findings(stored: LogitStore, setup: Setup, outcomes: Outcomes) -> list[Finding]:
-    """What is found by what plugins keep with the model, by the analyses and rules that the settings ask for, and of
-    rows with one class the risk by coverage."""
-    known = plugin.parts("kept")
-    found = [plugin.resolve(known[name].make)(stored, value) for name, value in stored.kept.items() if name in known]
-    found += [analyse(stored) for analyse in setup.analyses]
+    """What the analyses and rules that the settings ask for find, then the parts of kind `finding`, such as the risk by
+    coverage."""
+    found = [analyse(stored) for analyse in setup.analyses]
     for rule, marks_n in zip(setup.rules, stored.marks, strict=True):
         if rule.judge is not None:
             found.append(plugin.resolve(rule.judge)(stored, rule.fitted, marks_n))
-    if not outcomes.multi:
-        found.append(risk_by_coverage(outcomes))
+    for name in plugin.names("finding"):
+        further = plugin.make("finding", name)(stored, outcomes)
+        if further is not None:
+            found.append(further)
     return found
-
-
-def risk_by_coverage(outcomes: Outcomes) -> Finding:
-    """The share of wrong answers if only the most confident are given, by how many are given. Answers of the same
-    confidence are given together.
-
-    Source: El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification".
-    """
-    n = len(outcomes.labels)
-    order_n = np.argsort(-outcomes.confidence_n, kind="stable")
-    confidence_n = outcomes.confidence_n[order_n]
-    n_wrong_n = np.cumsum(~outcomes.right_n[order_n])
-    points, risks = [], []
-    for share in SHARES:
-        last = max(0, math.ceil(share * n - 1e-9) - 1)
-        least = float(confidence_n[last])
-        n_answered = int(np.searchsorted(-confidence_n, -least, side="right"))
-        risk = share_interval(int(n_wrong_n[n_answered - 1]), n_answered)
-        points.append({"answered": n_answered / n, "confidence": least, "risk": asdict(risk)})
-        risks.append(risk)
-
-    figure, ((axes,),) = draw(1, 1, width=5.2, height=3.4)
-    answered = [point["answered"] for point in points]
-    axes.fill_between(answered, [risk.low for risk in risks], [risk.high for risk in risks], color=PALE)
-    axes.plot(answered, [risk.value for risk in risks], color=BLUE, marker=".", markersize=4)
-    axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share of texts that are answered", ylabel="wrong among them")
-    caption = (
-        "share of wrong answers by the share of texts that are answered, most confident first, with 95 % intervals"
-    )
-    picture = Picture("risk", figure, caption)
-    section = ReportSection("Wrong answers if only the most confident are given", pictures=[picture])
-    return Finding("risk_coverage", points, [section])
 
 
 def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figures]) -> str:

@@ -3,6 +3,9 @@
 A part of kind `analysis` asks more of the answers of a classifier: `make(config, stored)` returns a `Finding` about its
 `LogitStore`. The fact `check` of such a part, `check(config, folder, rows)`, returns whether the settings ask for it,
 and raises UserError if this model or these rows do not allow it; it is called before torch is imported.
+
+All parts of kind `finding` are asked, by each evaluation of a classifier, that of a training too: `make(stored,
+outcomes)` returns a `Finding` of its `LogitStore` and its `metrics.Outcomes`, or None.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +48,7 @@ class Finding:
         content: its value there.
         sections: what the report shows of it.
         lines: what the screen shows of it.
-        figures: by name, those that summary.json of a run has, too.
+        figures: of it that summary.json and the log of a training have, by name.
     """
 
     name: str

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,11 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
                 f"data.{unread}={name} does nothing here, as the model of run answers by {task.answers}: remove it"
             )
     named = _named(config, settings)
+    if settings.multi and named is not None and (named.votes or named.label_columns):
+        raise UserError(
+            "data.votes and data.label_columns give a row one class, but the model of run gives any number of labels: "
+            "remove them"
+        )
     if named is None:
         data = _own_data(config, home, labels, multi=settings.multi)
     else:
@@ -201,6 +207,8 @@ def with_columns(data: DataConfig, columns: ColumnNames, *, pairs: bool) -> Data
         changes = {"source": "files", **stored}
         if columns.preset and len(stored) == len(COLUMNS):
             changes["source"] = "hub"
+        if not (data.label or data.votes or data.label_columns):
+            changes |= {"votes": columns.votes, "label_columns": columns.label_columns}
     else:
         changes = {name: getattr(DEFAULTS, name) for name in COLUMNS if not getattr(data, name)}
     if not pairs:
@@ -249,6 +257,8 @@ def _renumber(splits: Splits, labels: list[str]) -> None:
             rows.sets = [tuple(sorted(ids[label] for label in of_row)) for of_row in rows.sets]
         ids_or_none = [*ids, len(ids)]  # the number of classes is the id of a row without labels
         rows.labels = [ids_or_none[label] for label in rows.labels]
+        if rows.probabilities is not None:
+            rows.probabilities = rows.probabilities[:, [splits.labels.index(name) for name in labels]]
 
 
 def _named_data(data: DataConfig, config: EvaluateConfig, settings: Settings, labels: list[str]) -> EvaluationData:
@@ -271,19 +281,24 @@ def _named_data(data: DataConfig, config: EvaluateConfig, settings: Settings, la
 
 def _with_usual_names(data: DataConfig, config: EvaluateConfig) -> DataConfig:
     """`data` with the usual names of columns, such as `text`, if the file has these and not those of training."""
-    tables, there = None, []
-    usual_names = {}
+
+    @cache
+    def names_there() -> list[str]:
+        tables, _ = open_tables(data)
+        table = tables.get("all") or tables.get(config.split)
+        return table().names if table else []
+
+    usual_names: dict[str, Any] = {}
     for name in COLUMNS:
         usual, of_training = getattr(DEFAULTS, name), getattr(data, name)
         if getattr(config.data, name) or of_training in ("", usual):  # it was typed, or is the same
             continue
-        if tables is None:
-            tables, _ = open_tables(data)
-            table = tables.get("all") or tables.get(config.split)
-            there = table().names if table else []
-        is_there = usual in there or (name == "label" and MULTI_LABEL in there)
-        if of_training not in there and is_there:
+        is_there = usual in names_there() or (name == "label" and MULTI_LABEL in names_there())
+        if of_training not in names_there() and is_there:
             usual_names[name] = usual
+    votes = [data.votes] if data.votes else data.label_columns
+    if not (config.data.votes or config.data.label_columns or {*votes} <= {*names_there()}):
+        usual_names |= {"votes": "", "label_columns": []}  # labels in place of those votes
     return replace(data, **usual_names)
 
 

@@ -30,7 +30,7 @@ def clipped(value: float, low: float, high: float, least: float = 0.0, most: flo
 # Shares
 
 
-def share_interval(n_some: float, n: int) -> Interval:
+def share_interval(n_some: float, n: float) -> Interval:
     """The share `n_some / n` of rows, with Wilson's score interval.
 
     Assumes that rows are drawn independently.

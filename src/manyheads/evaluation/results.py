@@ -69,8 +69,9 @@ def evaluate_run(
         members["validation"] = evaluate_rows(predictor, splits.validation, replace(setup, compare=False)).members
     evaluation = evaluate_rows(predictor, rows, setup)
     members[split] = evaluation.members
+    measured = training.get("measured", {})
     for finding in evaluation.findings:
-        training.setdefault("measured", {}).update(finding.figures)
+        measured = measured | finding.figures
     answering = next(iter(evaluation.members))
     linear, terms, most_frequent = 0.0, "", ""
     if isinstance(predictor, TextClassifier):
@@ -94,7 +95,7 @@ def evaluate_run(
         terms=terms,
         most_frequent=most_frequent,
         warnings=warnings_of(evaluation, rows, split, split, labels, splits.validation),
-        **training,
+        **training | {"measured": measured},
     )
     page = evaluation.page(
         evaluation.title,

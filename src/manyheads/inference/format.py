@@ -42,11 +42,12 @@ CARD = "README.md"
 MORE = ("thresholds.json", "linear.safetensors", CALIBRATION, GRAPH)  # of some; the last in place of the weights
 REMEDY = "name the folder that training wrote, or its model/ folder"
 COLUMNS = ("text", "text_pair", "label", "target")  # settings of data that name one
+VOTES = ("votes", "label_columns")  # settings of data that take the place of a label
 FORMAT = 1
 log = logging.getLogger("manyheads")
 OPTIONAL = {  # keys that older folders do not have
     *("task", "long", "stride", "windows", "multi", "linear", "terms", "temperature", "reads_marks", "network"),
-    *("plugins", "kept"),
+    "plugins",
 }
 
 
@@ -62,6 +63,8 @@ class ColumnNames:
     text_pair: str = setting("text_pair", "column of the second text")
     label: str = setting("label", "column of the label")
     target: str = setting("target", "column of the target text")
+    votes: str = setting("", "column of votes in place of a label")
+    label_columns: list[str] = setting(list, "columns of votes in place of a label, one a class")
     preset: bool = setting(False, "the names are those of a hub dataset")
     merge_labels: MergeLabels = setting(MergeLabels.none, "which of its classes were one")
 
@@ -89,7 +92,6 @@ class Settings:
     reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
     network: str = setting("", "class of a module of its maker's own, which answers; empty: what model says")
     plugins: list[str] = setting(list, "plugins it was made with: name, version and digest of each")
-    kept: dict[str, Any] = setting(dict, "what plugins keep with it, by name")
     columns: ColumnNames = setting(ColumnNames, "the columns it was trained on")
     model: ModelConfig = setting(ModelConfig, "the architecture")
 
@@ -125,6 +127,8 @@ class Settings:
             text_pair=data.text_pair,
             label=data.label,
             target=data.target,
+            votes=data.votes,
+            label_columns=data.label_columns,
             preset=data.source == "hub",
             merge_labels=data.merge_labels,
         )
@@ -150,9 +154,9 @@ class Settings:
 def write_settings(settings: Settings) -> str:
     """The text of config.json: every setting by name, enums by member name."""
     plain = to_plain(settings)
-    for name in ("network", "plugins", "kept"):
-        if not plain[name]:
-            del plain[name]
+    for section, name in ((plain, "network"), (plain, "plugins"), *((plain["columns"], name) for name in VOTES)):
+        if not section[name]:
+            del section[name]
     return json.dumps(plain, indent=2) + "\n"
 
 

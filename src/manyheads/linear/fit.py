@@ -65,6 +65,8 @@ def fit_linear(
         terms: those that were chosen before.
     """
     rows = rows.readable()
+    if rows.weights is not None:  # what weighs nothing is not there
+        rows = rows.pick(np.flatnonzero(rows.weights))
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):
         return None
     if terms is None and validation is not None:
@@ -202,10 +204,11 @@ def information(x_nU: Any, rows: Rows, n_classes: int) -> np.ndarray:
     else:
         label_M = np.array([label for labels in rows.sets for label in labels], dtype=np.int32)
         at_M = np.repeat(np.arange(len(rows), dtype=np.int32), [len(labels) for labels in rows.sets])
-    rows_Cn = csr_array((np.ones(len(at_M), np.float32), (label_M, at_M)), shape=(n_classes, len(rows)))
+    weight_M = np.ones(len(at_M)) if rows.weights is None else (rows.weights / rows.weights.mean())[at_M]
+    rows_Cn = csr_array((weight_M.astype(np.float32), (label_M, at_M)), shape=(n_classes, len(rows)))
     present_nU = csr_array((np.ones(x_nU.nnz, np.float32), x_nU.indices, x_nU.indptr), shape=x_nU.shape)
     found_CU: Any = rows_Cn @ present_nU
-    share_C = np.bincount(label_M, minlength=n_classes) / max(1, len(at_M))
+    share_C = np.bincount(label_M, weight_M, n_classes) / max(1, weight_M.sum())
     n_terms, at_U, count = x_nU.shape[1], found_CU.indices, found_CU.data.astype(np.float64)
     share = share_C[np.repeat(np.arange(n_classes), np.diff(found_CU.indptr))]
     total_U = np.bincount(at_U, count, n_terms)
@@ -239,16 +242,18 @@ def fit_classes(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | N
     A class, or label, that no row has is never answered, a label that all have always.
     """
     votes_UC, bias_C = np.zeros((x_nU.shape[1], n_classes), dtype=np.float32), np.zeros(n_classes)
+    own_n = np.ones(len(rows)) if rows.weights is None else rows.weights / rows.weights.mean()
+    weights_C = np.ones(n_classes) if weights_C is None else weights_C
     if rows.sets is not None:
         for label, marks_n in enumerate(label_tensor(rows, n_classes).bool().numpy().T):
             if marks_n.all() or not marks_n.any():
                 bias_C[label] = SURE if marks_n.any() else -SURE
                 continue
-            weights_n = None if weights_C is None else np.where(marks_n, weights_C[label], 1.0)
+            weights_n = own_n * np.where(marks_n, weights_C[label], 1.0)
             votes_UC[:, label], bias_C[label] = fit_one(x_nU, marks_n, weights_n, OF_LABELS)
         return votes_UC, bias_C
     labels = np.array(rows.labels)
-    weights_n = None if weights_C is None else weights_C[labels]
+    weights_n = own_n * weights_C[labels]
     classes = np.unique(labels)
     if len(classes) == 2:  # for the second against the first
         votes_U, bias = fit_one(x_nU, labels == classes[1], weights_n)
@@ -261,7 +266,7 @@ def fit_classes(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | N
 
 
 def fit_one(
-    x_nU: Any, marks_n: np.ndarray, weights_n: np.ndarray | None, strength: float = STRENGTH
+    x_nU: Any, marks_n: np.ndarray, weights_n: np.ndarray, strength: float = STRENGTH
 ) -> tuple[np.ndarray, float]:
     """Votes `(U,)` and bias for those that are marked against the others."""
     from sklearn.exceptions import ConvergenceWarning
@@ -293,7 +298,9 @@ def _letters(rows: Rows) -> int:
 
 
 @torch.enable_grad()
-def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -> tuple[Tensor, Tensor]:
+def logistic(
+    x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float, weights_n: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Matrix `(C, D)` and bias `(C,)` of logistic regression to `labels`, class ids `(n,)` or marks `(n, C)`.
 
     Rows are shifted and scaled to a mean of zero and a mean length of one. The mean loss plus an L2 penalty of the
@@ -301,6 +308,7 @@ def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -
 
     Args:
         strength: the inverse strength of the penalty; scikit-learn's C.
+        weights_n: factors of the rows' losses; None: all are 1.
     """
     middle_D, size = x_nD.mean(0), x_nD.norm(dim=1).mean().clamp(min=1e-6)
     scaled_nD = (x_nD - middle_D) / size
@@ -311,11 +319,13 @@ def logistic(x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float) -
     def loss() -> Tensor:
         solver.zero_grad()
         logits_nC = F.linear(scaled_nD, weight_CD, bias_C)
-        if labels.ndim == 1:
+        if labels.ndim == 2:
+            losses_n = F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1)
+            total = (losses_n if weights_n is None else losses_n * weights_n).mean()
+        elif weights_n is None:
             total = F.cross_entropy(logits_nC, labels)
         else:
-            losses_nC = F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none")
-            total = losses_nC.sum(1).mean()
+            total = (F.cross_entropy(logits_nC, labels, reduction="none") * weights_n).mean()
         total = total + weight_CD.square().sum() / (2 * strength * len(x_nD))
         total.backward()
         return total

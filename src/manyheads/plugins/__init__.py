@@ -12,5 +12,4 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "hub": "manyheads.plugins.hub",
     "transfer": "manyheads.plugins.transfer",
     "trim": "manyheads.plugins.trim",
-    "hierarchy": "manyheads.plugins.hierarchy",
 }

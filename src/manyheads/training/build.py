@@ -83,7 +83,9 @@ def fit_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     rows = torch.arange(n_rows) * len(tokens) // n_rows
     labels = tokens.labels[rows].long()
     x_nD = extract_features(run, classifier, tokens, rows)
-    weight_CD, bias_C = logistic(x_nD, labels, classifier.head.out_features, strength=run.optim.few_strength)
+    weights_n = None if tokens.weights_n is None else tokens.weights_n[rows]
+    n_classes, strength = classifier.head.out_features, run.optim.few_strength
+    weight_CD, bias_C = logistic(x_nD, labels, n_classes, strength=strength, weights_n=weights_n)
     classifier.head.weight.copy_(weight_CD)
     classifier.head.bias.copy_(bias_C)
 

@@ -18,7 +18,6 @@ from torchmetrics.utilities import dim_zero_cat
 
 import manyheads.plugin as plugin
 from manyheads.config import RunConfig
-from manyheads.config.facts import hooks
 from manyheads.data.batches import Batch
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.tokens import Tokens
@@ -200,13 +199,15 @@ class Classify(nn.Module):
         if self.focal_gamma:
             losses = losses * (self.focal_gamma * log_missed(logits_BC, labels)).exp()
         losses = losses * weights
-        return losses.sum(1) if self.multi else losses
+        losses = losses.sum(1) if self.multi else losses
+        return losses if batch.weights_B is None else losses * batch.weights_B
 
     def validation_loss(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The plain loss of each row `(B,)`; updates `validation_metrics`."""
         logits_BC = class_logits(classifier, batch)
         self.validation_metrics.update(logits_BC, batch.labels_B)
-        losses = label_losses(logits_BC, batch.labels_B)
+        wanted = batch.labels_B if batch.probabilities_BC is None else batch.probabilities_BC
+        losses = label_losses(logits_BC, wanted, multi=self.multi)
         return losses.sum(1) if self.multi else losses
 
     def given(self, batch: Batch) -> tuple[Any, ...]:
@@ -231,12 +232,12 @@ def classify(run: RunConfig, tokens: Tokens, labels: list[str]) -> Classify:
     metric, figure = run.checkpoint.metric, ""
     if metric != "auto" and plugin.owner("figure", metric).name != "core":
         figure = metric
-    loss = next((loss for make in hooks(run, "loss") if (loss := make(run))), None)
+    loss = None
     if run.optim.objective != "cross_entropy":
         loss = plugin.make("objective", run.optim.objective)
     wanted = tokens.labels if tokens.probabilities_nC is None else tokens.probabilities_nC
     return Classify(
-        class_weights(run.optim.class_weights, wanted, labels),
+        class_weights(run.optim.class_weights, wanted, labels, tokens.weights_n),
         label_smoothing=run.optim.label_smoothing,
         focal_gamma=run.optim.focal_gamma,
         multi=tokens.labels.ndim == 2,
@@ -275,22 +276,23 @@ def log_missed(logits_BC: Tensor, labels: Tensor) -> Tensor:
     return F.logsigmoid(logits_BC * (1 - 2 * labels.to(logits_BC)))
 
 
-def class_weights(choice: Any, labels: Tensor, names: list[str]) -> Tensor:
+def class_weights(choice: Any, labels: Tensor, names: list[str], weights_n: Tensor | None = None) -> Tensor:
     """A factor for each class, `(C,)`, scaled so that the mean over the training rows is 1; 1 for a class without rows.
 
     Args:
         choice: `none`, `balanced` (rows / rows of the class), or factors by class name (others: 1).
         labels: class ids of the training rows `(n,)`, or labels 0 and 1, or probabilities `(n, C)`.
         names: of the classes.
+        weights_n: how much each row counts; None: all alike.
     """
     if labels.ndim == 1:
-        rows_C = torch.bincount(labels, minlength=len(names)).double()
+        rows_C = torch.bincount(labels, weights_n, minlength=len(names)).double()
     else:
-        rows_C = labels.double().sum(0)
+        rows_C = (labels if weights_n is None else labels * weights_n[:, None]).double().sum(0)
     if choice == "none":
         return torch.ones(len(names))
     if choice == "balanced":
-        weights_C = rows_C.sum() / rows_C.clamp(min=1)
+        weights_C = rows_C.sum() / rows_C.where(rows_C > 0, 1.0)
     else:
         known = ClassLookup(names, any_case=True)
         chosen = {known.find(name): float(weight) for name, weight in choice.items()}

@@ -162,7 +162,8 @@ def fit_members(context: RunContext) -> Tuned:
     run, splits, n_classes = context.run, context.splits, len(context.splits.labels)
     weights_C = factors_C = None
     if run.optim.class_weights != "none":
-        weights_C = class_weights(run.optim.class_weights, context.tokens["train"].labels, splits.labels)
+        tokens = context.tokens["train"]
+        weights_C = class_weights(run.optim.class_weights, tokens.labels, splits.labels, tokens.weights_n)
         factors_C = weights_C.numpy()
     linear = cached_linear(cache_folder(run.data), splits, factors_C)
     if linear is None and too_many(splits.train, n_classes):

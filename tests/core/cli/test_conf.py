@@ -122,7 +122,7 @@ TOGETHER = {
     "data.fold": "2",
     "init_from": None,  # weights bring a shape of their own: tests/core/cli/test_origin.py
     **dict.fromkeys(("teacher", "data.unlabelled", "contrast.steps", "contrast.lr")),  # of weights or answers of others
-    **dict.fromkeys(("data.hierarchy", "data.parents")),  # which models hold: tests/plugins/hierarchy
+    "data.votes": None,  # in place of data.label, and of losses that know labels alone
     "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
 }
 
@@ -151,7 +151,7 @@ def other(one):
     return OTHER_TEXTS.get(one.name, "/x") if inner is str else "0.25"
 
 
-OF_FOLDS = ("data.folds", "data.group", *settings_where(RunConfig, needs="folds"))
+OF_FOLDS = ("data.folds", "data.group", "data.weight", *settings_where(RunConfig, needs="folds"))
 OF_FILES = ("data.path", "data.source", *OF_FOLDS)  # the hub is read without them; streams have no folds
 OF_HUB = ("data.streaming", *settings_where(RunConfig, needs="hub"))
 

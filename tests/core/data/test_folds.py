@@ -255,7 +255,7 @@ def test_a_class_that_no_fold_learns_is_named(place):
         ),
         (
             {"folds": 3, "streaming": True},
-            "data.folds=3 parts rows that are all at hand, which those of data.streaming=true are not: remove one of "
+            "data.folds=3 needs rows that are all at hand, which those of data.streaming=true are not: remove one of "
             "them",
         ),
     ],

@@ -6,9 +6,9 @@ import torch
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import LogitStore
-from manyheads.evaluation.classification import risk_by_coverage
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import Outcomes
+from manyheads.evaluation.risk import risk_by_coverage
 from manyheads.runs.summary import NETWORK
 
 NAMES = ["a", "b", "c"]
@@ -33,7 +33,7 @@ def test_the_risk_of_the_surest_rows_is_counted() -> None:
     (found,) = stored.answers()
     judged = Outcomes.of(labels, likely.argmax(1), found.probabilities_nC)
     order, wrong = np.argsort(-likely.max(1)), likely.argmax(1) != labels
-    points = risk_by_coverage(judged).content
+    points = risk_by_coverage(stored, judged).content
     assert len(points) == 20
     for at, one in enumerate(points, 1):
         first = order[: at * 45]
@@ -48,7 +48,7 @@ def test_rows_that_are_as_sure_are_answered_together() -> None:
     for order in (np.arange(300), np.arange(300)[::-1]):
         labels = np.where(order < 240, 0, 1)
         judged = Outcomes.of(labels, np.zeros(300, dtype=int), np.tile([[0.8, 0.2]], (300, 1)))
-        risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(judged).content]
+        risks += [(one["answered"], one["risk"]["value"]) for one in risk_by_coverage(drawn(3)[0], judged).content]
         errors.append(judged.figures()["adaptive_calibration_error"].value)
     assert {*risks} == {(1.0, 0.2)}
     assert errors == pytest.approx([0, 0])  # 80 % sure, and right in 80 %

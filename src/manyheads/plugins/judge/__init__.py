@@ -1,5 +1,6 @@
 """How far a classifier can be trusted: the verbs compare, calibrate and probe, and audit of rows before training; in
-evaluate slices of rows and costs of mistakes; in predict and evaluate texts left unanswered, sets of classes, outliers.
+evaluate slices and weights of rows, costs of mistakes; in predict and evaluate texts left unanswered, sets of classes,
+outliers.
 """
 
 from pathlib import Path
@@ -100,6 +101,8 @@ SECTIONS = (
     ),
 )
 PARTS = (
+    Part("finding", "weights", "manyheads.plugins.judge.annotations:by_weights"),
+    Part("finding", "votes", "manyheads.plugins.judge.annotations:by_votes"),
     Part(
         "analysis",
         "slices",

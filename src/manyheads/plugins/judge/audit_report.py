@@ -19,6 +19,7 @@ from manyheads.evaluation.evaluation import write_answers
 from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
 from manyheads.linear.fit import choose_terms, too_many
+from manyheads.plugins.judge.annotations import agreement
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.plugins.judge.row_facts import (
     NearRepeat,
@@ -106,6 +107,7 @@ def inspect(splits: Splits, config: AuditConfig) -> Inspection:
         "lengths": token_counts(samples, config),
         "scripts": {name: rows_by_script(rows) for name, rows in samples.items()},
         "personal": {name: personal(rows) for name, rows in samples.items()},
+        "agreement": {} if train.voters is None else agreement(train.probabilities, train.voters),
         "notes": splits.notes,
     }
     for name, rows in by_name.items():
@@ -169,6 +171,13 @@ def sentences(content: dict[str, Any]) -> list[str]:
     for name, counts in content["personal"].items():
         for kind, count in counts.items():
             said.append(f"{name}: {_rows(count, 'seem')} to hold personal data: {kind}")
+    if agreed := content["agreement"]:
+        alpha = agreed["alpha"]
+        said.append(
+            f"train: annotators agree by Krippendorff's alpha {alpha['value']:.3f} ({alpha['low']:.3f} to "
+            f"{alpha['high']:.3f}): {agreed['votes']:,} votes on {agreed['rows']:,} rows; no answer agrees with more "
+            f"than {agreed['for_most']:.1%} of them"
+        )
     repeats = content["near_repeats"]
     if isinstance(repeats, str):
         said.append(f"near repeats: {repeats}")

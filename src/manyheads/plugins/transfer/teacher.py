@@ -5,6 +5,7 @@ Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural Network",
 n rows . C classes
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,18 @@ import manyheads.plugin as plugin
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.columns import text_rows
+from manyheads.data.formats.votes import MOST, PREFIX, read_numbers
+from manyheads.data.hashes import rows_among
 from manyheads.data.opening import further_table
-from manyheads.data.rows import Rows, Splits
+from manyheads.data.rows import Rows, Splits, row_hashes
+from manyheads.data.sources import read_rows
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
-from manyheads.evaluation.further_rows import not_judged
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
 
 Run = Any  # the settings of a training, with those of this plugin
 ANSWERS = "manyheads.plugins.transfer.answers:answers"  # imports torch
-PREFIX = "p_"  # of a column of probabilities in what predict writes
-MOST_VOTES = 1e12  # of one class
 GIVEN = 0.5  # probability from which on a label counts as given
 
 
@@ -46,12 +47,19 @@ def taught_rows(run: Run, splits: Splits) -> Rows | None:
     rows.labels = likeliest_n.astype(np.int32)  # pyright: ignore[reportAttributeAccessIssue]
     if splits.multi:
         rows.sets = [tuple(np.flatnonzero(of_row >= GIVEN).tolist()) for of_row in rows.probabilities]
-    kept = not_judged(run, splits, rows)
+    judged, test = [row_hashes(splits.validation)], splits.test
+    if not run.test:
+        with suppress(ValueError):  # it may have no labels; otherwise the run may be judged on it later
+            test = read_rows(run, with_test=True).test
+    if test is not None:
+        judged.append(row_hashes(test))
+    is_judged = rows_among(row_hashes(rows), np.concatenate(judged))
+    kept = np.delete(np.arange(len(rows)), is_judged)
     if not len(kept):
         raise UserError(f"{rows.source} has no text that is not in validation or test: give others by data.unlabelled")
     note = f"teacher: {len(kept):,} of {len(rows):,} texts of {rows.source} are learnt from"
-    if len(kept) < len(rows):
-        note += f", as {len(rows) - len(kept):,} are also in validation or test"
+    if len(is_judged):
+        note += f", as {len(is_judged):,} are also in validation or test"
     confidence = float(rows.probabilities[kept].max(1).mean())
     splits.notes.append(f"{note}; on average the likeliest class has a probability of {confidence:.2f}")
     return rows.pick(kept)
@@ -148,13 +156,9 @@ def read_probabilities(table: RawTable, labels: list[str], *, multi: bool) -> tu
     found_nC = np.zeros((len(table.numbers), len(labels)))
     faults: dict[int, str] = {}
     for at, name in enumerate(columns):
-        for row, cell in enumerate(table.column(name)):
-            try:
-                found_nC[row, at] = cell
-            except (TypeError, ValueError):
-                found_nC[row, at] = np.nan
-            if not 0 <= found_nC[row, at] <= (1 if multi else MOST_VOTES):
-                faults[row] = f"'{format_value(cell)}' in the column '{format_value(name)}' is no probability"
+        found_nC[:, at], wrong = read_numbers(table.column(name), 1 if multi else MOST)
+        for row, cell in wrong.items():
+            faults[row] = f"'{format_value(cell)}' in the column '{format_value(name)}' is no probability"
     sums_n = found_nC.sum(1)
     if not multi:
         for row in np.flatnonzero(sums_n == 0).tolist():
