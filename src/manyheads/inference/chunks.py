@@ -262,7 +262,8 @@ def find_text_columns(
     if len(header) == 1 < len(text) and not wanted.text_pair and not wanted.joins:  # a single column is the text
         text = header
     found: list[str | None] = []
-    for names in ([[one] for one in text] if wanted.joins else [text]) + [wanted.text_pair]:
+    of_text = [[one] for one in text] if wanted.joins else [text]
+    for names in (*of_text, wanted.text_pair):
         present = [one for one in names if one in header]
         if names and not present:
             raise UserError(

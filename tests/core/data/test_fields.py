@@ -261,6 +261,7 @@ def test_rows_in_python_and_a_resumed_run(asked, monkeypatch) -> None:
     faults.reset_counts()
     assert main([*command, "output=broken"]) == 1
     monkeypatch.delenv(faults.VARIABLE)
+    faults.reset_counts()
     assert main(["train", "resume=broken"]) == 0
     one, other = ((asked / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "broken"))
     assert one == other
