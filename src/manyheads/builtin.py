@@ -47,6 +47,7 @@ VERBS = (
             "manyheads train model.n_heads=8 model.d_k=16 optim.lr=5e-4 output=outputs/eight-heads",
         ),
         FINISHED,
+        record="manyheads.cli.for_programs:train_record",
     ),
     Verb(
         "evaluate",
@@ -69,6 +70,7 @@ VERBS = (
             "manyheads predict run=outputs/eight-heads input=texts.txt output=labels.jsonl",
         ),
         OF_TRAINING,
+        record="manyheads.cli.for_programs:predict_record",
     ),
     Verb(
         "runs",

@@ -18,7 +18,7 @@ Code = str | Callable[..., Any]  # "module:name", which is imported on first use
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
-    *("task", "objective", "source", "file", "weights", "tokenizer", "module"),
+    *("task", "objective", "source", "weights", "tokenizer", "module"),
     *("figure", "analysis", "finding", "answer_rule", "view"),
 )
 
@@ -42,6 +42,7 @@ class Verb(NamedTuple):
         takes_several: set if the verb tries several values of a setting, such as `optim.lr=1e-3,1e-4` or `1..4`, which
             are collected in its setting `search`. `takes_several(name, given)` returns the values (or the ends of the
             range) as values of the setting, and raises UserError if that is impossible.
+        record: called in place of `run` where `--json` is typed; returns what is printed. None: what `run` returns.
         shared: `shared(config)` returns how several jobs of one command share its work; None: they cannot.
     """
 
@@ -60,6 +61,7 @@ class Verb(NamedTuple):
     no_multirun: str = ""
     takes_several: Code | None = None
     shared: Code | None = None
+    record: Code | None = None
 
 
 class Shared(NamedTuple):
@@ -110,9 +112,6 @@ class Section(NamedTuple):
             some of its entries, under their names. With `init_from` the network has the vectors of these alone.
         measure: `measure(context)` is called in the first process with a network that has been trained, see
             `training.context.RunContext`; returns figures with their intervals by name, for summary.json.
-        tables: `tables(data, tables)` is called with the settings `data` and the tables that they name, by role (train,
-            validation, test; or `all`, of which splits are drawn), each a function that reads one, a
-            `data.table.RawTable`. Returns those to use: with other cells or columns, fewer rows, or by other roles.
         links: folders within a run folder that belong to such a logger and may hold symbolic links.
         rows: `rows(run, splits)` is called once the rows of a training are read. It returns `Rows` to learn from in
             addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
@@ -134,7 +133,6 @@ class Section(NamedTuple):
     measure: Code | None = None
     links: tuple[str, ...] = ()
     rows: Code | None = None
-    tables: Code | None = None
 
 
 class Part(NamedTuple):

@@ -15,6 +15,8 @@ flags
   --info                    print where the settings come from (also: --info defaults-tree)
   --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
   plugins=[NAME,./FILE.py]  your own parts: modules that are imported before all else
+  --json                    print what was found as one JSON document, all else on standard error (also: format=json)
+  errors=json               print a mistake as a JSON object: code, message, setting, value, rule, remedy, suggestion
   --shell-completion install=bash     (or zsh, fish) print the script that completes words
   --help, --version"""
 

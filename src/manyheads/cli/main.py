@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import manyheads.plugin as plugin
 from manyheads.cli.errors import user_sentence
+from manyheads.cli.for_programs import FLAG, as_document, mistake, output_to, take_readers, wants_json_errors
 from manyheads.cli.help import top_help, verb_help
 from manyheads.cli.verbs import VERBS, Config, schema_of
-from manyheads.config.conversion import from_plain
+from manyheads.config.conversion import choices_of, from_plain
 from manyheads.config.facts import hooks, nearest, nearest_setting, settings
 from manyheads.config.plugins import VARIABLE, plugin_words, take_plugins, use_of_parent
 from manyheads.config.required import RequirementError
@@ -59,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, `sys.argv` unless given, and return its exit code."""
     escape_unwritable()
     os.environ.pop(VARIABLE, None)  # what is imported was typed in this command: no variable that was there says it
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    say = partial(_say, as_json=wants_json_errors(words))
     try:
-        words = list(sys.argv[1:] if arguments is None else arguments)
         with ends_by_ctrl_c(call):
-            code = run_with_exit_code(lambda: _run(words), _say)
+            code = run_with_exit_code(lambda: _run(words), say)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (sentence := user_sentence(error)) is None:
             raise
         _reader_left()
-        return _say(sentence, MISTAKE)
+        return say(sentence, MISTAKE)
 
 
 def run_with_exit_code(work: Callable[[], int], say: Callable[[str, int], int]) -> int:
@@ -132,12 +134,16 @@ def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(top_help(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
+    words, is_read = take_readers(words)
     words = take_plugins(words)
     verb = _verb(words)
     if "--help" in words or "-h" in words:
         print(verb_help(verb))
         return 0
+    words, is_read = _own_format(verb, words, is_read)
     asked = _read_flags(verb, words[1:])
+    if is_read and asked.flags:
+        raise UserError(f"{FLAG} does nothing with {asked.flags[0]}: remove it")
     from manyheads.cli.compose import compose, shown  # not at the top: --help needs none of it
 
     if "--cfg" in asked.flags:
@@ -151,8 +157,36 @@ def _run(words: list[str]) -> int:
         if submitted := launch(verb, config, words, asked.config_dir):
             print(submitted)
             return 0
-    call(verb, config)
+    if is_read:
+        _write_document(verb, config)
+    else:
+        call(verb, config)
     return 0
+
+
+def _own_format(verb: str, words: list[str], is_read: bool) -> tuple[list[str], bool]:
+    """`format=json` is `--json` where the verb has no setting `format`; where it has one that may be json, that does it
+    all."""
+    own = settings(schema_of(verb)).get("format")
+    if own is None and "format=json" in words:
+        return [word for word in words if word != "format=json"], True
+    if own is not None and is_read and "json" in choices_of(own):
+        return [*(word for word in words if not word.startswith("format=")), "format=json"], False
+    return words, is_read
+
+
+def _write_document(verb: str, config: Config) -> None:
+    """Call a verb for a program that reads what it found, also where a figure is not as `require` asks."""
+    LOAD.let_threads_sleep()
+    missed = None
+    with output_to(2):
+        try:
+            found = plugin.resolve(VERBS[verb].record or VERBS[verb].run)(config)
+        except RequirementError as error:
+            found, missed = error.summary, error
+    print(as_document(found))
+    if missed is not None:
+        raise missed
 
 
 def _run_by_hydra(verb: str, asked: _Command) -> int:
@@ -300,14 +334,14 @@ def _written_at_the_end() -> Iterator[None]:
     sys.stdout.write(said.getvalue())
 
 
-def _say(sentence: str, code: int) -> int:
-    """Print a sentence and return its exit code. Ranks other than the first wait: it mostly speaks for all, and its end
-    is theirs."""
+def _say(sentence: str, code: int, *, as_json: bool = False) -> int:
+    """Print a sentence, or a JSON object that holds it, and return its exit code. Ranks other than the first wait: it
+    mostly speaks for all, and its end is theirs."""
     rank = this_process().rank
     if rank:
         time.sleep(RANK_DELAY)
         sentence = f"rank {rank}: {sentence}"
-    print(sentence, file=sys.stderr)
+    print(as_document(mistake(sentence, code)) if as_json else sentence, file=sys.stderr)
     return code
 
 

@@ -63,7 +63,6 @@ def test_what_is_taken_as_it_is_typed():
         "folder",
         "where",
         "require",
-        "data.rename",
         "init_from",
         "input",
         "run",

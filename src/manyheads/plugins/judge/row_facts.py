@@ -55,12 +55,11 @@ def both_texts(rows: Rows) -> Iterator[str]:
 
 def token_counts(samples: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, float]]:
     """Tokens of the texts by split: least, quantiles, most; and the share of texts that `data.max_length` cuts."""
-    train, path, fields = samples["train"], config.tokenizer.path, isinstance(config.data.text, list)
+    train, path = samples["train"], config.tokenizer.path
     if path:
-        prefix = config.tokenizer.prefix
-        tokenizer = load_tokenizer(path, pairs=train.pairs is not None, prefix=prefix, fields=fields)
+        tokenizer = load_tokenizer(path, pairs=train.pairs is not None, prefix=config.tokenizer.prefix)
     else:
-        tokenizer = train_tokenizer(train, config.tokenizer, fields=fields)
+        tokenizer = train_tokenizer(train, config.tokenizer)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     found = {}

@@ -22,5 +22,6 @@ SERVE = Verb(
     task="classify",
     why_task="a classifier is served",
     no_multirun="runs until it is ended",
+    record="manyheads.plugins.serving.serve:refuse_record",
 )
 PLUGIN = Plugin("serving", verbs=(SERVE,), presets=Path(__file__).parent / "conf")

@@ -79,3 +79,8 @@ def listen(config: ServeConfig) -> socket.socket:
     # head and body of an answer are two packets: else the second waits some 40 ms until the first is acknowledged
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def refuse_record(config: ServeConfig) -> None:
+    """What `--json` gets."""
+    raise UserError("--json does nothing in serve, which answers until it is ended: remove it")

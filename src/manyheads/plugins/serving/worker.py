@@ -156,7 +156,6 @@ def about(served: Served) -> dict[str, Any]:
         "labels": predictor.labels,
         "thresholds": thresholds,
         "pairs": predictor.pairs,
-        "columns": predictor.settings.fields,
         "max_length": predictor.max_length,
         "long": settings.long.name,
         "members": list(predictor.members),

@@ -1,0 +1,130 @@
+"""What a program reads: `--json` puts what a verb found on standard output, as one JSON document, and all else on
+standard error; a mistake becomes a JSON object there, with `errors=json` alone, too.
+
+Standard library only.
+"""
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path, PurePath
+from tempfile import TemporaryFile
+from typing import Any
+
+import manyheads.plugin as plugin
+from manyheads.config import PredictConfig, RunConfig
+from manyheads.errors import UserError
+
+FLAG = "--json"
+NAMED = re.compile(r"(?:^|[ (`])([a-z][\w.]*)=(\S*?)(?=[:,;)`]*(?:\s|$))")
+"""`setting=value` in a sentence."""
+
+
+def take_readers(words: list[str]) -> tuple[list[str], bool]:
+    """The words without `--json` and `errors=`, and whether a document is asked for.
+
+    Raises:
+        UserError: `errors` has another value than json or text.
+    """
+    rest = list[str]()
+    for word in words:
+        if word.startswith("errors=") and word not in ("errors=json", "errors=text"):
+            raise UserError(f"{word} is not a choice: choose json or text")
+        if word != FLAG and not word.startswith("errors="):
+            rest.append(word)
+    return rest, FLAG in words
+
+
+def wants_json_errors(words: list[str]) -> bool:
+    """Whether a mistake in these words is said as a JSON object."""
+    typed = [word for word in words if word == FLAG or word.startswith("errors=")]
+    return bool(typed) and typed[-1] in (FLAG, "errors=json")
+
+
+def as_document(value: Any) -> str:
+    """A record as JSON text."""
+    return json.dumps(plain(value), ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def train_record(run: RunConfig) -> Any:
+    """`manyheads train --json`: the content of summary.json, also of a run that was finished already."""
+    summary = plugin.resolve("manyheads.training_run:train")(run)
+    if summary is None and run.output and Path(run.output, "summary.json").is_file():
+        return json.loads(Path(run.output, "summary.json").read_text(encoding="utf-8"))
+    return summary
+
+
+def predict_record(config: PredictConfig) -> Any:
+    """`manyheads predict --json`: a list of all answers, or what was written to `output`."""
+    predict = plugin.resolve("manyheads.inference.predict:predict")
+    if config.output != "-":
+        return {"output": config.output, "rows": predict(config)}
+    with TemporaryFile() as lines:
+        with output_to(lines.fileno()):
+            predict(config)
+        lines.seek(0)
+        return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def output_to(file: int) -> Iterator[None]:
+    """What is printed within the block goes to a file descriptor, also by processes that are started there."""
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(file, 1)
+    stream = io.TextIOWrapper(os.fdopen(os.dup(1), "wb"), encoding="utf-8", write_through=True)
+    try:
+        with stream, redirect_stdout(stream):
+            yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
+
+
+def plain(value: Any) -> Any:
+    """A record as dicts, lists and scalars: paths become texts, choices their names, and non-finite numbers null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if names := getattr(value, "_fields", None):  # of a NamedTuple
+        return {name: plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(one) for one in value]
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, PurePath):
+        return str(value)
+    if to_list := getattr(value, "tolist", None):  # of an array or a tensor
+        return plain(to_list())
+    if isinstance(value, float) and value - value != 0:
+        return None
+    return value
+
+
+def mistake(sentence: str, code: int) -> dict[str, Any]:
+    """A sentence, and what can be read from it: it names a setting and its value, then the rule, then the remedy.
+
+    `setting`, `value`, `rule`, `remedy` and `suggestion` are null where the sentence has none.
+    """
+    named = NAMED.search(sentence.partition(": ")[0])
+    setting, value = (named[1], named[2]) if named else (None, None)
+    rule, colon, remedy = sentence.rpartition(": ")
+    if named:
+        rule = rule[named.end() :]
+    meant = re.search(r"did you mean (.+?)\?", sentence)
+    return {
+        "code": code,
+        "message": sentence,
+        "setting": setting,
+        "value": value,
+        "rule": rule.strip(" ,:") or None,
+        "remedy": remedy if colon else None,
+        "suggestion": meant[1] if meant else None,
+    }

@@ -1,0 +1,132 @@
+"""`--json`: one document on standard output; `errors=json`: a mistake as an object."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from manyheads.cli.for_programs import as_document, mistake, plain, take_readers
+from manyheads.cli.main import main
+from manyheads.errors import UserError
+
+
+class Colour(Enum):
+    red = 1
+
+
+class Pair(NamedTuple):
+    a: int
+    b: Path
+
+
+@dataclass
+class Found:
+    name: str
+    pairs: list[Pair]
+
+
+def test_a_record_is_plain():
+    record = {"x": Found("é", [Pair(1, Path("/a"))]), "y": (Colour.red, float("nan")), 3: np.arange(2), "z": None}
+    expected = {"x": {"name": "é", "pairs": [{"a": 1, "b": "/a"}]}, "y": ["red", None], "3": [0, 1], "z": None}
+    assert plain(record) == expected
+    assert json.loads(as_document(record)) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (
+            ["train", "model.n_heads=0"],
+            {"setting": "model.n_heads", "value": "0", "rule": "is out of range"},
+        ),
+        (
+            ["train", "model.n_head=4"],
+            {"setting": "model.n_head", "value": "4", "suggestion": "model.n_heads"},
+        ),
+        (["train", "model.score=inner"], {"setting": "model.score", "value": "inner", "rule": "is not a choice"}),
+        (["trian"], {"setting": None, "value": None, "suggestion": "train", "remedy": "did you mean train?"}),
+        (["evaluate"], {"rule": "run is empty"}),
+    ],
+)
+@pytest.mark.parametrize("typed", ["errors=json", "--json"])
+def test_a_mistake_is_an_object(words, parts, typed, capsys):
+    assert main([*words, typed]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    found = json.loads(said.err)
+    assert found["code"] == 2
+    assert found.items() >= parts.items()
+    assert main(words) == 2
+    assert capsys.readouterr().err == found["message"] + "\n"
+
+
+def test_the_parts_are_those_of_the_sentence():
+    sentence = "data.path=a.csv row 7: the label is empty: fill it, or type data.on_bad_row=drop"
+    found = mistake(sentence, 2)
+    assert (found["setting"], found["value"]) == ("data.path", "a.csv")
+    assert found["rule"] == "row 7: the label is empty"
+    assert found["remedy"] == "fill it, or type data.on_bad_row=drop"
+
+
+def test_another_form_is_refused(capsys):
+    with pytest.raises(UserError, match="errors=xml is not a choice: choose json or text"):
+        take_readers(["train", "errors=xml"])
+    for words, flag in ((["train", "--json", "-m"], "-m"), (["train", "--cfg", "job", "--json"], "--cfg")):
+        assert main(words) == 2
+        assert f"--json does nothing with {flag}: remove it" in capsys.readouterr().err
+
+
+def typed(*words: str) -> tuple[object, str]:
+    """The document on standard output, and what standard error says."""
+    command = [sys.executable, "-m", "manyheads", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout), done.stderr
+
+
+def test_one_document_on_standard_output(model_folder: Path, tmp_path: Path):
+    run = f"run={model_folder}"
+    answers, said = typed("predict", run, "text=good", "format=json")
+    assert isinstance(answers, list)
+    assert [answer["text"] for answer in answers] == ["good"]
+    assert set(answers[0]) >= {"label", "probabilities"}
+    assert said == ""
+    written, _ = typed("predict", run, "text=good", f"output={tmp_path / 'out.csv'}", "--json")
+    assert written == {"output": str(tmp_path / "out.csv"), "rows": 1}
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "programs.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", re.findall(r"(?m)^    manyheads (.*)$", PAGE))
+def test_commands_of_the_page(command, model_folder, tmp_path, monkeypatch, capfd):
+    """Typed as they are, on a run and rows of the names that the page uses."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{text} {at},{label}" for at in range(20) for text, label in (("good film", "good"), ("bad film", "bad"))]
+    Path("reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    words, _, target = command.partition(" > ")
+    words = shlex.split(words)
+    if words[0] == "train" and "errors=json" not in words:
+        words.append("debug=fast")
+    elif any(word == "run=outputs/reviews" for word in words):
+        assert main(["train", "data.path=reviews.csv", "output=outputs/reviews", "debug=fast"]) == 0
+    capfd.readouterr()
+    code = main(words)
+    said = capfd.readouterr()
+    if "errors=json" in words:
+        assert code == 2
+        assert said.err in PAGE
+    elif any(word.startswith("require=") for word in words):
+        assert code in (0, 3)
+    else:
+        assert code == 0
+    if "--json" in words:
+        json.loads(said.out)
+    assert bool(target) <= ("--json" in words)
