@@ -123,7 +123,7 @@ PRESETS = [  # a mistake in somebody's own preset file: file and key are named
     ("n_heads: [", ["mine.yaml line 2"]),
     ("- 1", ["mine"]),
     ("d_ff: " + "9" * 5000, ["preset model=mine", "fix the file"]),
-    ("d_ff: " + "[" * 1500, ["mine"]),
+    ("d_ff: " + "[" * 500, ["mine"]),
     ("# @package _global_\ndefaults:\n  - override /data: nope", ["Could not find 'data/nope'", "demo"]),
 ]
 

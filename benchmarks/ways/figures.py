@@ -5,7 +5,7 @@ training rows) a sample of theirs. Both err, so an interval has both half-widths
 runs, S - 1 degrees of freedom, and the normal one of the rows, whose answers are averaged over the runs. (Graybill and
 Wang, 1980, "Confidence intervals on nonnegative linear combinations of variances".)
 
-S runs . n rows . C labels
+S runs . n rows . C labels . R resamples
 """
 
 import base64
@@ -76,20 +76,23 @@ def mean_of(value_Sn: Floats) -> Figure:
 def f1_of_labels(truth_nC: Bools, answer_SnC: list[Bools], other_SnC: list[Bools] | None = None) -> dict[str, Figure]:
     """Micro- and macro-F1 of labels of which a row has any number, or by how much another way's are passed, run by run;
     the error that the rows cause is that of `RESAMPLES` draws of them."""
-    ways = [[(truth_nC & one, truth_nC.astype(np.int64) + one) for one in way] for way in (answer_SnC, other_SnC or [])]
+    truth_nC = truth_nC.astype(np.float64)
+    ways = [[(truth_nC * one, truth_nC + one) for one in way] for way in (answer_SnC, other_SnC or [])]
     random, n = np.random.default_rng(0), len(truth_nC)
 
-    def both_f1(times_n: Any) -> Floats:
-        """Runs by micro and macro."""
-        ours, others = (np.array([f1(times_n @ both, times_n @ total) for both, total in way]) for way in ways)
-        return ours - others if len(others) else ours
+    def both_f1(times_Rn: Floats) -> Floats:
+        """Resamples by runs by micro and macro."""
+        ours, others = ([f1(times_Rn @ both, times_Rn @ total) for both, total in way] for way in ways)
+        return np.stack(ours, 1) - np.stack(others, 1) if others else np.stack(ours, 1)
 
-    drawn = [np.bincount(random.integers(n, size=n), minlength=n).astype(np.float64) for _ in range(RESAMPLES)]
-    value_S2, error_2 = both_f1(np.ones(n)), np.std([both_f1(one).mean(0) for one in drawn], axis=0, ddof=1)
+    drawn_Rn = np.stack([np.bincount(random.integers(n, size=n), minlength=n) for _ in range(RESAMPLES)])
+    value_S2, error_2 = both_f1(np.ones((1, n)))[0], both_f1(drawn_Rn.astype(np.float64)).mean(1).std(0, ddof=1)
     return {name: figure(value_S2[:, at], float(error_2[at])) for at, name in enumerate(("micro_f1", "macro_f1"))}
 
 
-def f1(both_C: Any, total_C: Any) -> tuple[float, float]:
-    """Micro- and macro-F1 from the rows a label is true and given in, and the sum of those it is true or given in."""
-    each_C = np.divide(2 * both_C, total_C, out=np.zeros(len(both_C)), where=total_C > 0)
-    return float(2 * both_C.sum() / max(1, total_C.sum())), float(each_C.mean())
+def f1(both_RC: Floats, total_RC: Floats) -> Floats:
+    """Micro- and macro-F1 `(R, 2)` from the rows a label is true and given in, and the sum of those it is true or given
+    in."""
+    each_RC = np.divide(2 * both_RC, total_RC, out=np.zeros_like(both_RC), where=total_RC > 0)
+    micro_R = 2 * both_RC.sum(1) / np.maximum(1, total_RC.sum(1))
+    return np.stack([micro_R, each_RC.mean(1)], 1)

@@ -1,6 +1,7 @@
 """The package without one of its plugins: help, the tests that are left, and one small run.
 
-In a copy the plugin's folder, its tests and its line in the table are deleted; small_runs.py uses it.
+In a copy the plugin's folder, its tests and its line in the table are deleted; small_runs.py uses it, every night the
+tests, too.
 """
 
 import ast
@@ -20,9 +21,9 @@ ROWS = "text,label\n" + "".join(
 )
 
 
-def without(names: list[str], copy: Path) -> Path:
-    """A copy of the package, its presets and its tests without these plugins."""
-    for folder in ("src", "conf", "tests"):  # with what Python has compiled, which takes long
+def without(names: list[str], copy: Path, *more: str) -> Path:
+    """A copy of the package, its presets and `more` folders without these plugins."""
+    for folder in ("src", "conf", *more):  # with what Python has compiled, which takes long
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("*.egg-info"))
     table = copy / "src" / "manyheads" / "plugins" / "__init__.py"
     lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -79,7 +80,7 @@ def test_no_test_of_core_or_of_another_plugin_needs_one():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLUGINS)
 def test_the_whole_suite_passes_without(name, tmp_path):
-    copy = without([name], tmp_path / "copy")
+    copy = without([name], tmp_path / "copy", "tests")
     for file in ROOT.iterdir():  # of the docs and scripts, which are read
         if not (copy / file.name).exists() and file.name not in (".git", "build"):
             (copy / file.name).symlink_to(file)

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,8 @@ def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str
     """
     if not own and not config_dir:
         return
-    _register_schema(verb)
     try:
-        with _own_hydra():
-            stock = _hydra_settings(hydra.compose(verb, list(own), return_hydra_config=True), own)
+        stock = _stock_settings(verb, tuple(own), plugin.changes())
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(hydra_sentence(error, [word for word in own if word in typed.words])) from error
     if not config_dir:
@@ -129,6 +128,15 @@ def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str
                 f"--config-dir {config_dir}: a preset in it sets {name}, but presets set a run, never Hydra itself, "
                 "which would call whatever they name: remove that"
             )
+
+
+@lru_cache(maxsize=16)
+def _stock_settings(verb: str, own: tuple[str, ...], changes: int) -> dict[str, Any]:
+    """Hydra's settings without a person's presets, not to be changed. `changes` of the registry are a part of the key
+    of the cache."""
+    _register_schema(verb)
+    with _own_hydra():
+        return _hydra_settings(hydra.compose(verb, [*own], return_hydra_config=True), own)
 
 
 def run_jobs(
