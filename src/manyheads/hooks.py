@@ -18,7 +18,7 @@ Code = str | Callable[..., Any]  # "module:name", which is imported on first use
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
-    *("task", "objective", "source", "weights", "tokenizer", "module"),
+    *("task", "objective", "source", "file", "weights", "tokenizer", "module"),
     *("figure", "analysis", "finding", "answer_rule", "view"),
 )
 
@@ -112,6 +112,9 @@ class Section(NamedTuple):
             some of its entries, under their names. With `init_from` the network has the vectors of these alone.
         measure: `measure(context)` is called in the first process with a network that has been trained, see
             `training.context.RunContext`; returns figures with their intervals by name, for summary.json.
+        tables: `tables(data, tables)` is called with the settings `data` and the tables that they name, by role (train,
+            validation, test; or `all`, of which splits are drawn), each a function that reads one, a
+            `data.table.RawTable`. Returns those to use: with other cells or columns, fewer rows, or by other roles.
         links: folders within a run folder that belong to such a logger and may hold symbolic links.
         rows: `rows(run, splits)` is called once the rows of a training are read. It returns `Rows` to learn from in
             addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
@@ -133,6 +136,7 @@ class Section(NamedTuple):
     measure: Code | None = None
     links: tuple[str, ...] = ()
     rows: Code | None = None
+    tables: Code | None = None
 
 
 class Part(NamedTuple):

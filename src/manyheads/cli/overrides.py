@@ -326,6 +326,8 @@ def _read_text(one: Setting, value: str, *, sweep: bool) -> Parsed:
         with suppress(ValueError, RecursionError):
             if (parsed := grammar.read(value, names=True)).sweep:
                 return parsed
+    if one.facts.several and value.startswith("["):
+        return _read(one.name, value, names=True)
     if not one.facts.verbatim and value == "null":
         raise UserError(f"{one.name}=null is not text: for none write {one.name}=")
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""

@@ -131,6 +131,8 @@ def convert_named(known: Mapping[str, Setting], name: str, value: Any) -> Any:
 def convert(one: Setting, value: Any) -> Any:
     """`value` as the setting is declared, or a `UserError` naming the setting, the rule and the default."""
     name, default, (inner, optional) = one.name, one.default, split_optional(one.kind)
+    if one.facts.several and inner is Any:
+        inner = list[str] if isinstance(value, list | tuple) else str
     if value is None and optional:
         return None
     if inner is Any:

@@ -6,6 +6,7 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import manyheads.plugin as plugin
 from manyheads.config.facts import require, section, setting
 from manyheads.config.sentences import format_list, format_value
 
@@ -56,6 +57,14 @@ CUT = Cutting()  # at its end
 CLASSIFY = ("classify",)  # the tasks that read a setting
 
 
+def check_columns(names: list[str]) -> None:
+    """Raise UserError unless `names`, of data.text, are two or more different ones."""
+    typed = f"data.text={format_list(names)}"
+    require(len(names) > 1, f"{typed} joins two columns or more: for one write its name without brackets")
+    require(all(names), f"{typed} holds an empty name: name each column")
+    require(len({*names}) == len(names), f"{typed} names a column twice: name each once")
+
+
 @section("data.", opening="data")
 class DataConfig:
     """Texts and labels. `path` wins over `hub`, so that every preset also reads a local copy."""
@@ -75,7 +84,11 @@ class DataConfig:
         False,
         "of a hub dataset or save_to_disk folder too large to store keep the tokens, and texts of a sample",
     )
-    text: str = setting("text", "column of the text; empty, of evaluate alone: that of training")
+    text: Any = setting(
+        "text",
+        "column of the text, or several, as [title,body]; empty, of evaluate alone: that of training",
+        several=True,
+    )
     text_pair: str = setting("text_pair", "column of the second text; used where it exists, empty: never")
     label: str = setting(
         "label",
@@ -195,6 +208,19 @@ class DataConfig:
             f"data.test_split={format_value(self.test_split)} name one split for two roles: name another one, or carve "
             "validation out of train by data.validation_split=",
         )
+        if isinstance(self.text, list):
+            check_columns(self.text)
+            n_least = 2 * len(self.text) + 4
+            require(
+                self.max_length >= n_least,
+                f"data.max_length={self.max_length} leaves no room for the columns of data.text="
+                f"{format_list(self.text)}: use at least {n_least}",
+            )
+            require(
+                not self.streaming,
+                f"data.text={format_list(self.text)} joins columns of rows that are read again, which those of "
+                "data.streaming=true are not: name one column, or leave out streaming",
+            )
         require(
             self.stride <= self.max_length,
             f"data.stride={self.stride} would leave tokens out between windows of data.max_length={self.max_length}: "
@@ -247,7 +273,7 @@ class TokenizerConfig:
 def stem_of(path: Path) -> str:
     """File name without its kind and compression: `train` of `train.csv.gz`."""
     name = path.name
-    while Path(name).suffix.lower() in (*KINDS, *PACKED_KINDS):
+    while Path(name).suffix.lower() in (*KINDS, *PACKED_KINDS, *plugin.names("file")):
         name = Path(name).stem
     return name
 

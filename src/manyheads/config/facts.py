@@ -58,6 +58,7 @@ class Facts(NamedTuple):
     item: Callable[[str, Any], Any] | None = None  # of a mapping: converts one value, given its key
     path: bool = False  # a file or folder, or a list of them: made absolute
     hub: bool = False  # of a path: may be a model of the Hugging Face hub instead
+    several: bool = False  # a text, or a list of texts; its type is Any, as Hydra knows no unions of lists
     verbatim: bool = False  # taken as typed, without a grammar of quotes and commas
     may_be_empty: bool = True  # typed without a value
     required: str = ""  # what to do where it is empty
@@ -121,8 +122,8 @@ class Setting:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text, and no choice among names."""
-        return self.kind is str and not self.facts.part and not callable(self.facts.among)
+        """Whether it is a text, or a text or several, and no choice among names."""
+        return (self.facts.several or self.kind is str) and not self.facts.part and not callable(self.facts.among)
 
     def is_read_in(self, task: str) -> bool:
         """Whether runs of this task read it."""

@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config.data import ROLES, DataConfig, Predictions
+from manyheads.config.data import ROLES, DataConfig, Predictions, check_columns
 from manyheads.config.facts import require, section, setting
 from manyheads.config.figures import measured_by
 from manyheads.config.required import HELP, bounds_of
@@ -79,12 +79,16 @@ OnBadText = Enum("OnBadText", {"raise": "raise", "drop": "drop", "empty": "empty
 class TextColumns:
     """Which columns of a file hold the texts, and what becomes of rows that have none."""
 
-    text: str = setting("", "column of the text; empty: that of training, or text")
+    text: Any = setting("", "column of the text, or several; empty: those of training, or text", several=True)
     text_pair: str = setting("", "column of the second text; empty: that of training, or text_pair")
     on_bad_row: OnBadText = setting(
         OnBadText.empty,
         "a row that cannot be answered: raise; drop: its answer is null; empty: drop empty texts alone",
     )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.text, list):
+            check_columns(self.text)
 
 
 @section(opening="answer")

@@ -10,7 +10,7 @@ from manyheads.config.facts import require, section, setting, settings
 from manyheads.config.figures import checkpoint_figures, measured_by
 from manyheads.config.model import MOST_TABLE, ModelConfig
 from manyheads.config.required import HELP, bounds_of
-from manyheads.config.sentences import format_value, one_of
+from manyheads.config.sentences import format_list, format_value, one_of
 from manyheads.config.trainer_flags import checked_flag, default_trainer
 from manyheads.config.training import (
     CheckpointConfig,
@@ -104,6 +104,11 @@ class RunConfig:
         read_budget(self.budget)
         bounds_of(self.require, measured_by(self.task))
         self._check_kind()
+        require(
+            isinstance(self.data.text, str) or plugin.task(self.task).has_classes,
+            f"data.text={format_list(self.data.text)} joins columns for a classifier, but task={self.task} is another: "
+            "name one column",
+        )
         task = plugin.task(self.task)
         if task.check is not None:
             plugin.resolve(task.check)(self)

@@ -230,6 +230,24 @@ def chained(columns: list[Any]) -> Any:
     return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, bytes_per_cell, selected)
 
 
+def zipped(columns: list[Any], join: Callable[[Sequence[Any]], Any]) -> Column:
+    """What `join` makes of the cells of a row, as one column: of several columns of one table, or lists."""
+    parts = [column if isinstance(column, Column) else in_memory(column) for column in columns]
+    first = parts[0]
+    for part in parts[1:]:
+        if not (np.array_equal(part.starts, first.starts) and np.array_equal(part.rows, first.rows)):  # pyright: ignore[reportArgumentType]
+            return in_memory([*map(join, zip(*parts, strict=True))])
+
+    def read(block: int) -> list[Any]:
+        return [*map(join, zip(*(part.reads[block]() for part in parts), strict=True))]
+
+    reads = [partial(read, block) for block in range(len(first.reads))]
+    identity = ""
+    if all(part._identity for part in parts):
+        identity = " ".join(part._identity for part in parts)
+    return Column(reads, first.starts, identity, sum(part.bytes_per_cell for part in parts), first.rows)
+
+
 def join_rows(parts: list[Rows], n_classes: int = 0) -> Rows:
     """Rows of several files as those of one: all single texts, or all pairs. If some have probabilities, all do; of
     weights those that have none weigh 1."""

@@ -14,6 +14,7 @@ from manyheads.config.sentences import format_value, list_names
 from manyheads.data.audit import good_rows
 from manyheads.data.class_names import MULTI_LABEL, drop_zero_fraction, label_cells, names_in_json, normalise_name
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
+from manyheads.data.formats.fields import text_column
 from manyheads.data.rows import Rows, row_hashes, zero_labels
 from manyheads.data.table import Coded, RawTable, coded
 from manyheads.data.texts import hash_texts
@@ -83,31 +84,38 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
     """
     ours_win = data.source == "hub" and bool(data.path)
 
-    def find(key: str, typed: str) -> str:
-        if ours_win and key in table.names:
+    def find(key: str, typed: str, *, is_one: bool = True) -> str:
+        if is_one and ours_win and key in table.names:
             return key
         if typed in table.names:
             return typed
         if key == "label" and (ours_win or typed == key) and MULTI_LABEL in table.names:
             return MULTI_LABEL
+        remedy = _remedy(table, key, typed)
+        if not is_one:
+            remedy = remedy.replace(f"data.{key}=", "")
         raise UserError(
-            f"{table.source} has no column '{typed}' (data.{key}): its columns are {list_names(table.names)}; "
-            f"{_remedy(table, key, typed)}"
+            f"{table.source} has no column '{typed}' (data.{key}): its columns are {list_names(table.names)}; {remedy}"
         )
 
     _require_names(table)
-    text, of_class = find("text", data.text), []
+    of_class: list[str] = []
+    if isinstance(data.text, list):
+        parts = [find("text", name, is_one=False) for name in data.text]
+        text = text_column(parts)
+    else:
+        text, parts = find("text", data.text), []
     if answer == "label" and (data.votes or data.label_columns):
         answer = "votes" if data.votes else "label_columns"
         of_class = [find(answer, name) for name in data.label_columns]
-    answers = of_class or [find(answer, getattr(data, answer))]
+    answers = of_class or [text if answer == "text" else find(answer, getattr(data, answer))]
     columns = ColumnRoles(text, None, answers[0], answer, label_columns=of_class)
     is_missing = data.text_pair == "text_pair" and "text_pair" not in table.names  # and nobody typed it
     if data.text_pair and not is_missing and answer != "target":
         columns.pair = find("text_pair", data.text_pair)
     if data.weight and columns.has_classes:
         columns.weight = find("weight", data.weight)
-    if len({*columns.names}) < len(columns.names):
+    if len({*columns.names}) < len(columns.names) or not {*parts}.isdisjoint(columns.names):
         typed = " and ".join(f"data.{key}={name}" for key, name in columns.read())
         raise UserError(f"{typed} name one column of {table.source} twice: each needs its own")
     return columns

@@ -91,9 +91,9 @@ class TextData(LightningDataModule):
         """Rows that are held in memory, checked and tokenized by the settings of `run`, those of columns among them.
 
         Args:
-            train, validation, test: each a pandas DataFrame, a `datasets.Dataset`, columns by name, or a list of
-                (text, label), of (text, second text, label) or of mappings. Without `validation` a part of train is
-                carved out, without `test` too, as for a single file.
+            train, validation, test: each a DataFrame of pandas or polars, a `datasets.Dataset`, columns by name, or a
+                list of (text, label), of (text, second text, label) or of mappings. Without `validation` a part of
+                train is carved out, without `test` too, as for a single file.
             labels: names of the classes, where labels are their numbers.
 
         Raises:

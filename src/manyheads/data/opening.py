@@ -18,6 +18,7 @@ from manyheads.config.facts import hooks
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import normalise_name
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
+from manyheads.data.formats.fields import with_joined_text
 from manyheads.data.formats.hub import is_saved, open_saved
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.split_names import (
@@ -34,7 +35,7 @@ from manyheads.data.formats.split_names import (
     unread_notes,
 )
 from manyheads.data.rows import Splits
-from manyheads.data.table import Coded, RawTable, coded, take
+from manyheads.data.table import Coded, RawTable, coded, select_rows
 from manyheads.errors import UserError
 
 NO_CLASS = "unsup"  # the folder of texts without a class in the IMDb dataset
@@ -64,7 +65,10 @@ def read_file(path: Path, *, large: bool | None = None, cache: Path | None = Non
     """
     if large is None:
         large = is_large([path])
-    if kind_of(path) == ".parquet":
+    kind = kind_of(path) or ""
+    if kind in plugin.names("file"):
+        return plugin.make("file", kind)(path)
+    if kind == ".parquet":
         return plugin.resolve(PARQUET)(path, large=large)
     return plugin.resolve(TEXT_FILE)(path, large=large, cache=cache)
 
@@ -73,8 +77,8 @@ def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     """Rows that are held in memory as a table.
 
     Args:
-        rows: a pandas DataFrame, a `datasets.Dataset`, columns by name, or a list: of mappings by name, of pairs of a
-            text and its label, of triples of two texts and their label, or of texts.
+        rows: a DataFrame of pandas or polars, a `datasets.Dataset`, columns by name, or a list: of mappings by name, of
+            pairs of a text and its label, of triples of two texts and their label, or of texts.
         classes: their names, where labels are numbers of them.
 
     Raises:
@@ -95,7 +99,21 @@ def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[s
     tables, notes = _open(data, typed=typed)
     if "all" in tables:
         tables = follow_split_column(tables["all"](), data, typed=typed)
-    return tables, notes
+    return change_tables(tables, data, typed=typed), notes
+
+
+def change_tables(tables: Tables, data: DataConfig, *, typed: bool = True) -> Tables:
+    """The tables as plugins change them, if `data` was `typed` for these, and with the column of the text that
+    `data.text` joins of several."""
+    for change in hooks(data, "tables") if typed else ():
+        tables = change(data, tables)
+    if isinstance(data.text, str):
+        return tables
+    return {role: partial(_read_joined, read, data.text) for role, read in tables.items()}
+
+
+def _read_joined(read: Callable[[], RawTable], names: list[str]) -> RawTable:
+    return with_joined_text(read(), names)
 
 
 def open_split(data: DataConfig, split: str) -> RawTable:
@@ -301,7 +319,8 @@ def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> Ta
     whole: Tables = {"all": lambda: table}
     path = Path(data.path).expanduser()
     column = next((name for name in table.names if name.casefold() == COLUMN), None)
-    if column is None or column in (data.text, data.text_pair, data.label, data.target):
+    read_names = data.text if isinstance(data.text, list) else [data.text]
+    if column is None or column in (*read_names, data.text_pair, data.label, data.target):
         if typed and (path.is_file() or is_saved(path)):
             for role, name in typed_names(data).items():
                 raise UserError(
@@ -378,19 +397,4 @@ def _split_of_row(table: RawTable, name: str, data: DataConfig) -> Coded:
 
 def _rows_where(table: RawTable, is_chosen: Any, codes: Any) -> RawTable:
     """The rows of a table whose codes are chosen: bool `(values,)`, int32 `(rows,)`."""
-    indices = is_chosen[codes].nonzero()[0]
-    broken: dict[int, str] = {}
-    for at, why in table.broken.items():
-        place = int(indices.searchsorted(at))
-        if place < len(indices) and indices[place] == at:
-            broken[place] = why
-    return RawTable(
-        names=table.names,
-        column=lambda name: table.column(name).take(indices),
-        numbers=take(table.numbers, indices),
-        source=table.source,
-        classes=table.classes,
-        broken=broken,
-        notes=table.notes,
-        positions=indices,
-    )
+    return select_rows(table, is_chosen[codes].nonzero()[0])

@@ -37,7 +37,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
             splits.notes.append(
                 f"train: the tokenizer is learned from {len(rows):,} of {len(splits.train):,} rows, evenly spread"
             )
-        tokenizer = cached_tokenizer(rows, run.tokenizer, folder, patience)
+        tokenizer = cached_tokenizer(rows, run.tokenizer, folder, patience, fields=isinstance(run.data.text, list))
     for change in hooks(run, "tokenizer"):
         tokenizer = change(run, splits, tokenizer)
 
@@ -96,7 +96,8 @@ def given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
         UserError: see `load_tokenizer`, in the words that were typed.
     """
     try:
-        return load_tokenizer(run.tokenizer.path, pairs=pairs, prefix=run.tokenizer.prefix)
+        fields = isinstance(run.data.text, list)
+        return load_tokenizer(run.tokenizer.path, pairs=pairs, prefix=run.tokenizer.prefix, fields=fields)
     except ValueError as problem:
         if not run.init_from or not str(problem).startswith("tokenizer.path="):
             raise

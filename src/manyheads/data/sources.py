@@ -66,7 +66,7 @@ from manyheads.data.columns import (
     why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
-from manyheads.data.opening import Tables, open_split, open_tables
+from manyheads.data.opening import Tables, change_tables, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, class_counts, zero_labels
 from manyheads.data.splits import assign_folds, carve, stratified_sample
 from manyheads.data.table import Coded, RawTable, Unread, coded, take
@@ -121,7 +121,7 @@ def read_splits(
     if held is None:
         tables, notes = open_tables(data)
     else:
-        tables, notes = held, []
+        tables, notes = change_tables(held, data), []
     tables = {role: cache(read) for role, read in tables.items()}  # each is read once
     split_seed = seed if data.split_seed is None else data.split_seed
     whole = "all" if "all" in tables else "train"

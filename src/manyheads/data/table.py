@@ -1,7 +1,7 @@
 """A table as it was read: one split, or all of them; and columns of few different cells. Standard library at first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
 from operator import eq
@@ -38,6 +38,22 @@ class RawTable:
     notes: list[str] = field(default_factory=list)
     positions: Any = ()
     hint: str = ""
+
+
+def select_rows(table: RawTable, indices: Any) -> RawTable:
+    """The rows of a table at `indices`, an ascending array."""
+    broken: dict[int, str] = {}
+    for at, why in table.broken.items():
+        place = int(indices.searchsorted(at))
+        if place < len(indices) and indices[place] == at:
+            broken[place] = why
+    return replace(
+        table,
+        column=lambda name: take(table.column(name), indices),
+        numbers=take(table.numbers, indices),
+        broken=broken,
+        positions=take(table.positions, indices) if len(table.positions) else indices,
+    )
 
 
 def require_whole(table: RawTable, where: str) -> None:

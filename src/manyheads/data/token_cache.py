@@ -47,10 +47,12 @@ FORMAT = f"4 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
 
-def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience: float = PATIENCE) -> Tokenizer:
+def cached_tokenizer(
+    rows: Rows, config: TokenizerConfig, folder: Path, patience: float = PATIENCE, *, fields: bool = False
+) -> Tokenizer:
     """The tokenizer trained on `rows`, from the cache if it was trained before. Where another process is training it,
     that is waited for, at most `patience` seconds."""
-    settings = f"{FORMAT} {config.kind.name} {config.vocab_size} {config.lowercase}"
+    settings = f"{FORMAT} {config.kind.name} {config.vocab_size} {config.lowercase}{' fields' * fields}"
     path = folder / f"tokenizer-{_key([settings], rows)}.json"
     with file_lock(path, patience):
         if path.is_file():
@@ -58,7 +60,7 @@ def cached_tokenizer(rows: Rows, config: TokenizerConfig, folder: Path, patience
                 return load_tokenizer(path)
             except ValueError:
                 log.warning("%s is damaged and is made again", path)
-        tokenizer = train_tokenizer(rows, config)
+        tokenizer = train_tokenizer(rows, config, fields=fields)
         _put(path, lambda part: part.write_text(tokenizer.to_str(), encoding="utf-8"))
         return tokenizer
 

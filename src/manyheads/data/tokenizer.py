@@ -20,12 +20,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Encoding,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from torch import Tensor
 
 import manyheads.plugin as plugin
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.config.sentences import format_value, older_tokenizer
+from manyheads.data.formats.fields import FIELD
 from manyheads.data.rows import ROWS_AT_ONCE, Rows
 from manyheads.errors import UserError
 
@@ -50,13 +62,16 @@ MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
 }
 
 
-def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool = False, prefix: str = "") -> Tokenizer:
+def load_tokenizer(
+    path: str | Path, *, pairs: bool = False, reads_marks: bool = False, prefix: str = "", fields: bool = False
+) -> Tokenizer:
     """A tokenizer from a `tokenizer.json`, or from a folder that holds one; its padding and truncation are reset.
 
     Args:
         pairs: it is to encode pairs of texts.
         reads_marks: the name of a mark that is typed in a text is that mark, as models were trained before.
         prefix: from here on put before each text that is not empty, also where the tokenizer is saved.
+        fields: from here on it has an entry for `FIELD`, also where it is saved.
 
     Raises:
         UserError: no such file, not a tokenizer, one that puts no marks such as [CLS] and [SEP] around a text,
@@ -84,9 +99,48 @@ def load_tokenizer(path: str | Path, *, pairs: bool = False, reads_marks: bool =
                 f"{setting} reads '{format_value(names[0])}' that is typed in a text as its mark of that name: "
                 f"{OTHERWISE}"
             )
+    if fields:
+        add_field_mark(tokenizer, normalized=bool(prefix or prefix_of(tokenizer)))
     if prefix:
         _put_before_texts(tokenizer, prefix)
     return tokenizer
+
+
+def add_field_mark(tokenizer: Tokenizer, *, normalized: bool = False) -> None:
+    """Give `FIELD` an entry of its own, with the spaces around it: it parts the columns of a text.
+
+    Args:
+        normalized: it is looked for after the text was normalized: of a tokenizer with a prefix, which else each part
+            would have.
+    """
+    tokenizer.add_tokens([AddedToken(FIELD, lstrip=True, rstrip=True, normalized=normalized, special=False)])
+
+
+def field_mark(tokenizer: Tokenizer) -> int | None:
+    """The id of the entry that parts the columns of a text; None: it reads texts of one column."""
+    added = tokenizer.get_added_tokens_decoder()
+    return next((id for id, token in added.items() if token.content == FIELD), None)
+
+
+def field_parts(encoding: Encoding, mark: int | None, max_length: int) -> list[int | None]:
+    """Of each token which part of the row it is of, a text or a column of it; None for what is always read: the marks
+    around a text and, with `mark`, those between columns, unless they leave no room."""
+    texts = encoding.sequence_ids
+    n_marks = texts.count(None)
+    n_fields = 0 if mark is None else encoding.ids.count(mark)
+    if not n_fields or max_length - n_marks < 2 * n_fields + 2:
+        return texts
+    parts: list[int | None] = []
+    part, before = 0, 0
+    for id, text in zip(encoding.ids, texts, strict=True):
+        if text is None or id == mark:
+            parts.append(None)
+            part += id == mark and text is not None
+            continue
+        part += text - before
+        before = text
+        parts.append(part)
+    return parts
 
 
 def _put_before_texts(tokenizer: Tokenizer, prefix: str) -> None:
@@ -281,6 +335,8 @@ def kept_ids(tokenizer: Tokenizer, whole: Tokenizer) -> list[int] | None:
     """The ids that the entries of a tokenizer have in another, which it was made of: by its own ids, 0 where they have
     gaps. None: its entries and their ids are all those of the other.
 
+    `FIELD` begins as the last mark of a text, such as [SEP], where the other has no entry for it.
+
     Raises:
         UserError: it has an entry that the other lacks.
     """
@@ -289,14 +345,18 @@ def kept_ids(tokenizer: Tokenizer, whole: Tokenizer) -> list[int] | None:
         return None
     found = [0] * (max(names.values()) + 1)
     for name, id in names.items():
+        if name == FIELD and name not in known:
+            found[id] = whole.encode("").ids[-1]
+            continue
         if name not in known:
             raise UserError(f"a plugin gives the tokenizer '{format_value(name)}', which the weights do not know")
         found[id] = known[name]
     return found
 
 
-def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
-    """A tokenizer trained on `rows` alone: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP].
+def train_tokenizer(rows: Rows, config: TokenizerConfig, *, fields: bool = False) -> Tokenizer:
+    """A tokenizer trained on `rows` alone: [CLS] text [SEP], or [CLS] text [SEP] second text [SEP]. With `fields` it
+    has an entry for `FIELD`.
 
     The same rows and settings give the same tokenizer. bpe starts from the 256 bytes, so it may hold more entries
     than a smaller `vocab_size` asks for.
@@ -310,6 +370,8 @@ def train_tokenizer(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     )
     still_marks = read_marks_as_text(tokenizer)
     assert not still_marks
+    if fields:
+        add_field_mark(tokenizer)
     return tokenizer
 
 

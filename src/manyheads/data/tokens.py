@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
-from manyheads.data.tokenizer import PROBE, tokenizer_errors
+from manyheads.data.tokenizer import PROBE, field_mark, field_parts, tokenizer_errors
 from manyheads.distributed.machine import n_cores
 from manyheads.errors import UserError
 
@@ -149,6 +149,7 @@ def encode(
         raise UserError(f"data.max_length={max_length} leaves no room next to the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
+    field = None if cutting.long is Long.windows else field_mark(tokenizer)
 
     def encode_from(start: int, size: int) -> FlatTokens:
         rows = slice(start, start + size)
@@ -165,7 +166,8 @@ def encode(
                 part.bounds.append(len(part.ids))
                 part.n_truncated += len(ids) == max_length and bool(encoding.overflowing)  # cut by the library
             else:
-                part.add_cut(encoding, segments, kept_tokens(encoding.sequence_ids, max_length, cutting))
+                parts = field_parts(encoding, field, max_length)
+                part.add_cut(encoding, segments, kept_tokens(parts, max_length, cutting))
             part.firsts.append(len(part.bounds) - 1)
         return part
 
@@ -174,7 +176,7 @@ def encode(
         with tokenizer_errors(FAILS):
             parts = look_up(texts, pairs, room, cutting)
     if parts is None:
-        if cutting.long is Long.cut:  # the library cuts texts at their end, which is faster than to cut them afterwards
+        if cutting.long is Long.cut and field is None:  # the library cuts at the end, faster than we do afterwards
             tokenizer.enable_truncation(max_length, strategy="longest_first")
         try:
             if len(texts) <= MAX_ROWS_AT_ONCE:
@@ -273,7 +275,7 @@ def kept_spans(lengths: Sequence[int], room: int, cutting: Cutting) -> KeptSpans
         starts = window_starts(lengths[0], room, cutting)
         is_whole = len(starts) > 1 and all(later - former <= room for former, later in pairwise(starts))
         return KeptSpans([[[slice(start, start + room)]] for start in starts], is_whole)
-    rooms = [room] if len(lengths) == 1 else _share_room(lengths[0], lengths[1], room)
+    rooms = _share_room(lengths, room)
     return KeptSpans([[_ends(n, at_most, cutting.long) for n, at_most in zip(lengths, rooms, strict=True)]], False)
 
 
@@ -284,26 +286,24 @@ class KeptTokens(NamedTuple):
     is_whole: bool
 
 
-def kept_tokens(sequence_ids: Sequence[int | None], max_length: int, cutting: Cutting) -> KeptTokens:
+def kept_tokens(parts: Sequence[int | None], max_length: int, cutting: Cutting) -> KeptTokens:
     """What is read of a text, or pair, that is longer than `max_length` tokens; see `kept_spans`.
 
     Args:
-        sequence_ids: of each token, which text it is of, 0 or 1; None is a mark such as [CLS], which is always read.
+        parts: of each token, which text, or column of it, it is of; None is a mark such as [CLS], always read.
     """
     marks: list[int] = []
-    texts: list[list[int]] = [[], []]
-    for at, text in enumerate(sequence_ids):
+    texts: dict[int, list[int]] = {}
+    for at, text in enumerate(parts):
         if text is None:
             marks.append(at)
         else:
-            texts[text].append(at)
-    if cutting.long is Long.windows:
-        texts.pop()
-    kept = kept_spans([*map(len, texts)], max_length - len(marks), cutting)
+            texts.setdefault(text, []).append(at)
+    kept = kept_spans([*map(len, texts.values())], max_length - len(marks), cutting)
     documents: list[list[int]] = []
     for spans_of_texts in kept.documents:
         places = list(marks)
-        for text, spans in zip(texts, spans_of_texts, strict=True):
+        for text, spans in zip(texts.values(), spans_of_texts, strict=True):
             for span in spans:
                 places += text[span]
         documents.append(sorted(places))
@@ -328,12 +328,14 @@ def _ends(n_tokens: int, room: int, long: Long) -> list[slice]:
     return [slice(0, n_head), slice(n_tokens - (room - n_head), n_tokens)]
 
 
-def _share_room(n_first: int, n_second: int, room: int) -> tuple[int, int]:
-    """Tokens that are left of each text: the longer is cut first, as by the tokenizers' own `longest_first`."""
-    short = min(n_first, n_second)
-    if 2 * short > room:
-        short = room // 2
-    return (short, room - short) if n_first <= n_second else (room - short, short)
+def _share_room(lengths: Sequence[int], room: int) -> list[int]:
+    """Tokens that are left of each text: the longer are cut first, as by the tokenizers' own `longest_first`."""
+    rooms = [0] * len(lengths)
+    by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for n_left, at in zip(range(len(lengths), 0, -1), by_length, strict=True):
+        rooms[at] = min(lengths[at], room // n_left)
+        room -= rooms[at]
+    return rooms
 
 
 def texts_of_marks(tokenizer: Tokenizer) -> list[int]:

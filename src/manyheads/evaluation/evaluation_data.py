@@ -24,7 +24,14 @@ from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_rows, read_split
 from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_same
-from manyheads.inference.format import COLUMNS, ColumnNames, ModelFolder, Settings, refuse_other_task
+from manyheads.inference.format import (
+    COLUMNS,
+    ColumnNames,
+    ModelFolder,
+    Settings,
+    check_text_columns,
+    refuse_other_task,
+)
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import read_json
 from manyheads.runs.summary import written_summary
@@ -116,6 +123,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
         figures = figures_of("labels" if settings.multi else "classes")
     bounds_of(config.require, figures)
     refuse_other_task(config, settings)
+    check_text_columns(config.data.text, settings)
     for unread in ("label", "target"):
         name = getattr(config.data, unread)
         if name and f"data.{unread}" in task.unread and config.data.source in ("run", "files"):
@@ -291,6 +299,8 @@ def _with_usual_names(data: DataConfig, config: EvaluateConfig) -> DataConfig:
     usual_names: dict[str, Any] = {}
     for name in COLUMNS:
         usual, of_training = getattr(DEFAULTS, name), getattr(data, name)
+        if isinstance(of_training, list):
+            continue
         if getattr(config.data, name) or of_training in ("", usual):  # it was typed, or is the same
             continue
         is_there = usual in names_there() or (name == "label" and MULTI_LABEL in names_there())

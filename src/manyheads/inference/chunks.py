@@ -6,7 +6,7 @@ A chunk holds what goes through the network together, so that an input of any le
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from manyheads.config import OnBadText
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.dialect import NAME
+from manyheads.data.formats.fields import join_cells
 from manyheads.data.formats.source import MOST_ROW, decoding, reading
 from manyheads.data.formats.text_lines import take_labels
 from manyheads.data.texts import is_blank, text_faults
@@ -22,6 +23,7 @@ from manyheads.errors import UserError
 CHUNK = 1024  # rows answered together
 MOST_CHARACTERS = 2**22  # of the texts of one chunk, so that long texts make short chunks
 RENAME = "rename one of them"
+OneOrMore = str | tuple[str, ...]  # a column, or those that are joined
 REMEDY = "; correct it, or have such rows answered by null with data.on_bad_row=drop"
 
 
@@ -60,6 +62,7 @@ def chunks_of_lines(
     name: str,
     *,
     pairs: bool,
+    fields: Sequence[str] = (),
     at_once: bool = False,
     marked: bool = False,
     on_bad_row: OnBadText = OnBadText.empty,
@@ -72,6 +75,7 @@ def chunks_of_lines(
     Args:
         name: of the stream, for sentences.
         pairs: a tab divides the two texts of a row.
+        fields: the columns that the text is joined from, which tabs divide.
         at_once: each line is a chunk, for a person who types.
         marked: lines are in the format of fastText; their labels are no part of the text.
 
@@ -81,10 +85,10 @@ def chunks_of_lines(
 
     def read() -> Iterator[InputRow]:
         for number, text in decoded_lines(stream, name):
-            yield row_of_line(text, f"row {number}", name, pairs=pairs, marked=marked)
+            yield row_of_line(text, f"row {number}", name, pairs=pairs, fields=fields, marked=marked)
 
     second = "text_pair" if pairs else None
-    yield from into_chunks(read(), name, "text", second, on_bad_row, most=1 if at_once else CHUNK)
+    yield from into_chunks(read(), name, tuple(fields) or "text", second, on_bad_row, most=1 if at_once else CHUNK)
 
 
 def decoded_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
@@ -112,35 +116,45 @@ def decoded_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
         offset += len(line)
 
 
-def row_of_line(text: str, place: str, name: str, *, pairs: bool, marked: bool = False) -> InputRow:
+def row_of_line(
+    text: str, place: str, name: str, *, pairs: bool, fields: Sequence[str] = (), marked: bool = False
+) -> InputRow:
     """A text as a row, see `chunks_of_lines`; an empty line needs no tab."""
     labels: list[str] = []
     if marked:
         text, labels = take_labels(text)
     cells: dict[str, Any] = {"text": text}
-    if pairs:
-        both = text.split("\t") if text.strip() else ["", ""]
-        if len(both) != 2:
+    if pairs or fields:
+        names = [*(fields or ["text"]), *["text_pair"] * pairs]
+        parts = text.split("\t") if text.strip() else [""] * len(names)
+        if len(parts) != len(names):
             where = f"{name}, {place}" if place else name
-            raise UserError(
-                f"{where} has {len(both) - 1} tabs, but the model takes pairs of texts: put one tab between the two"
-            )
-        cells["text"], cells["text_pair"] = both
+            what, how = "pairs of texts", "put one tab between the two"
+            if fields:
+                what, how = f"{list_names(names)}", "put a tab between each two of them"
+            raise UserError(f"{where} has {len(parts) - 1} tabs, but the model takes {what}: {how}")
+        cells = dict(zip(names, parts, strict=True))
     if marked:
         cells["labels"] = labels
     return InputRow(place, cells)
 
 
 def into_chunks(
-    rows: Iterable[InputRow], name: str, first: str, second: str | None, on_bad_row: OnBadText, *, most: int = CHUNK
+    rows: Iterable[InputRow],
+    name: str,
+    first: OneOrMore,
+    second: str | None,
+    on_bad_row: OnBadText,
+    *,
+    most: int = CHUNK,
 ) -> Iterator[Chunk]:
     """Rows in chunks of `most`, or of fewer that hold more than `MOST_CHARACTERS`, by their columns of the text and of
-    the second one.
+    the second one; of several columns of the text each cell is joined.
 
     Raises:
         UserError: a row is refused; names it. See `as_chunk`.
     """
-    columns = [first] if second is None else [first, second]
+    columns = [*_names(first)] if second is None else [*_names(first), second]
     chunk: list[InputRow] = []
     n_characters = 0
     for row in rows:
@@ -156,27 +170,33 @@ def into_chunks(
         yield as_chunk(chunk, name, first, second, on_bad_row)
 
 
-def as_chunk(rows: list[InputRow], name: str, first: str, second: str | None, on_bad_row: OnBadText) -> Chunk:
+def _names(columns: OneOrMore) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else columns
+
+
+def as_chunk(rows: list[InputRow], name: str, first: OneOrMore, second: str | None, on_bad_row: OnBadText) -> Chunk:
     """What is no text is reported as in training. A row whose text is empty has no answer or, under `raise`, is
     refused; one that cannot be read, or whose text is of another type, is refused, or has no answer under `drop`.
 
     Raises:
         UserError: a row is refused; names it.
     """
-    columns = [("the text", first)]
+    columns = [("the text", _names(first))]
     if second is not None:
-        columns.append(("the second text", second))
+        columns.append(("the second text", (second,)))
     faults: dict[int, str] = {}
     for at, row in enumerate(rows):
-        missing = [column for _, column in columns if column not in row.cells]
+        missing = [names[0] for _, names in columns if row.cells.keys().isdisjoint(names)]
         if row.fault:
             faults[at] = row.fault
         elif missing:
             faults[at] = f"{missing[0]!r} is missing, but the model reads it"
     refused = [*faults]
     texts: list[list[str]] = []
-    for what, column in columns:
+    for what, (column, *more) in columns:
         cells = [row.cells.get(column) for row in rows]
+        if more:
+            cells = [join_cells([row.cells.get(one) for one in (column, *more)]) for row in rows]
         for at, why in text_faults(cells, what).items():
             if at in faults:
                 continue
@@ -217,14 +237,18 @@ class WantedColumns(NamedTuple):
         text: names that the column of the text may have, of which the first that is there counts.
         text_pair: those of the second text; empty for a model of single texts.
         remedy: how to say which column it is.
+        joins: all columns of `text` are needed, which are joined.
     """
 
     text: list[str]
     text_pair: list[str]
     remedy: str = RENAME
+    joins: bool = False
 
 
-def find_text_columns(header: list[str], name: str, wanted: WantedColumns, hint: str = "") -> tuple[str, str | None]:
+def find_text_columns(
+    header: list[str], name: str, wanted: WantedColumns, hint: str = ""
+) -> tuple[OneOrMore, str | None]:
     """The columns of the text and of the second text; None: the model takes single texts.
 
     Args:
@@ -235,10 +259,11 @@ def find_text_columns(header: list[str], name: str, wanted: WantedColumns, hint:
         if times > 1:
             raise UserError(f"{name} has the column '{format_value(column)}' twice: name every column once")
     text = wanted.text
-    if len(header) == 1 < len(text) and not wanted.text_pair:  # a single column is the text
+    if len(header) == 1 < len(text) and not wanted.text_pair and not wanted.joins:  # a single column is the text
         text = header
     found: list[str | None] = []
-    for names in (text, wanted.text_pair):
+    of_text = [[one] for one in text] if wanted.joins else [text]
+    for names in (*of_text, wanted.text_pair):
         present = [one for one in names if one in header]
         if names and not present:
             raise UserError(
@@ -246,13 +271,14 @@ def find_text_columns(header: list[str], name: str, wanted: WantedColumns, hint:
                 f"{hint or wanted.remedy}"
             )
         found.append(present[0] if present else None)
-    first, second = found
-    assert first is not None, "there is always a name for the text"
-    if first == second:
+    *texts, second = found
+    first = tuple(one for one in texts if one)
+    assert first, "there is always a name for the text"
+    if second in first:
         raise UserError(
-            f"data.text={first} and data.text_pair={first} name one column of {name} twice: each needs its own"
+            f"data.text={second} and data.text_pair={second} name one column of {name} twice: each needs its own"
         )
-    return first, second
+    return first if wanted.joins else first[0], second
 
 
 def require_texts(cells: list[str], name: str, remedy: str) -> None:

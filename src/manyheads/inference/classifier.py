@@ -17,6 +17,7 @@ from torch import Tensor
 from manyheads.config import Cutting, PairKind, PredictConfig
 from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
+from manyheads.data.formats.fields import join_given
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
 from manyheads.errors import UserError
@@ -112,6 +113,8 @@ class TextClassifier(Predictor[Classifier]):
         texts, call = "texts", 'predict(["a text"])'
         if settings.pairs:
             texts, call = "pairs of texts", 'predict(["a text"], ["its pair"])'
+        if settings.fields:
+            call = call.replace('"a text"', str(dict.fromkeys(settings.fields, "...")))
         if settings.model.pair is PairKind.cross:
             texts += ", read apart and then across,"
         sorts = f"sorts {texts} into {len(labels)} classes"
@@ -158,14 +161,16 @@ class TextClassifier(Predictor[Classifier]):
 
     def predict(
         self,
-        texts: list[str],
+        texts: list[Any],
         pairs: list[str] | None = None,
         *,
         tokens: int = ANSWER_TOKENS,
         network_nC: Tensor | None = None,
     ) -> list[Prediction] | list[LabelsPrediction]:
         """One prediction a text, in order; where a text has any number of labels, a `LabelsPrediction`. Arguments and
-        errors are those of `logits`, and a UserError where a text is empty or a probability is not finite."""
+        errors are those of `logits`, and a UserError where a text is empty or a probability is not finite. A text of
+        several columns is a mapping from their names to their cells."""
+        texts = join_given(texts, self.settings.fields)
         self.check(texts, pairs, filled=True)
         return self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
 

@@ -30,7 +30,7 @@ from manyheads.config.facts import check_ranges, require, setting
 from manyheads.config.facts import settings as all_settings
 from manyheads.config.model import MOST_TABLE
 from manyheads.config.plugins import changed_since, recorded, require_given
-from manyheads.config.sentences import format_value
+from manyheads.config.sentences import format_list, format_value, list_names
 from manyheads.errors import UserError
 from manyheads.inference.download import download, is_hub_name
 from manyheads.runs.files import read_json
@@ -59,7 +59,7 @@ class ColumnNames:
     `target` instead, if it has them.
     """
 
-    text: str = setting("text", "column of the text")
+    text: Any = setting("text", "column of the text, or those that are joined", several=True)
     text_pair: str = setting("text_pair", "column of the second text")
     label: str = setting("label", "column of the label")
     target: str = setting("target", "column of the target text")
@@ -144,6 +144,11 @@ class Settings:
             **of_long_texts,
             **learned,
         )
+
+    @property
+    def fields(self) -> list[str]:
+        """The columns that its texts are joined from; empty: they are of one column."""
+        return self.columns.text if isinstance(self.columns.text, list) else []
 
     @property
     def cutting(self) -> Cutting:
@@ -363,6 +368,17 @@ def open_folder(folder: str | Path, needed: str | None = None, *, graph: bool = 
         wanted = "a classifier" if needed == "classify" else f"a model of task={needed}"
         raise UserError(f"run={path} {plugin.task(settings.task).model}, but {wanted} is needed here: name another")
     return ModelFolder(path, settings)
+
+
+def check_text_columns(typed: str | list[str], settings: Settings) -> None:
+    """Raise UserError if several columns of the text are typed, and not as many as the model reads."""
+    if isinstance(typed, list) and len(typed) != len(settings.fields):
+        fields = settings.fields
+        reads = f"the {len(fields)} columns {list_names(fields)}" if fields else "one column"
+        raise UserError(
+            f"data.text={format_list(typed)} names {len(typed)} columns, but the model of run reads {reads}: name as "
+            "many, in this order"
+        )
 
 
 def refuse_other_task(config: Any, settings: Settings) -> None:

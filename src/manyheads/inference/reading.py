@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
 from manyheads.config import OnBadText, TextColumns
+from manyheads.config.sentences import format_list
 from manyheads.data.formats.dialect import MOST_ABOVE, SEP
 from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, remedy_for, why_not_read
 from manyheads.data.formats.source import OPENERS, reading
@@ -39,6 +40,7 @@ from manyheads.inference.chunks import (
     require_texts,
     row_of_line,
 )
+from manyheads.inference.format import check_text_columns
 
 if TYPE_CHECKING:
     from manyheads.inference.predictor import Predictor
@@ -52,6 +54,7 @@ READERS = {  # of what has columns, by its kind: imported on first use, as NumPy
     ".json": "manyheads.inference.records:chunks_of_objects",
     ".parquet": "manyheads.inference.records:chunks_of_parquet",
 }
+TABLE = "manyheads.inference.records:chunks_of_rows"  # of a kind that a plugin reads
 
 
 def check_input(text: str, name: str) -> None:
@@ -92,24 +95,28 @@ def open_texts(
     Raises:
         UserError: a mistake in the settings, or in a row, which it names.
     """
-    reader = READERS.get(kind_of(Path(name)) or "")
+    kind = kind_of(Path(name)) or ""
+    reader = TABLE if kind in plugin.names("file") else READERS.get(kind)
     has_columns = not text and reader is not None
     _check_named(text, name, predictor, named, has_columns=has_columns)
     on_bad_row = OnBadText.empty if named is None else named.on_bad_row
+    fields = predictor.settings.fields
     if text:
-        row = row_of_line(text, "", "text", pairs=predictor.pairs)
+        row = row_of_line(text, "", "text", pairs=predictor.pairs, fields=fields)
         second = "text_pair" if predictor.pairs else None
-        yield into_chunks([row], "text", "text", second, OnBadText["raise"])
+        yield into_chunks([row], "text", tuple(fields) or "text", second, OnBadText["raise"])
     elif name == "-":
         by_hand = sys.stdin.isatty()
         if by_hand:
             print("type one text a line; end with Ctrl-D", file=sys.stderr)
         stream, pairs = sys.stdin.buffer, predictor.pairs
-        yield chunks_of_lines(stream, "standard input", pairs=pairs, at_once=by_hand, on_bad_row=on_bad_row)
+        how = {"pairs": pairs, "fields": fields, "on_bad_row": on_bad_row}
+        yield chunks_of_lines(stream, "standard input", at_once=by_hand, **how)
     elif reader is None or _is_tsv_of_pairs(name, predictor, named):
         with open_lines(Path(name)) as stream:
             marked = kind_of(Path(name)) == ".txt" and is_marked(first_lines(stream)[0])
-            yield chunks_of_lines(stream, name, pairs=predictor.pairs, marked=marked, on_bad_row=on_bad_row)
+            how = {"pairs": predictor.pairs, "fields": fields, "on_bad_row": on_bad_row}
+            yield chunks_of_lines(stream, name, marked=marked, **how)
     else:
         read: Callable[..., Iterator[Chunk]] = plugin.resolve(reader)
         yield read(Path(name), _wanted(predictor, named), on_bad_row)
@@ -121,12 +128,13 @@ def _check_named(
     """Raise UserError if a column is named where there is none, or a second one that the model does not read."""
     if named is None:
         return
+    check_text_columns(named.text, predictor.settings)
     if named.text_pair and not predictor.pairs:
         raise UserError(
             f"data.text_pair={named.text_pair} does nothing, as the model of run takes single texts: remove it"
         )
     if (named.text or named.text_pair) and not has_columns:
-        setting = f"data.text={named.text}" if named.text else f"data.text_pair={named.text_pair}"
+        setting = f"data.text={format_list(named.text)}" if named.text else f"data.text_pair={named.text_pair}"
         what = "text" if text else f"input={name}"
         raise UserError(
             f"{setting} names a column, but {what} has none: remove it, or give a .csv, .tsv, .jsonl or .parquet"
@@ -139,7 +147,7 @@ def _is_tsv_of_pairs(name: str, predictor: "Predictor[Any]", named: TextColumns 
     Raises:
         UserError: its first line may be a header or a row.
     """
-    is_typed = named is not None and bool(named.text or named.text_pair)
+    is_typed = bool(predictor.settings.fields) or (named is not None and bool(named.text or named.text_pair))
     if not predictor.pairs or is_typed or kind_of(Path(name)) != ".tsv":
         return False
     with open_lines(Path(name)) as stream:
@@ -160,8 +168,14 @@ def _wanted(predictor: "Predictor[Any]", named: TextColumns | None) -> WantedCol
     a preset come second."""
     columns = predictor.settings.columns
     names: list[list[str]] = []
+    joins = False
+    trained: Any
     for key, trained in (("text", columns.text), ("text_pair", columns.text_pair)):
-        if typed := getattr(named, key, ""):
+        typed: Any = getattr(named, key, "")
+        if isinstance(several := typed or trained, list):
+            names.append(several)
+            joins = True
+        elif typed:
             names.append([typed])
         elif columns.preset:
             names.append([key, trained])
@@ -169,8 +183,8 @@ def _wanted(predictor: "Predictor[Any]", named: TextColumns | None) -> WantedCol
             names.append([trained, key])
     text, text_pair = names
     if not predictor.pairs:
-        return WantedColumns(text, [], RENAME if named is None else BY_TEXT)
-    return WantedColumns(text, text_pair, RENAME if named is None else BY_PAIR)
+        return WantedColumns(text, [], RENAME if named is None else BY_TEXT, joins)
+    return WantedColumns(text, text_pair, RENAME if named is None else BY_PAIR, joins)
 
 
 def open_lines(file: Path) -> Any:

@@ -13,6 +13,7 @@ from manyheads.config.sentences import format_value
 from manyheads.data.formats.blocks import stream_file
 from manyheads.data.formats.delimited import DelimitedParser
 from manyheads.data.formats.dialect import width_rule
+from manyheads.data.opening import read_file
 from manyheads.data.texts import NOT_UTF8
 from manyheads.errors import UserError
 from manyheads.inference.chunks import (
@@ -40,7 +41,7 @@ def chunks_of_table(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = O
     names = [cell.strip() for cell in header.record]
     while not names[-1]:  # as spreadsheets leave them
         names.pop()
-    may_lack_header = len(names) == 1 < len(wanted.text) and not wanted.text_pair
+    may_lack_header = len(names) == 1 < len(wanted.text) and not wanted.text_pair and not wanted.joins
     is_bare = may_lack_header and names[0] not in wanted.text
     if is_bare:
         if titled:
@@ -80,7 +81,7 @@ def chunks_of_objects(path: Path, wanted: WantedColumns, on_bad_row: OnBadText =
     def read() -> Iterator[InputRow]:
         for row in chain(first, rows):
             named = [name for name in wanted.text if name in row.cells]
-            if named and columns[0] not in wanted.text and not row.fault:
+            if named and not wanted.joins and columns[0] not in wanted.text and not row.fault:
                 raise UserError(
                     f"{path}, {row.place} has the column '{format_value(named[0])}', but the first object has "
                     f"'{format_value(columns[0])}' alone, which would be read as the text: correct the first object"
@@ -106,6 +107,23 @@ def _objects(path: Path) -> Iterator[InputRow]:
         if "NaN" in written or "Infinity" in written:  # which JSON has no word for
             cells = plain_cell(cells)
         yield InputRow(place, cells, fault)
+
+
+def chunks_of_rows(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
+    """The rows of a file of a kind that a plugin reads, which are in memory.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    table = read_file(path)
+    columns = find_text_columns(table.names, str(path), wanted)
+
+    def read() -> Iterator[InputRow]:
+        cells = [table.column(name) for name in table.names]
+        for at, (number, *row) in enumerate(zip(table.numbers, *cells, strict=True)):
+            yield InputRow(f"row {number}", dict(zip(table.names, row, strict=True)), table.broken.get(at, ""))
+
+    yield from into_chunks(read(), str(path), *columns, on_bad_row)
 
 
 def chunks_of_parquet(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:

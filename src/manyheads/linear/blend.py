@@ -5,6 +5,7 @@ n rows . C classes or labels
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from manyheads.linear.model import LinearBaseline, LinearModel, linear_logits
 from manyheads.linear.thresholds import thresholds_of
 
 TEMPERATURES = [2 ** (at / 4) for at in range(-8, 17)]
+LEAST_VOTES = 0.05  # share of the votes of a row, below which a class is not looked at
 UNSURE = 0.5
 """Of one more row, spread over the texts of all, that may have any class, or each label or not: without it a
 temperature would make certainties of few rows that are all right. Platt (1999), "Probabilistic Outputs for Support
@@ -78,6 +80,11 @@ def tune(
         answers: the linear model may answer with the network; otherwise it is a baseline.
         prior_share: see `best_share`.
     """
+    own_n: Tensor | float = 1.0
+    if rows.voters is not None:
+        rows, at_n = rows_of_shares(replace(rows, weights=None))
+        network_nC = None if network_nC is None else network_nC[at_n]
+        own_n = torch.from_numpy(rows.weights)
     labels, multi = label_tensor(rows, n_classes), rows.sets is not None
     if linear is None:
         if multi and network_nC is not None:
@@ -86,9 +93,11 @@ def tune(
     linear_nC = linear_logits(linear, rows.texts, rows.pairs)
     share, temperature = 0.0, 1.0
     if answers and network_nC is not None:
-        share, temperature, linear_temperature = best_share(network_nC, linear_nC, labels, weights_C, prior_share)
+        share, temperature, linear_temperature = best_share(
+            network_nC, linear_nC, labels, weights_C, prior_share, own_n
+        )
     else:
-        linear_temperature = best_temperature(linear_nC, labels, row_weights(labels, weights_C))
+        linear_temperature = best_temperature(linear_nC, labels, row_weights(labels, weights_C) * own_n)
     linear, linear_nC = linear.over(linear_temperature), linear_nC / linear_temperature
     blend = Blend(linear, share, temperature if share else 1.0)
     if not multi or network_nC is None:
@@ -100,6 +109,18 @@ def tune(
         return Tuned(None, thresholds, baseline=baseline)
     members = {"network": thresholds_of(network_nC, labels), "linear": linear_thresholds}
     return Tuned(blend, thresholds, members, baseline)
+
+
+def rows_of_shares(rows: Rows) -> tuple[Rows, Tensor]:
+    """Of each row with votes a row for each class that has `LEAST_VOTES` of them, or the most, weighted by its share;
+    and which row it was."""
+    shares_nC = torch.from_numpy(rows.probabilities).double()
+    is_voted_nC = (shares_nC >= LEAST_VOTES) | (shares_nC == shares_nC.amax(1, keepdim=True))
+    at_n, labels_n = is_voted_nC.nonzero(as_tuple=True)
+    spread = replace(rows.pick(at_n.numpy()), labels=labels_n.int().numpy(), voters=None, probabilities=None)
+    share_n = shares_nC[at_n, labels_n].numpy()
+    spread.weights = share_n if spread.weights is None else share_n * spread.weights
+    return spread, at_n
 
 
 def label_tensor(rows: Rows, n_classes: int) -> Tensor:
@@ -128,6 +149,7 @@ def best_share(
     labels: Tensor,
     weights_C: Tensor | None = None,
     prior_share: float = EVENLY,
+    own_n: Tensor | float = 1.0,
 ) -> tuple[float, float, float]:
     """Share, temperature of the network and temperature of the linear model by rows of known `labels`, class ids `(n,)`
     or marks `(n, C)`: those with which each alone, then both together, answer these rows likeliest.
@@ -140,8 +162,9 @@ def best_share(
     Args:
         weights_C: how much a row of each class counts, or what a row has of each label; None: all alike.
         prior_share: the linear model's where there are no rows.
+        own_n: how much each row counts by itself.
     """
-    weights = row_weights(labels, weights_C)
+    weights = row_weights(labels, weights_C) * own_n
     network_temperature = best_temperature(network_nC, labels, weights)
     linear_temperature = best_temperature(linear_nC, labels, weights)
     network = likelihoods(network_nC / network_temperature, labels)

@@ -23,7 +23,14 @@ from torch.nn import functional as F
 from manyheads.config import Terms
 from manyheads.data.disk_cache import cached_on_disk
 from manyheads.data.rows import ROWS_AT_ONCE, Rows, Splits
-from manyheads.linear.blend import best_temperature, label_tensor, likelihoods, log_likelihoods, row_weights
+from manyheads.linear.blend import (
+    best_temperature,
+    label_tensor,
+    likelihoods,
+    log_likelihoods,
+    row_weights,
+    rows_of_shares,
+)
 from manyheads.linear.model import Counted, LinearModel, counted, unspaced
 
 MOST_STEPS = 100  # of L-BFGS
@@ -65,6 +72,8 @@ def fit_linear(
         terms: those that were chosen before.
     """
     rows = rows.readable()
+    if rows.voters is not None:
+        rows, _ = rows_of_shares(rows)
     if rows.weights is not None:  # what weighs nothing is not there
         rows = rows.pick(np.flatnonzero(rows.weights))
     if (rows.sets is None and len(set(rows.labels)) < 2) or too_many(rows, n_classes):

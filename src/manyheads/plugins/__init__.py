@@ -10,6 +10,7 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "sweep": "manyheads.plugins.sweep",
     "static": "manyheads.plugins.static",
     "hub": "manyheads.plugins.hub",
+    "tables": "manyheads.plugins.tables",
     "transfer": "manyheads.plugins.transfer",
     "trim": "manyheads.plugins.trim",
     "editors": "manyheads.plugins.editors",

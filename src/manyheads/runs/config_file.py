@@ -107,7 +107,8 @@ def _content(loader: "_Loader", schema: type | None, where: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        texts = {name for name, one in settings(schema).items() if one.kind in (str, list[str])} if schema else set()
+        known = settings(schema) if schema else {}
+        texts = {name for name, one in known.items() if one.kind in (str, list[str]) or one.facts.several}
         _keep_names(node, where, texts, set())
         return loader.construct_document(node)
     finally:

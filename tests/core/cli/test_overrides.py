@@ -63,6 +63,7 @@ def test_what_is_taken_as_it_is_typed():
         "folder",
         "where",
         "require",
+        "data.rename",
         "init_from",
         "input",
         "run",

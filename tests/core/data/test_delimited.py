@@ -229,7 +229,7 @@ def test_a_title_above_a_single_column_or_pairs_is_no_text(tmp_path):
     with pytest.raises(ValueError, match=r"row 2 looks like its header \(text\), and what is above it like a title"):
         answered(tmp_path / "a.csv", ["review", "text"])
     (tmp_path / "a.tsv").write_text("Reviews of May!\tall shops\ntext\ttext_pair\ngood\tbad\n")
-    pairs = SimpleNamespace(pairs=True, settings=SimpleNamespace(columns=ColumnNames()))
+    pairs = SimpleNamespace(pairs=True, settings=SimpleNamespace(columns=ColumnNames(), fields=[]))
     with (
         pytest.raises(ValueError, match=r"row 2 looks like its header \(text, text_pair\)"),
         open_texts("", str(tmp_path / "a.tsv"), pairs) as chunks,

@@ -251,7 +251,7 @@ def test_labels_of_fasttext_are_no_part_of_a_text(model_folder: Path, pair_folde
     assert (row["text"], row["text_pair"]) == ("good film", "bad")
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.json", "a.txt", "a.JSON", "a.feather"])
+@pytest.mark.parametrize("name", ["a.ods", "a.json", "a.txt", "a.JSON", "a.feather"])
 def test_no_file_is_written_of_a_kind_that_is_not_known(model_folder: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=rf"^output=\S+{name} .*: name a .csv, .tsv, .jsonl or .parquet$"):
         predict(config(model_folder, text="good", output=str(tmp_path / name)))
@@ -261,7 +261,7 @@ def test_no_file_is_written_of_a_kind_that_is_not_known(model_folder: Path, tmp_
     assert json.loads((tmp_path / "answers").read_text())["text"] == "good"
 
 
-@pytest.mark.parametrize(("name", "why"), [("a.xlsx", "is a spreadsheet"), ("a.ndjson", "holds JSON lines")])
+@pytest.mark.parametrize(("name", "why"), [("a.ods", "is a spreadsheet"), ("a.ndjson", "holds JSON lines")])
 def test_a_file_of_another_kind_is_not_read_as_lines(model_folder: Path, tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / name).write_text('{"text": "good"}\n')
     with pytest.raises(ValueError, match=rf"^input=\S+{name} {why}"):
@@ -421,7 +421,7 @@ def test_a_pipe_is_answered_as_a_file_to_the_last_bit(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("in.xlsx", "is a spreadsheet: save it as .csv"),
+        ("in.ods", "is a spreadsheet: save it as .csv"),
         ("in.zip", "is an archive: unpack it, and give the file or the folder that was in it"),
         ("in.gz", f"is not a kind of file that is read: give {KINDS_IN_WORDS}"),
     ],

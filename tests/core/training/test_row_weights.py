@@ -9,6 +9,7 @@ import torch
 from manyheads.data.batches import Planned, gather, n_bytes, tokens_on
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, multi_hot
+from manyheads.linear.blend import TEMPERATURES, UNSURE, rows_of_shares, tune
 from manyheads.linear.fit import fit_linear, logistic
 from manyheads.linear.model import linear_logits
 from manyheads.training.objectives import Classify, class_weights
@@ -108,6 +109,46 @@ def test_the_linear_model_is_that_of_rows_written_several_times(multi):
     assert (weighted - written).abs().mean() < 0.5 * (alike - written).abs().mean()
     scaled = linear_logits(fit_linear(replace(rows, weights=weights * 8), 3), texts, None)
     torch.testing.assert_close(scaled, weighted)
+
+
+def voted(n=60):
+    """Rows with votes for two of three classes, and their texts."""
+    texts, labels = many(n)
+    counts = np.random.default_rng(1).integers(0, 3, size=(n, 3)) + np.eye(3, dtype=int)[labels]
+    shares = (counts / counts.sum(1, keepdims=True)).astype(np.float32)
+    rows = Rows(texts, None, shares.argmax(1).tolist(), "x", range(n), probabilities=shares, voters=counts.sum(1))
+    return rows, counts
+
+
+def test_the_linear_model_learns_shares_of_votes():
+    """As from a row for each vote, but for the scale of all weights together."""
+    rows, counts = voted()
+    spread, at = rows_of_shares(rows)
+    at = at.numpy()
+    assert np.array_equal(np.bincount(at, spread.weights, len(rows)).round(6), np.ones(len(rows)))
+    assert all(counts[row, label] for row, label in zip(at, spread.labels, strict=True))
+    cells = [(row, label) for row, label in zip(*counts.nonzero(), strict=True) for _ in range(counts[row, label])]
+    at_vote, label_of_vote = map(np.array, zip(*cells, strict=True))
+    votes = replace(rows.pick(at_vote), labels=label_of_vote, voters=None, probabilities=None)
+    votes.weights = 1 / counts.sum(1)[at_vote]
+    hard = replace(rows, voters=None, probabilities=None)
+    by_shares, by_votes, by_most = (linear_logits(fit_linear(one, 3), rows.texts, None) for one in (rows, votes, hard))
+    assert (by_shares - by_votes).abs().mean() < 0.5 * (by_most - by_votes).abs().mean()
+
+
+def test_shares_of_votes_tune_the_answers():
+    """The temperature with the least cross-entropy against the shares, on the same grid."""
+    rows, counts = voted(200)
+    linear = fit_linear(rows, 3)
+    network_nC = 6 * torch.randn(200, 3, generator=torch.Generator().manual_seed(0)) + 2 * torch.from_numpy(counts)
+    tuned = tune(network_nC, linear, rows, 3)
+    shares_nC = torch.from_numpy(counts / counts.sum(1, keepdims=True))
+
+    def loss(temperature):
+        scaled_nC = (network_nC.double() / temperature).log_softmax(-1)
+        return float(-(shares_nC * scaled_nC).sum() - UNSURE * scaled_nC.mean())
+
+    assert tuned.blend.temperature == pytest.approx(min(TEMPERATURES, key=loss), rel=0.2)
 
 
 def test_a_class_that_weighs_nothing_is_not_learnt():

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import manyheads.plugin as plugin
 from manyheads.config.data import KINDS, TEXT_KINDS
 from manyheads.data.formats.source import OPENERS, reading
 from manyheads.data.formats.text_lines import TREC, is_marked
@@ -20,9 +21,9 @@ COMPRESSION = 4  # bytes of text for one of a compressed file, as an estimate
 
 
 def kind_of(path: Path) -> str | None:
-    """`.csv`, `.tsv`, `.jsonl`, `.json`, `.txt` or `.parquet`; None for a file of another kind."""
+    """`.csv`, `.tsv`, `.jsonl`, `.json`, `.txt`, `.parquet` or one that a plugin reads; None for a file of another."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    kinds = KINDS
+    kinds = (*KINDS, *plugin.names("file"))
     if suffixes and suffixes[-1] in OPENERS:  # compressed
         suffixes.pop()
         kinds = TEXT_KINDS

@@ -85,6 +85,11 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
         filled = rows.astype(object).where(~rows.isna(), None)
         for name in rows.columns:
             found[str(name)] = filled[name].tolist()
+    elif hasattr(rows, "__arrow_c_stream__"):  # of polars and others; pandas' own of numbers have floats for nulls
+        import pyarrow
+
+        table = pyarrow.table(rows)
+        found = {name: table.column(name).to_pylist() for name in table.column_names}
     elif isinstance(rows, Mapping):
         for name, cells in rows.items():
             found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)

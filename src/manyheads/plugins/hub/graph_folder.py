@@ -193,6 +193,8 @@ def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None, *, 
     words = {kind.name, "any" if predictor.multi else "one", "pairs" if predictor.pairs else "single"}
     if not is_plain:
         words.add("special")
+    if predictor.settings.fields:
+        words.add("joined")
     if predictor.pairs and type_ids_are_ambiguous(predictor.tokenizer):
         words.add("sequences")
     if terms is not None:

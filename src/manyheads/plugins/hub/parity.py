@@ -7,7 +7,7 @@ n rows . C classes
 """
 
 from collections.abc import Callable, Sequence
-from itertools import cycle, islice
+from itertools import compress, cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +68,10 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
     named = "empty, one word, the longest, unknown letters, and with the marks of the tokenizer typed in"
     if rows is not None:
         texts, pairs = list(rows.texts[:COMPARED]), list((rows.pairs or [])[:COMPARED])
+        if predictor.settings.fields:  # of longer texts the run cuts each column, the export the end
+            given = list(zip(texts, pairs, strict=True)) if pairs else texts
+            whole = [len(one) <= predictor.max_length for one in predictor.tokenizer.encode_batch(given)]
+            texts, pairs = [*compress(texts, whole)], [*compress(pairs, whole)]
         said = f"{len(texts)} {kind} of its validation split"
     else:
         step = max(1, len(words) // COMPARED)

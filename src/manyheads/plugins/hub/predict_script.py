@@ -146,6 +146,9 @@ class Classifier:
 
 def answer_file(classifier: Classifier, source: str, target: str) -> None:
     """Predictions for the rows of a .csv or .tsv, or for the lines of any other file; none where a text is empty."""
+    # if joined
+    parts = classifier.columns["text"]
+    classifier.columns["text"] = " + ".join(parts)
     # if single
     columns = [classifier.columns["text"]]
     # if pairs
@@ -160,6 +163,11 @@ def answer_file(classifier: Classifier, source: str, target: str) -> None:
             # if pairs
             rows = [dict(zip(columns, line.rstrip("\r\n").split("\t"), strict=True)) for line in file]
             # end
+    # if joined
+    for row in rows:
+        cells = [(row.get(part) or "").replace("\u241e", " ").strip() for part in parts]
+        row.setdefault(columns[0], " \u241e ".join(cells).strip() if any(cells) else "")
+    # end
     names = [*(rows[0] if rows else columns), "prediction", *(f"p_{label}" for label in classifier.labels)]
     filled = [row for row in rows if all((row[column] or "").strip() for column in columns)]
     probabilities = classifier.probabilities(*([row[column] for row in filled] for column in columns))

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from manyheads.config import Long
+from manyheads.config.sentences import list_names
+from manyheads.data.formats.fields import FIELD
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.download import OUTLIERS
@@ -137,6 +139,13 @@ def say_what_is_left_out(predictor: TextClassifier, config: ExportConfig, *, has
             f"Only the network is exported: in the answers of the run the linear model has a weight of "
             f"{predictor.share:.0%}, and format={config.format.name} does not contain it{for_pairs}; add "
             "members=network to say that this is intended, or train with linear=false for an export that answers alike",
+            flush=True,
+        )
+    if predictor.settings.fields:
+        print(
+            f"It takes the columns {list_names(predictor.settings.fields)} as one text, joined by ' {FIELD} ', and "
+            f"cuts that at its end after {predictor.max_length} tokens, where the run shortens each column: to such "
+            "texts it answers otherwise",
             flush=True,
         )
     if predictor.cutting.long is not Long.cut:

@@ -18,11 +18,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from manyheads.config import Cutting
+from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import PROBE, prefix_of
+from manyheads.data.tokenizer import PROBE, field_mark, field_parts, prefix_of
 from manyheads.data.tokens import Tokens, encode, kept_tokens, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.precision import multiplying_in
@@ -82,7 +82,8 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
         typed, segments = [text, pair], segments_of(encoding, texts_of_marks(tokenizer))
     windows = [list(range(len(encoding)))]  # the places of their tokens in the encoding
     if len(encoding) > max_length:
-        windows = kept_tokens(encoding.sequence_ids, max_length, cutting).documents
+        field = None if cutting.long is Long.windows else field_mark(tokenizer)
+        windows = kept_tokens(field_parts(encoding, field, max_length), max_length, cutting).documents
     first: dict[int, int] = {}  # of each text that a prefix is put before, its own first token
     if prefix_of(tokenizer):
         for at, (start, end) in enumerate(encoding.offsets):

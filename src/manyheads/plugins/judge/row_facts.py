@@ -55,11 +55,12 @@ def both_texts(rows: Rows) -> Iterator[str]:
 
 def token_counts(samples: dict[str, Rows], config: AuditConfig) -> dict[str, dict[str, float]]:
     """Tokens of the texts by split: least, quantiles, most; and the share of texts that `data.max_length` cuts."""
-    train, path = samples["train"], config.tokenizer.path
+    train, path, fields = samples["train"], config.tokenizer.path, isinstance(config.data.text, list)
     if path:
-        tokenizer = load_tokenizer(path, pairs=train.pairs is not None, prefix=config.tokenizer.prefix)
+        prefix = config.tokenizer.prefix
+        tokenizer = load_tokenizer(path, pairs=train.pairs is not None, prefix=prefix, fields=fields)
     else:
-        tokenizer = train_tokenizer(train, config.tokenizer)
+        tokenizer = train_tokenizer(train, config.tokenizer, fields=fields)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     found = {}

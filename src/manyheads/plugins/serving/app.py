@@ -25,6 +25,8 @@ from starlette.exceptions import HTTPException
 
 import manyheads.plugin as plugin
 from manyheads.config.sentences import format_value, one_of
+from manyheads.data.formats.fields import join_given
+from manyheads.errors import UserError
 from manyheads.plugin import VERSION, Part
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.plugins.serving.gate import Gate, refusal
@@ -46,9 +48,9 @@ class PredictRequest(BaseModel):
     """One text, or many; of a model of pairs with the second texts."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    text: str | None = Field(None, description="one text")
+    text: str | dict[str, str] | None = Field(None, description="one text; of several columns, these by name")
     pair: str | None = Field(None, description="its second text, for a model of pairs")
-    texts: list[str] | None = Field(None, description="many texts, in place of text")
+    texts: list[str | dict[str, str]] | None = Field(None, description="many texts, in place of text")
     pairs: list[str] | None = Field(None, description="their second texts, one for each")
     top_k: int = Field(0, ge=0, description="most probable classes whose probabilities are given; 0: all")
     thresholds: Probability | dict[str, Probability] | None = Field(
@@ -60,7 +62,7 @@ class PredictRequest(BaseModel):
 def look_request(views: Mapping[str, Part]) -> type[BaseModel]:
     """What /look takes: a text, the name of a view, and the options of all views that are registered."""
     fields: dict[str, Any] = {
-        "text": (str, Field(description="the text")),
+        "text": (str | dict[str, str], Field(description="the text; of several columns, these by name")),
         "pair": (str | None, Field(None, description="its second text, for a model of pairs")),
         "view": (Literal[tuple(views)], Field(next(iter(views)), description="which view of it")),
     }
@@ -150,6 +152,10 @@ async def answer(
     request: dict[str, Any], config: ServeConfig, pool: WorkerPool, answered: Counter, media_type: str
 ) -> Response:
     """Check the texts of a request against the limits, and have a worker answer it."""
+    try:
+        request["texts"] = join_given(request["texts"], pool.about.get("columns", ()))
+    except UserError as mistake:
+        return refusal(422, str(mistake))
     for name in ("texts", "pairs"):
         texts = request[name] or ()
         if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
@@ -289,7 +295,7 @@ def sentence_of(error: dict[str, Any], fields: Iterable[str]) -> str:
     """What pydantic found, as one sentence."""
     named = []
     for one in error["loc"]:
-        if one != "body" and "constrained-float" not in str(one):  # how it names the types that `thresholds` may have
+        if one not in ("body", "str") and "constrained-float" not in str(one):  # how it names types of `thresholds`
             named.append(str(one))
     place = ".".join(named)
     if error["type"] == "json_invalid":

@@ -156,6 +156,7 @@ def about(served: Served) -> dict[str, Any]:
         "labels": predictor.labels,
         "thresholds": thresholds,
         "pairs": predictor.pairs,
+        "columns": predictor.settings.fields,
         "max_length": predictor.max_length,
         "long": settings.long.name,
         "members": list(predictor.members),

@@ -222,7 +222,8 @@ def train_words(run: RunConfig) -> list[str]:
         if name == "plugins" or value == usual.get(name, ...) or not _is_read(run, name, value):
             continue
         one = settings(RunConfig).get(name)  # none of a flag of `trainer`
-        as_it_is = one is not None and one.is_text and value != "null" and not QUOTED.fullmatch(value)
+        is_text = one is not None and one.is_text and isinstance(value, str)
+        as_it_is = is_text and value != "null" and not QUOTED.fullmatch(value)
         words.append(f"{name}={value}" if name in verbatim or as_it_is else f"{name}={write(value)}")
     return words
 
