@@ -91,9 +91,9 @@ class Section(NamedTuple):
         config: the class of the settings.
         help: what they are about, in a line.
         into: the openings that they widen: `run` (a training), `search`, `table`, `curve` (verbs that train several
-            times), `judge` (verbs that judge rows), `answer` (verbs that answer texts), `logger`, `model`, `tokenizer`
-            (the section of that name); see `section(opening=...)`. The hooks below get all settings of the verb,
-            whatever is widened.
+            times), `judge` (verbs that judge rows), `answer` (verbs that answer texts), `data`, `tokenizer`, `model`,
+            `optim`, `logger` (the section of that name); see `section(opening=...)`. The hooks below get all settings
+            of the verb, whatever is widened.
         facts: of all settings, as in `setting`: for instance `resume="free"` or `tasks=("pretrain",)`.
         check: `check(config)` is called with the complete settings of a verb; raises UserError for a combination that
             makes no sense.
@@ -118,6 +118,9 @@ class Section(NamedTuple):
         links: folders within a run folder that belong to such a logger and may hold symbolic links.
         rows: `rows(run, splits)` is called once the rows of a training are read. It returns `Rows` to learn from in
             addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
+        begin: `begin(run, network, tokens, labels, first=)` is called before training begins or resumes, in each of its
+            processes, with the tokens of train and the names of the classes. It may freeze parameters, always the same;
+            and, where `first`, change the weights, which no step has changed yet and which all processes will get.
     """
 
     name: str
@@ -137,6 +140,7 @@ class Section(NamedTuple):
     links: tuple[str, ...] = ()
     rows: Code | None = None
     tables: Code | None = None
+    begin: Code | None = None
 
 
 class Part(NamedTuple):

@@ -23,8 +23,8 @@ from manyheads.distributed import faults
 from manyheads.evaluation import results
 from manyheads.inference.folder import load
 from manyheads.runs.checkpoints import is_valid, newest_checkpoint
+from manyheads.training import build
 from manyheads.training import checkpoint_writer as saving
-from manyheads.training import trainer as session
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 from manyheads.training.state import load_pytree
@@ -223,8 +223,8 @@ def test_a_finished_run_is_not_that_of_another_tokenizer(train, model_folder, tm
 
 @pytest.mark.parametrize(("few", "fitted"), [(16, ["head"]), (15, [])])  # 32 rows of two classes
 def test_the_head_is_fitted_once_where_rows_are_few(few, fitted, train, monkeypatch):
-    met, fit_head = [], session.fit_head
-    monkeypatch.setattr(session, "fit_head", lambda *given: met.append("head") or fit_head(*given))
+    met, fit_head = [], build.fit_head
+    monkeypatch.setattr(build, "fit_head", lambda *given: met.append("head") or fit_head(*given))
     train("run", f"optim.few={few}", "trainer.max_epochs=1", stops=("step:3",))
     assert met == fitted
 

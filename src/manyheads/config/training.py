@@ -50,7 +50,7 @@ def read_budget(text: str) -> Budget | None:
 Schedule = StrEnum("Schedule", "linear cosine wsd constant")
 
 
-@section("optim.")
+@section("optim.", opening="optim")
 class OptimConfig:
     """AdamW with a warm-up and a decay, both counted in optimiser steps."""
 

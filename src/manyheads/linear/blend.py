@@ -26,7 +26,9 @@ Vector Machines", section 2.1, has such targets."""
 LEAST = 1e-30  # of a probability
 SHARES = [at / 20 for at in range(21)]  # that are tried
 PRIOR_ROWS = 8.0  # that draw the share towards a prior one
-EVENLY, LINEAR_FIRST = 0.5, 0.8  # prior shares: where the network begins with trained weights, and from scratch
+EVENLY, LINEAR_FIRST = 0.5, 0.8  # prior shares: where the network begins with trained weights, and from scratch, where
+# few rows teach a linear model more
+NETWORK_FIRST = 0.0  # with trained weights and few rows, which have few of the words of new texts
 LEAST_SHARE = SHARES[1]  # the prior counts none as this: between the two, the rows alone decide
 
 
@@ -121,6 +123,13 @@ def rows_of_shares(rows: Rows) -> tuple[Rows, Tensor]:
     share_n = shares_nC[at_n, labels_n].numpy()
     spread.weights = share_n if spread.weights is None else share_n * spread.weights
     return spread, at_n
+
+
+def usual_share(*, trained: bool, few: bool) -> float:
+    """The prior share of the linear model, by whether the network begins with trained weights and rows are few."""
+    if not trained:
+        return LINEAR_FIRST
+    return NETWORK_FIRST if few else EVENLY
 
 
 def label_tensor(rows: Rows, n_classes: int) -> Tensor:

@@ -12,6 +12,7 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "hub": "manyheads.plugins.hub",
     "tables": "manyheads.plugins.tables",
     "transfer": "manyheads.plugins.transfer",
+    "fewshot": "manyheads.plugins.fewshot",
     "trim": "manyheads.plugins.trim",
     "editors": "manyheads.plugins.editors",
 }

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import manyheads.plugin as plugin
 from manyheads.config import RunConfig
+from manyheads.config.facts import hooks
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
 from manyheads.data.tokenizer import kept_ids, load_tokenizer, tokenizer_sizes
@@ -66,9 +67,13 @@ def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
     return plugin.resolve(plugin.task(run.task).objective)(run, tokens, labels)
 
 
-def has_few_rows(run: RunConfig, tokens: Tokens, labels: list[str]) -> bool:
-    """Whether there are at most `optim.few` training rows a class, on average."""
-    return run.optim.are_few(len(tokens), len(labels))
+def prepare_weights(run: RunConfig, network: Network, tokens: Tokens, labels: list[str], *, first: bool) -> None:
+    """Before the first step of a process: what plugins do to the weights, or freeze (`Section.begin`); then, with few
+    training rows, `tokens`, `fit_head`. Only where these are the `first` weights of the run are they changed."""
+    for begin in hooks(run, "begin"):
+        begin(run, network, tokens, labels, first=first)
+    if first and run.task == "classify" and run.optim.are_few(len(tokens), len(labels)):
+        fit_head(run, network, tokens)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from manyheads.data.checks import check_rows
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.faults import inject_fault
 from manyheads.errors import UserError
-from manyheads.training.build import Network, assemble_network, fit_head, has_few_rows, make_objective
+from manyheads.training.build import Network, assemble_network, make_objective, prepare_weights
 from manyheads.training.objectives import Mean
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
 
@@ -87,8 +87,7 @@ class LitModule(pl.LightningModule):
         check_rows(run, data.splits)
         tokens, labels = data.tokens["train"], data.splits.labels
         network = assemble_network(run, data.splits, data.tokenizer)
-        if run.task == "classify" and has_few_rows(run, tokens, labels):
-            fit_head(run, network, tokens)
+        prepare_weights(run, network, tokens, labels, first=True)
         return cls(network, make_objective(run, tokens, labels), optim=run.optim)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

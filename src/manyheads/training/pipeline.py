@@ -30,7 +30,7 @@ from manyheads.inference.batching import network_logits
 from manyheads.inference.card import add_results, card_figures, card_notes
 from manyheads.inference.folder import AnyPredictor, load, save
 from manyheads.inference.origin import file_digests
-from manyheads.linear.blend import EVENLY, LINEAR_FIRST, Tuned, tune
+from manyheads.linear.blend import Tuned, tune, usual_share
 from manyheads.linear.fit import cached_linear, too_many
 from manyheads.linear.model import write_baseline
 from manyheads.runs.config_file import save_run
@@ -171,7 +171,7 @@ def fit_members(context: RunContext) -> Tuned:
     logits_nC = None
     if splits.multi or (run.linear and linear is not None):
         logits_nC = network_logits(context.network, context.tokens["validation"])
-    prior_share = EVENLY if run.init_from else LINEAR_FIRST  # few rows teach a linear model more than random weights
+    prior_share = usual_share(trained=bool(run.init_from), few=run.optim.are_few(len(splits.train), n_classes))
     return tune(logits_nC, linear, splits.validation, n_classes, weights_C, answers=run.linear, prior_share=prior_share)
 
 

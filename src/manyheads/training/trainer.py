@@ -34,7 +34,7 @@ from manyheads.nn.cost import count_parameters
 from manyheads.nn.layer_calls import make_call
 from manyheads.nn.transformer import Decoder, Encoder
 from manyheads.runs.resume import Start
-from manyheads.training.build import Network, fit_head, has_few_rows, make_objective
+from manyheads.training.build import Network, make_objective, prepare_weights
 from manyheads.training.callbacks import KeepBest, NetworkGuard, Patience
 from manyheads.training.checkpoint import Checkpoint
 from manyheads.training.context import RunContext
@@ -268,8 +268,7 @@ def fit(context: RunContext) -> dict[str, Any] | None:
     run, network, tokens, labels = context.run, context.network, context.tokens, context.splits.labels
     folder, start = context.folder, context.start
     begins = start.checkpoint is None and this_process().is_first  # the others get the weights of the first
-    if begins and run.task == "classify" and has_few_rows(run, tokens["train"], labels):
-        fit_head(run, network, tokens["train"])
+    prepare_weights(run, network, tokens["train"], labels, first=begins)
     module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
 
     guard = Guard(run, folder, start.restart)

@@ -121,8 +121,9 @@ TOGETHER = {
     "data.folds": "5",
     "data.fold": "2",
     "init_from": None,  # weights bring a shape of their own: tests/core/cli/test_origin.py
-    **dict.fromkeys(("teacher", "data.unlabelled", "contrast.steps", "contrast.lr")),  # of weights or answers of others
     "data.votes": None,  # in place of data.label, and of losses that know labels alone
+    **dict.fromkeys(("teacher", "data.unlabelled", "data.descriptions")),  # of others' answers
+    **dict.fromkeys(("optim.contrast", "optim.contrast_epochs", "optim.contrast_lr")),  # of weights
     "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
 }
 

@@ -78,6 +78,7 @@ def test_what_is_taken_as_it_is_typed():
         "tokenizer.path",
         "tokenizer.prefix",
         "data.unlabelled",
+        "data.descriptions",
         "teacher",
     }
     needed = [name for name in settings_where(RunConfig, may_be_empty=False) if not name.startswith("logger.")]

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from manyheads.config import DataConfig, Terms
+from manyheads.config import DataConfig, OptimConfig, Terms
 from manyheads.data.rows import Rows
 from manyheads.inference.folder import load, save
 from manyheads.linear import model as ship
 from manyheads.linear.blend import (
     EVENLY,
     LINEAR_FIRST,
+    NETWORK_FIRST,
     Blend,
     Tuned,
     best_share,
@@ -88,6 +89,8 @@ def test_few_rows_do_not_leave_one_of_them_out(labels):
     assert best_share(right_nC[:4], right_nC[:4], labels[:4])[0] == pytest.approx(0.5)
     assert best_share(right_nC[:4], right_nC[:4], labels[:4], prior_share=LINEAR_FIRST)[0] == pytest.approx(0.8)
     assert best_share(right_nC, noise_nC, labels, prior_share=LINEAR_FIRST)[0] < 0.2, "many rows decide"
+    assert best_share(right_nC[:4], right_nC[:4], labels[:4], prior_share=NETWORK_FIRST)[0] == 0.0
+    assert best_share(noise_nC, right_nC, labels, prior_share=NETWORK_FIRST)[0] > 0.5, "many rows decide"
 
 
 def test_each_is_first_made_as_sure_as_it_may_be():
@@ -373,14 +376,17 @@ def test_a_network_that_was_trained_to_find_the_rare_class_keeps_its_say():
     assert best_share(network_nC, linear_nC, marks_nC, weights_C)[0] < 0.5
 
 
-@pytest.mark.parametrize(("init_from", "prior_share"), [("", LINEAR_FIRST), ("outputs/other", EVENLY)])
-def test_from_scratch_few_rows_leave_the_answer_to_the_linear_model(monkeypatch, init_from, prior_share):
+@pytest.mark.parametrize(
+    ("init_from", "few", "prior_share"),
+    [("", 0, LINEAR_FIRST), ("", 50, LINEAR_FIRST), ("outputs/other", 0, EVENLY), ("outputs/other", 50, NETWORK_FIRST)],
+)
+def test_few_rows_leave_the_answer_to_the_linear_model_unless_weights_are_trained(
+    monkeypatch, init_from, few, prior_share
+):
     found = {}
     monkeypatch.setattr(pipeline, "cached_linear", lambda *_: None)
     monkeypatch.setattr(pipeline, "tune", lambda *_, **settings: found.update(settings))
-    run = SimpleNamespace(
-        data=DataConfig(), init_from=init_from, linear=True, optim=SimpleNamespace(class_weights="none")
-    )
-    splits = SimpleNamespace(labels=["a", "b"], train=[], validation=[], multi=False)
+    run = SimpleNamespace(data=DataConfig(), init_from=init_from, linear=True, optim=OptimConfig(few=few))
+    splits = SimpleNamespace(labels=["a", "b"], train=[""], validation=[], multi=False)
     pipeline.fit_members(SimpleNamespace(run=run, splits=splits))
     assert found == {"answers": True, "prior_share": prior_share}

@@ -41,7 +41,7 @@ from manyheads.plugins.sweep.tables import sheets
 from manyheads.plugins.sweep.tokenized_sets import TokenizedSet, tokenize
 from manyheads.runs.many import train_in_turn
 from manyheads.terminal import log_to_screen, print_sheet
-from manyheads.training.build import fit_head, has_few_rows
+from manyheads.training.build import prepare_weights
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
 from manyheads.training.module import LitModule
@@ -134,8 +134,7 @@ def _fit(
     pl.seed_everything(run.seed, workers=True, verbose=False)
     classifier = fresh_classifier(run.model, prepared.sizes)
     run = replace(run, trainer={**run.trainer, "limit_val_batches": 0, **limits})
-    if has_few_rows(run, prepared.tokens["train"], prepared.labels):
-        fit_head(run, classifier, prepared.tokens["train"])
+    prepare_weights(run, classifier, prepared.tokens["train"], prepared.labels, first=True)
     try:
         return run_trainer(run, classifier, prepared.tokens, prepared.labels, [Guard(run), *callbacks]), False
     except DivergedError as end:

@@ -1,0 +1,114 @@
+"""With few rows an encoder is first fine-tuned until texts of one class are nearer to each other than to all others.
+
+Khosla et al. (2020), "Supervised Contrastive Learning", section 3.2.2, on the vectors that the head reads. That
+encoders of sentences learn so from few rows, before a head is fitted: Tunstall et al. (2022), "Efficient Few-Shot
+Learning Without Prompts" (SetFit).
+
+B documents . D width of what the head sees
+"""
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from manyheads.data.batches import Planned, gather
+from manyheads.data.tokens import Tokens
+from manyheads.inference.origin import find_origin
+from manyheads.inference.precision import DTYPES, choose_device, choose_precision, multiplying_in
+from manyheads.nn import Classifier
+from manyheads.training.build import fit_head
+from manyheads.training.optim import clip_gradients, freeze
+
+USUAL = 10  # rows per class, with an encoder of sentences: see docs/few-shot.md
+ROWS = 16  # of a step: at least two of each class in it
+TEMPERATURE = 0.1
+WARMUP = 0.1  # share of the steps
+WEIGHT_DECAY, CLIP = 0.01, 1.0
+log = logging.getLogger("manyheads")
+
+
+def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, first: bool) -> None:
+    """With few rows: learn by contrast if these are the `first` weights, and let training change the head alone, which
+    is fitted to the encoder as it is then."""
+    if tokens.labels.ndim > 1 or len(tokens) > most_rows(run) * len(labels) or tokens.labels.bincount().max() < 2:
+        return
+    weights = list(network.encoder.parameters())
+    if not weights:
+        return
+    if first:
+        learn(run, network, tokens, weights)
+        if not run.optim.are_few(len(tokens), len(labels)):  # otherwise what follows does it
+            fit_head(run, network, tokens)
+    for name, one in network.named_parameters():
+        one.requires_grad_(name.startswith("head."))
+
+
+def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parameter]) -> None:
+    """Fine-tune the `weights` of the encoder, `optim.contrast_epochs` times over the rows.
+
+    The order of rows and the dropout follow from the seed of the run alone, and torch's generators are left as they
+    were. Word vectors stay as they are: their gradients take as long as those of a layer.
+    """
+    n_steps = max(1, round(run.optim.contrast_epochs * len(tokens) / ROWS))
+    log.info("the encoder is fine-tuned by contrast for %d steps; then the head learns alone", n_steps)
+    device = choose_device(run.hardware)
+    dtype = DTYPES[choose_precision(run.hardware.precision, device)]
+    for one in network.parameters():
+        one.requires_grad_(any(one is weight for weight in weights))
+    freeze(network, run.optim)
+    optimizer = torch.optim.AdamW(weights, run.optim.contrast_lr, weight_decay=WEIGHT_DECAY)
+    network.to(device).train()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+        torch.manual_seed(run.seed)
+        order = torch.Generator().manual_seed(run.seed)
+        for step in range(n_steps):
+            batch = gather(tokens, Planned(draw_rows(tokens.labels, order), 1.0)).to(device)
+            with multiplying_in(dtype, device):
+                vectors_BD = batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N))
+            contrastive_loss(vectors_BD.float(), batch.labels_B).backward()
+            clip_gradients(network.encoder, CLIP, "norm")
+            optimizer.param_groups[0]["lr"] = run.optim.contrast_lr * rate(step, n_steps)
+            optimizer.step()
+            optimizer.zero_grad()
+    network.cpu()
+
+
+def most_rows(run: Any) -> int:
+    """Rows per class up to which the encoder learns by contrast; 0: never."""
+    if not run.init_from:
+        return 0
+    if run.optim.contrast is not None:
+        return run.optim.contrast
+    origin = find_origin(run.init_from, run.model.encoder)
+    return USUAL if (origin.folder / "modules.json").is_file() else 0  # which sentence-transformers writes
+
+
+def draw_rows(labels: Tensor, order: torch.Generator) -> Tensor:
+    """The rows of a step `(B,)`: as many of each class, at least two if it has them, of as many classes as fit."""
+    classes = labels.unique()
+    n_classes = min(len(classes), ROWS // 2)
+    drawn = []
+    for label in classes[torch.randperm(len(classes), generator=order)[:n_classes]]:
+        rows = (labels == label).nonzero().flatten()
+        drawn.append(rows[torch.randperm(len(rows), generator=order)[: ROWS // n_classes]])
+    return torch.cat(drawn)
+
+
+def contrastive_loss(vectors_BD: Tensor, labels_B: Tensor) -> Tensor:
+    """The mean over rows of minus the log probability, among all other rows, of those of its class."""
+    unit_BD = F.normalize(vectors_BD, dim=1)
+    itself_BB = torch.eye(len(labels_B), dtype=torch.bool, device=labels_B.device)
+    scores_BB = (unit_BD @ unit_BD.T / TEMPERATURE).masked_fill(itself_BB, -torch.inf)
+    logs_BB = scores_BB.log_softmax(1)
+    same_BB = (labels_B[:, None] == labels_B) & ~itself_BB
+    n_same_B = same_BB.sum(1)
+    losses_B = -logs_BB.where(same_BB, 0.0).sum(1) / n_same_B.clamp(min=1)
+    return losses_B.sum() / (n_same_B > 0).sum().clamp(min=1)
+
+
+def rate(step: int, n_steps: int) -> float:
+    """The share of the peak rate in a step: up in the first tenth, then down to the end."""
+    return min((step + 1) / max(1.0, WARMUP * n_steps), (n_steps - step) / ((1 - WARMUP) * n_steps))

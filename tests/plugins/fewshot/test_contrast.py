@@ -1,0 +1,214 @@
+"""With few rows an encoder is fine-tuned by contrast before its head is fitted."""
+
+import copy
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from manyheads import compose
+from manyheads.cli.main import main
+from manyheads.config import ModelConfig
+from manyheads.data.batches import Planned, gather
+from manyheads.data.tokens import Tokens
+from manyheads.distributed import faults
+from manyheads.evaluation import results
+from manyheads.nn import assemble
+from manyheads.plugins.fewshot.contrast import (
+    ROWS,
+    TEMPERATURE,
+    USUAL,
+    begin,
+    contrastive_loss,
+    draw_rows,
+    most_rows,
+    rate,
+)
+from manyheads.training.build import fit_head
+
+LABELS = ["a", "b", "c"]
+
+
+def few_rows(n=12):
+    """The first token of a text is that of its class."""
+    labels = torch.arange(n) % len(LABELS)
+    drawn = torch.Generator().manual_seed(0)
+    ids_nM = torch.cat([labels[:, None], torch.randint(3, 20, (n, 4), generator=drawn)], 1)
+    return Tokens(ids_nM.flatten().int(), 5 * torch.arange(n + 1), None, labels.int())
+
+
+def network():
+    torch.manual_seed(1)
+    shape = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, n_layers=1, dropout=0.1)
+    return assemble(shape, vocab_size=20, max_length=8, n_classes=len(LABELS))
+
+
+def run_with(**settings):
+    run = compose("train", ["hardware=cpu", "hardware.precision=fp32"])
+    return replace(run, init_from="weights", seed=3, optim=replace(run.optim, **{"contrast": 4, "few": 4, **settings}))
+
+
+def test_the_loss_is_that_of_the_paper():
+    """Khosla et al. (2020), equation 2, row by row in NumPy; a row that is alone in its class is not in the mean."""
+    drawn = torch.Generator().manual_seed(0)
+    vectors_BD, labels_B = torch.randn(6, 4, generator=drawn), torch.tensor([0, 1, 0, 2, 1, 0])
+    z = vectors_BD.double().numpy()
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    losses = []
+    for i in range(6):
+        others = [j for j in range(6) if j != i]
+        same = [j for j in others if labels_B[j] == labels_B[i]]
+        total = sum(np.exp(z[i] @ z[j] / TEMPERATURE) for j in others)
+        if same:
+            losses.append(-np.mean([np.log(np.exp(z[i] @ z[j] / TEMPERATURE) / total) for j in same]))
+    assert float(contrastive_loss(vectors_BD, labels_B)) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert float(contrastive_loss(vectors_BD[:2], labels_B[:2])) == 0.0
+
+
+@pytest.mark.parametrize(("n_classes", "classes", "each"), [(2, 2, 8), (3, 3, 5), (20, 8, 2)])
+def test_a_step_has_two_rows_of_a_class_at_least(n_classes, classes, each):
+    labels = torch.arange(200) % n_classes
+    rows = draw_rows(labels, torch.Generator().manual_seed(0))
+    counts = labels[rows].bincount()
+    assert counts[counts > 0].tolist() == [each] * classes
+    assert len(rows.unique()) == len(rows) <= ROWS
+
+
+def test_the_rate_rises_and_falls():
+    rates = [rate(step, 60) for step in range(60)]
+    assert rates[0] == pytest.approx(1 / 6)
+    assert max(rates) == rates[6] == 1.0
+    assert 0 < rates[-1] < 0.02
+    assert rate(0, 1) <= 1.2
+
+
+def test_texts_of_a_class_come_nearer():
+    """The encoder alone learns, by the seed alone; torch's own random numbers are left as they were."""
+    tokens, trained = few_rows(), network()
+    first = copy.deepcopy(trained)
+    state = torch.random.get_rng_state()
+    begin(run_with(contrast_epochs=80, contrast_lr=3e-3), trained, tokens, LABELS, first=True)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    again = copy.deepcopy(first)
+    torch.manual_seed(9)
+    begin(run_with(contrast_epochs=80, contrast_lr=3e-3), again, tokens, LABELS, first=True)
+    for (name, one), other, before in zip(
+        trained.named_parameters(), again.parameters(), first.parameters(), strict=True
+    ):
+        assert torch.equal(one, other), name
+        assert name.startswith("encoder") or torch.equal(one, before), name
+        assert one.grad is None, name
+        assert one.requires_grad is name.startswith("head."), name
+    losses = [vectors_loss(one, tokens) for one in (first, trained)]
+    assert losses[1] < 0.6 * losses[0], "at least ln 3: each row has three others of its class"
+
+
+def vectors_loss(classifier, tokens) -> float:
+    batch = gather(tokens, Planned(torch.arange(len(tokens)), 1.0))
+    with torch.no_grad():
+        vectors_BD = classifier.eval().read(batch.ids_N, batch.layout, batch.segments_N)
+        return float(contrastive_loss(vectors_BD, batch.labels_B))
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ({"contrast": 3}, {}),  # four rows a class
+        ({"contrast": 0}, {}),
+        ({"contrast": None}, {"init_from": ""}),
+        ({}, {"labels": torch.arange(12).int()}),  # no class has two rows
+        ({}, {"labels": torch.ones(12, 3, dtype=torch.uint8)}),  # any number of labels
+    ],
+)
+def test_nothing_is_changed_where_rows_cannot_be_compared(settings, given):
+    tokens, trained = few_rows(), network()
+    first, run = copy.deepcopy(trained), replace(run_with(**settings), init_from=given.get("init_from", "weights"))
+    tokens.labels = given.get("labels", tokens.labels)
+    begin(
+        run,
+        trained,
+        tokens,
+        LABELS if tokens.labels.ndim > 1 else [*"abcdefghijkl"][: 1 + int(tokens.labels.max())],
+        first=True,
+    )
+    assert all(one.requires_grad for one in trained.parameters())
+    assert all(torch.equal(one, other) for one, other in zip(trained.parameters(), first.parameters(), strict=True))
+
+
+def rows_file(path, column="label", cells=("neg", "pos"), n=80):
+    lines = [f"a {('bad', 'good')[at % 2]} film {at},{cells[at % len(cells)]}" for at in range(n)]
+    path.write_text("\n".join([f"text,{column}", *lines]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["optim.contrast=9"], r"optim\.contrast=9 does nothing without trained weights: name them by init_from="),
+        (["optim.contrast_lr=0.1"], r"optim\.contrast_lr=0\.1 does nothing without trained weights"),
+        (
+            ["init_from={run}", "optim.contrast=0", "optim.contrast_epochs=9"],
+            r"optim\.contrast_epochs=9 does nothing with optim\.contrast=0",
+        ),
+        (["init_from={run}", "optim.contrast=9"], r"optim\.contrast=9 compares rows of one class, but rows of this"),
+        (["init_from={run}", "optim.contrast=-1"], r"optim\.contrast=-1 is out of range"),
+    ],
+)
+def test_mistakes(words, sentence, model_folder, tmp_path, capsys):
+    rows = rows_file(tmp_path / "rows.csv", "labels", ("a", "a|b", "b"))
+    given = [word.replace("{run}", str(model_folder)) for word in words]
+    assert main(["train", f"data.path={rows}", f"output={tmp_path / 'run'}", "hardware=cpu", *given]) == 2
+    said = capsys.readouterr().err
+    assert re.search(sentence, said), said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_as_it_is_typed(model_folder, tmp_path, monkeypatch):
+    """Stopped and resumed it comes to the same bits."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(results, "write_page", lambda path, _: path.touch())
+    rows = rows_file(tmp_path / "rows.csv")
+    words = [f"data.path={rows}", f"init_from={model_folder}", "optim.contrast=40", "optim.contrast_epochs=1"]
+    words += ["hardware=cpu", "hardware.precision=fp32", "linear=false", "resume=auto", "trainer.max_epochs=1"]
+    assert main(["train", *words, f"output={tmp_path / 'whole'}"]) == 0
+    assert "fine-tuned by contrast for 4 steps" in (tmp_path / "whole" / "run.log").read_text()
+    monkeypatch.setenv(faults.VARIABLE, "step:2:term")
+    faults.reset_counts()
+    assert main(["train", *words, f"output={tmp_path / 'stopped'}"]) == 143
+    monkeypatch.delenv(faults.VARIABLE)
+    assert main(["train", *words, f"output={tmp_path / 'stopped'}"]) == 0
+    one, other = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_resumed_run_freezes_the_same(tmp_path):
+    tokens, one, other = few_rows(), network(), network()
+    begin(run_with(contrast_epochs=1), one, tokens, LABELS, first=True)
+    begin(run_with(contrast_epochs=1), other, tokens, LABELS, first=False)
+    assert [each.requires_grad for each in one.parameters()] == [each.requires_grad for each in other.parameters()]
+    assert all(torch.equal(each, of) for each, of in zip(other.parameters(), network().parameters(), strict=True))
+
+
+def test_the_head_is_fitted_also_where_rows_are_not_few():
+    """Training would not teach a random one in time."""
+    tokens, classifier = few_rows(), network()
+    begin(run_with(few=3, contrast_epochs=1), classifier, tokens, LABELS, first=True)
+    fitted = copy.deepcopy(classifier)
+    fit_head(run_with(), fitted, tokens)
+    assert torch.equal(classifier.head.weight, fitted.head.weight)
+
+
+@pytest.mark.parametrize("is_sentence", [True, False])
+def test_the_default_is_for_encoders_of_sentences(is_sentence, model_folder, tmp_path):
+    """What sentence-transformers writes says that it is one."""
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    for file in (model_folder / "model").iterdir():
+        (weights / file.name).symlink_to(file)
+    if is_sentence:
+        (weights / "modules.json").write_text("[]")
+    run = replace(run_with(contrast=None), init_from=str(weights))
+    assert most_rows(run) == (USUAL if is_sentence else 0)
