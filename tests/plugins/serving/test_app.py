@@ -61,6 +61,8 @@ def run(check, token="", **settings):
         (b"{}", 422, "give either text or texts"),
         (b'{"text": "a", "texts": ["b"]}', 422, "give either text or texts"),
         (b'{"text": 3}', 422, "text: input should be a valid string"),
+        (b'{"text": {"a": 3}}', 422, "text.a: input should be a valid string"),
+        (b'{"text": {"a": "b"}}', 422, "texts[0] has a, but the model takes one text"),
         (b'{"texts": ["a", null]}', 422, "texts.1: input should be a valid string"),
         (b'{"text": "a", "pairs": ["b"]}', 422, "pair goes with text, and pairs with texts"),
         (b'{"text": "a", "epochs": 3}', 422, "epochs is not known here: choose text, pair, texts, pairs, top_k"),

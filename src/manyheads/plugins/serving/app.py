@@ -40,6 +40,7 @@ UNREADABLE = (
     "the body cannot be read as JSON: it is not UTF-8, nested too deeply, or has a number of thousands of digits"
 )
 MIXED = "pair goes with text, and pairs with texts: give those that belong together"
+UNSAID = ("body", "str", "dict[str,str]")  # in the place of a mistake: the types that `text` may have
 EXAMPLE = json.dumps({"text": "worth every minute"})
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -295,7 +296,7 @@ def sentence_of(error: dict[str, Any], fields: Iterable[str]) -> str:
     """What pydantic found, as one sentence."""
     named = []
     for one in error["loc"]:
-        if one not in ("body", "str") and "constrained-float" not in str(one):  # how it names types of `thresholds`
+        if one not in UNSAID and "constrained-float" not in str(one):  # how it names types of `thresholds`
             named.append(str(one))
     place = ".".join(named)
     if error["type"] == "json_invalid":
