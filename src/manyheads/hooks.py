@@ -121,6 +121,13 @@ class Section(NamedTuple):
         begin: `begin(run, network, tokens, labels, first=)` is called before training begins or resumes, in each of its
             processes, with the tokens of train and the names of the classes. It may freeze parameters, always the same;
             and, where `first`, change the weights, which no step has changed yet and which all processes will get.
+        coarse: `coarse(data)`, of a section that widens `data`, returns None or `find(labels, multi=)`, which is given
+            the labels of the training table, and whether rows have any number of them, and returns those that are no
+            classes of their own, each with the classes that it may stand for. Rows with such a label are in no split;
+            those of the training table are `splits.coarse`, from which `rows` may learn.
+        loss: `loss(run)` returns None or what is minimised in place of cross-entropy, as a part of kind `objective`.
+        keep: `keep(data, labels)`, of a section that widens `data`, returns plain values by name, which config.json of
+            a classifier holds as `kept`; parts of kind `finding` have it as `stored.kept`.
     """
 
     name: str
@@ -141,6 +148,9 @@ class Section(NamedTuple):
     rows: Code | None = None
     tables: Code | None = None
     begin: Code | None = None
+    coarse: Code | None = None
+    loss: Code | None = None
+    keep: Code | None = None
 
 
 class Part(NamedTuple):

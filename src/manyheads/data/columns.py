@@ -5,14 +5,22 @@ Standard library at first.
 
 import difflib
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from manyheads.config import DataConfig
+from manyheads.config import DataConfig, OnBadRow
+from manyheads.config.facts import hooks
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.audit import good_rows
-from manyheads.data.class_names import MULTI_LABEL, drop_zero_fraction, label_cells, names_in_json, normalise_name
+from manyheads.data.class_names import (
+    MULTI_LABEL,
+    drop_zero_fraction,
+    label_cells,
+    names_in_json,
+    natural_order,
+    normalise_name,
+)
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
 from manyheads.data.formats.fields import text_column
 from manyheads.data.rows import Rows, row_hashes, zero_labels
@@ -27,6 +35,7 @@ WORDS_OF_TEXT = 5  # names of columns seldom have as many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 SIGNS = ",;|"  # that join names
 NAMES = 3  # of labels in a sentence
+MOST_NUMBERS = 2**30  # of probabilities that rows are learnt from
 LARGEST_GROUP = 0.2  # share of the rows; with a larger group splits and folds cannot have the sizes they should
 
 
@@ -357,6 +366,95 @@ def give_sets(rows: Rows, names: Coded, labels: list[str]) -> None:
 
     rows.sets, rarest_ids = sets, sets.mapped(rarest)
     rows.labels = rarest_ids.numbers(rarest_ids.values)
+
+
+def names_in(answers: Coded) -> list[str]:
+    """The names in answers, of which those of sets are taken apart."""
+    return [name for answer in answers.used() for name in parts_of(answer)]
+
+
+def parts_of(answer: Any) -> Sequence[str]:
+    """The name of a class, or those of all labels of a row."""
+    if isinstance(answer, str):
+        return (answer,)
+    return answer
+
+
+def rows_of_known_labels(
+    rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, notes: list[str]
+) -> tuple[Rows, Any]:
+    """The rows whose labels a model has.
+
+    Raises:
+        UserError: there are others under `raise`, or no row is left.
+    """
+    import numpy as np
+
+    found, known = natural_order({*names_in(answers)}), {*labels}
+    strange = [name for name in found if name not in known]
+    if not strange:
+        return rows, answers
+    is_known = np.array([known.issuperset(parts_of(answer)) for answer in answers.values], dtype=bool)[answers.codes]
+    good = np.flatnonzero(is_known)
+    if not len(good) or on_bad_row is OnBadRow["raise"]:
+        first = int(np.flatnonzero(~is_known)[0])
+        drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
+        raise UserError(
+            f"{rows.source} has labels the model does not know: the data's labels are {list_names(found)}, the "
+            f"model's are {list_names(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, "
+            f"or choose another column by data.label{drop}"
+        )
+    notes.append(
+        f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "
+        f"labels: {list_names(strange)}"
+    )
+    return rows.pick(good), answers.take(good)
+
+
+def coarse_finders(data: DataConfig) -> list[Any]:
+    """What plugins find labels by that are no classes of their own: see `Section.coarse`."""
+    return [find for make in hooks(data, "coarse") if (find := make(data)) is not None]
+
+
+def coarse_labels(data: DataConfig, labels: list[str], *, multi: bool) -> dict[str, list[str]]:
+    """The labels that stand for several classes, each with these."""
+    found: dict[str, list[str]] = {}
+    for find in coarse_finders(data):
+        found |= find(labels, multi=multi)
+    return found
+
+
+def set_apart(
+    rows: Rows, answers: Any, coarse: dict[str, list[str]], labels: list[str], notes: list[str]
+) -> tuple[Rows, Any, Rows | None]:
+    """The rows that have a class, with their answers, and the rows whose label stands for several, if there are any.
+
+    Raises:
+        UserError: no row has a class, or the probabilities of the others are too many.
+    """
+    import numpy as np
+
+    if not coarse:
+        return rows, answers, None
+    is_coarse_n = np.array([name in coarse for name in answers.values])[answers.codes]
+    if not is_coarse_n.any():
+        return rows, answers, None
+    of_class, others = np.flatnonzero(~is_coarse_n), np.flatnonzero(is_coarse_n)
+    notes.append(f"{rows.source}: {len(others):,} of {len(rows):,} rows have a label that stands for several classes")
+    if not len(of_class):
+        raise UserError(f"{rows.source} has no row with one of the classes {list_names(labels)}: give some")
+    if len(rows) * len(labels) > MOST_NUMBERS:
+        raise UserError(
+            f"{rows.source} has {len(rows):,} rows of {len(labels):,} classes: to learn those with a label for several "
+            "of them takes more memory than is sensible; leave these rows out"
+        )
+    apart, id_of = rows.pick(others), {name: id for id, name in enumerate(labels)}
+    apart.probabilities = np.zeros((len(others), len(labels)), dtype=np.float32)
+    for code in np.unique(answers.codes[others]).tolist():
+        names = coarse[answers.values[code]]
+        has_it_n1 = (answers.codes[others] == code)[:, None]
+        apart.probabilities[:, [id_of[name] for name in names]] += has_it_n1 / np.float32(len(names))
+    return rows.pick(of_class), answers.take(of_class), apart
 
 
 def describe_label_sets(rows: Rows, labels: list[str]) -> str:

@@ -139,6 +139,7 @@ class Splits:
         labels: the name of each class by its id; empty where rows have target texts.
         notes: facts and warnings for the log and the report.
         own_train: train without the rows that plugins added (`Section.rows`); None: they added none.
+        coarse: rows whose label stands for several classes (`Section.coarse`), with equal `probabilities` of these.
     """
 
     train: Rows
@@ -147,6 +148,7 @@ class Splits:
     labels: list[str]
     notes: list[str] = field(default_factory=list)
     own_train: Rows | None = None
+    coarse: Rows | None = None
 
     @property
     def multi(self) -> bool:

@@ -33,7 +33,6 @@ inference/reading.py. Files are read, and their mistakes reported, before torch 
 """
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -55,14 +54,20 @@ from manyheads.data.class_names import (
 from manyheads.data.columns import (
     ColumnRoles,
     as_found,
+    coarse_finders,
+    coarse_labels,
     columns_of_split,
     describe_label_sets,
     find_columns,
     give_sets,
     joined_otherwise,
     named_twice,
+    names_in,
     note_of_twice,
+    parts_of,
     read_groups,
+    rows_of_known_labels,
+    set_apart,
     why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
@@ -76,7 +81,6 @@ from manyheads.terminal import one_line
 
 VOTES = "manyheads.data.formats.votes:"  # a module that imports NumPy
 MOST_OF_SAMPLE = 0.25  # share of the held texts of a stream that is carved out at most
-Answer = Any  # the name of a class, a tuple of those of all labels of a row, or a target
 
 
 def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> Splits:
@@ -140,10 +144,11 @@ def read_splits(
         audit_splits(splits)
         return _sample_splits(splits, data, split_seed, seed)
 
-    # What was found in large tables is remembered on disk, but no groups, weights, votes. A stream remembers by itself.
+    # What was found in large tables is remembered on disk: no groups, weights, votes. A stream remembers by itself.
     names = {*columns.names}
     is_stream = hasattr(table.column(columns.text), "readable")
-    if is_stream or data.group or data.weight or columns.has_votes or all(table.column(name).is_kept for name in names):
+    is_not = is_stream or data.group or data.weight or columns.has_votes or coarse_finders(data)
+    if is_not or all(table.column(name).is_kept for name in names):
         return make()
     by_role = {whole: table} | {role: tables[role]() for role in judged}
     if not all(names <= {*one.names} for one in by_role.values()):
@@ -170,7 +175,7 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
         table, columns, data.on_bad_row, notes, known=known, may_be_others=True, with_unread=True
     )
     if labels:
-        rows, answers = _rows_of_known_labels(rows, answers, labels, data.on_bad_row, notes)
+        rows, answers = rows_of_known_labels(rows, answers, labels, data.on_bad_row, notes)
     _set_answers(rows, answers, labels)
     rows = _readable(rows, split, notes)
     for note in notes:
@@ -203,13 +208,16 @@ def _make_splits(
     labels: list[str] = []
     if columns.has_classes:
         answers, labels = _name_classes(answers, train.probabilities, table, columns, data, notes)
+    coarse = coarse_labels(data, labels, multi=columns.multi)
+    labels = [name for name in labels if name not in coarse]
+    train, answers, apart = set_apart(train, answers, coarse, labels, notes)
     _set_answers(train, answers, labels)
     if columns.multi:
         notes.append(describe_label_sets(train, labels))
     if columns.has_votes:
         notes.append(plugin.resolve(VOTES).describe_votes(train))
 
-    known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
+    known = ClassLookup([*labels, *coarse], any_case=data.merge_labels is MergeLabels.case)
     others: dict[str, Rows] = {}
     for role in judged:
         other = tables[role]()
@@ -221,6 +229,7 @@ def _make_splits(
                 remedy += ", or be judged on another by data.test_split=validation"
             raise UserError(f"{why}; {remedy}")
         rows, answers = _check_rows(other, roles, data.on_bad_row, notes, known=known, with_unread=with_unread)
+        rows, answers, _ = set_apart(rows, answers, coarse, labels, notes)
         _set_answers(rows, answers, labels)
         others[role] = _readable(rows, role, notes)
 
@@ -228,7 +237,7 @@ def _make_splits(
         train = _carve_missing(train, others, tables, data, seed, labels, notes)
     if "validation" not in others:  # as data.validates_on_train or data.folds says
         others["validation"] = _readable(train, "validation", notes)
-    return Splits(train, others["validation"], others.get("test"), labels, notes)
+    return Splits(train, others["validation"], others.get("test"), labels, notes, coarse=apart)
 
 
 def _with_coded_labels(table: RawTable, columns: ColumnRoles) -> RawTable:
@@ -303,24 +312,13 @@ def _read_answers(
 
 def _strange_labels(answers: Coded, classes: list[str]) -> dict[int, str]:
     """By row, that it has a label which no training row has."""
-    strange = {*_names(answers)} - {*classes, ""}
+    strange = {*names_in(answers)} - {*classes, ""}
     faults: dict[int, str] = {}
     for code, answer in enumerate(answers.values):
-        for name in _parts(answer):
+        for name in parts_of(answer):
             if name in strange:
                 faults[code] = f"the label '{format_value(name)}' has no row in the training split"
     return answers.by_row(faults)
-
-
-def _names(answers: Coded) -> list[str]:
-    """The names in answers, of which those of sets are taken apart."""
-    return [name for answer in answers.used() for name in _parts(answer)]
-
-
-def _parts(answer: Answer) -> Sequence[str]:
-    if isinstance(answer, str):
-        return (answer,)
-    return answer
 
 
 def _name_classes(
@@ -336,7 +334,7 @@ def _name_classes(
     new_names, found = merge_spellings(answers, known, table.source, any_case=any_case)
     notes += found
     answers = answers.with_values([rename_answer(answer, new_names) for answer in answers.values])
-    used = {*_names(answers)}
+    used = {*names_in(answers)}
     if votes is not None:
         used = {answers.values[at] for at in votes.any(0).nonzero()[0].tolist()}
     if declared is None:
@@ -374,37 +372,6 @@ def _readable(rows: Rows, role: str, notes: list[str]) -> Rows:
             "(data.streaming=true)"
         )
     return held
-
-
-def _rows_of_known_labels(
-    rows: Rows, answers: Any, labels: list[str], on_bad_row: OnBadRow, notes: list[str]
-) -> tuple[Rows, Any]:
-    """The rows whose labels a model has.
-
-    Raises:
-        UserError: there are others under `raise`, or no row is left.
-    """
-    import numpy as np
-
-    found, known = natural_order({*_names(answers)}), {*labels}
-    strange = [name for name in found if name not in known]
-    if not strange:
-        return rows, answers
-    is_known = np.array([known.issuperset(_parts(answer)) for answer in answers.values], dtype=bool)[answers.codes]
-    good = np.flatnonzero(is_known)
-    if not len(good) or on_bad_row is OnBadRow["raise"]:
-        first = int(np.flatnonzero(~is_known)[0])
-        drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
-        raise UserError(
-            f"{rows.source} has labels the model does not know: the data's labels are {list_names(found)}, the "
-            f"model's are {list_names(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, "
-            f"or choose another column by data.label{drop}"
-        )
-    notes.append(
-        f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "
-        f"labels: {list_names(strange)}"
-    )
-    return rows.pick(good), answers.take(good)
 
 
 def _carve_missing(
@@ -504,4 +471,5 @@ def _sample_splits(splits: Splits, data: DataConfig, split_seed: int, seed: int)
         reasons.append(f"data.train_share={data.train_share:g}")
     if reasons:
         splits.notes.append(f"{' and '.join(reasons)}: {len(train):,} of {len(splits.train):,} training rows are used")
-    return Splits(train, validation, test, splits.labels, [one_line(note) for note in splits.notes])
+    notes = [one_line(note) for note in splits.notes]
+    return Splits(train, validation, test, splits.labels, notes, coarse=splits.coarse)

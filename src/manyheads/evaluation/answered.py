@@ -98,6 +98,7 @@ class LogitStore:
         marks: numbers of all rows `(n,)` of each rule of `Setup` that marks them, None of the others.
         of_model_n: which of several models of a kind answered each row, where several did.
         by_model: the thresholds `(models, C)` of each of these; those in `models` are then their means, to be shown.
+        kept: what plugins keep with the model that answers, by name.
     """
 
     rows: Rows
@@ -107,6 +108,7 @@ class LogitStore:
     marks: list[Any] = field(default_factory=list)
     of_model_n: Ints | None = None
     by_model: dict[str, Tensor] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def multi(self) -> bool:
@@ -185,7 +187,7 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> LogitSt
         known = [marks_m.numpy() for marks_m in of_chunks if marks_m is not None]
         marks.append(np.concatenate(known) if known else None)
     logits = {name: kept.array[:, at] for at, name in enumerate(models)}
-    return LogitStore(rows, classifier.labels, models, logits, marks)
+    return LogitStore(rows, classifier.labels, models, logits, marks, kept=classifier.settings.kept)
 
 
 def write_predictions(path: Path, stored: LogitStore) -> None:

@@ -125,20 +125,21 @@ def all_answers(splits: Splits, fold_n: np.ndarray, parts: list[Path]) -> tuple[
             thresholds.append(stored.models)
     assert classifier is not None, "there are two folds at least"
 
-    kept = []  # models that answered in every fold, and both if it answered in any
+    answering = []  # models that answered in every fold, and both if it answered in any
     for name in (BOTH, NETWORK, LINEAR):
         answers = [name in of_fold for of_fold in thresholds]
         if all(answers) or (name == BOTH and any(answers)):
-            kept.append(name)
-    models: dict[str, list[float] | None] = dict.fromkeys(kept)
+            answering.append(name)
+    models: dict[str, list[float] | None] = dict.fromkeys(answering)
     by_fold = dict[str, torch.Tensor]()
     if splits.multi:
-        for name in kept:
+        for name in answering:
             each = [of_fold.get(name) or of_fold[NETWORK] for of_fold in thresholds]
             by_fold[name] = torch.tensor(each, dtype=torch.float64)
             models[name] = by_fold[name].mean(0).tolist()
-    logits = {name: logits[name] for name in kept}
-    return classifier, LogitStore(rows, names, models, logits, of_model_n=fold_n - 1, by_model=by_fold)
+    logits = {name: logits[name] for name in answering}
+    kept = classifier.settings.kept
+    return classifier, LogitStore(rows, names, models, logits, of_model_n=fold_n - 1, by_model=by_fold, kept=kept)
 
 
 def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> Finding:

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 # Legal inside a JSON string, yet many readers break a line there, and terminals obey them.
 BREAKS = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
 SIGNS = {".csv": ",", ".tsv": "\t"}  # that separate cells
-LISTS = ("labels", "prediction", "set")  # columns of several labels, joined in a csv
+LISTS = ("labels", "prediction", "set", "levels")  # columns of several labels, joined in a csv
 GROUP, MOST_OF_GROUP = 2**16, 2**27  # rows of a row group, and bytes
 PLAIN = {"int64": {int}, "double": {int, float}, "list": {list}, "string": {str}, "mixed": {str}}  # cells of a column
 MOST_CELL = 2**31 - 1  # letters: a text of any length was written

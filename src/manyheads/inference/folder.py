@@ -17,6 +17,7 @@ from torch import nn
 
 import manyheads.plugin as plugin
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, Precision
+from manyheads.config.facts import hooks
 from manyheads.config.plugins import use
 from manyheads.config.sentences import one_of
 from manyheads.data.tokenizer import copy_tokenizer, load_tokenizer, tokenizer_sizes
@@ -70,6 +71,9 @@ def save(
     """
     tuned = tuned or Tuned()
     blend = tuned.blend
+    kept: dict[str, Any] = {}
+    for keep in hooks(data, "keep") if labels else ():
+        kept |= keep(data, labels)
     settings = Settings.of(
         task,
         model,
@@ -82,6 +86,7 @@ def save(
         terms=blend.linear.terms if blend else None,
         temperature=blend.temperature if blend else 1.0,
         network=type(network.module).__qualname__ if isinstance(network, OwnNetwork) else "",
+        kept=kept,
     )
     known: dict[str, Any] = {"labels": labels, "thresholds": tuned.thresholds, "figures": figures}
     card = write_card(settings, n_parameters=count_parameters(network), tokenizer=tokenizer, **known)

@@ -47,7 +47,7 @@ FORMAT = 1
 log = logging.getLogger("manyheads")
 OPTIONAL = {  # keys that older folders do not have
     *("task", "long", "stride", "windows", "multi", "linear", "terms", "temperature", "reads_marks", "network"),
-    "plugins",
+    *("plugins", "kept"),
 }
 
 
@@ -92,6 +92,7 @@ class Settings:
     reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
     network: str = setting("", "class of a module of its maker's own, which answers; empty: what model says")
     plugins: list[str] = setting(list, "plugins it was made with: name, version and digest of each")
+    kept: dict[str, Any] = setting(dict, "what plugins keep with it, by name")
     columns: ColumnNames = setting(ColumnNames, "the columns it was trained on")
     model: ModelConfig = setting(ModelConfig, "the architecture")
 
@@ -159,7 +160,12 @@ class Settings:
 def write_settings(settings: Settings) -> str:
     """The text of config.json: every setting by name, enums by member name."""
     plain = to_plain(settings)
-    for section, name in ((plain, "network"), (plain, "plugins"), *((plain["columns"], name) for name in VOTES)):
+    for section, name in (
+        (plain, "network"),
+        (plain, "plugins"),
+        (plain, "kept"),
+        *((plain["columns"], name) for name in VOTES),
+    ):
         if not section[name]:
             del section[name]
     return json.dumps(plain, indent=2) + "\n"

@@ -15,4 +15,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "fewshot": "manyheads.plugins.fewshot",
     "trim": "manyheads.plugins.trim",
     "editors": "manyheads.plugins.editors",
+    "hierarchy": "manyheads.plugins.hierarchy",
 }

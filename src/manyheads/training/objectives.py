@@ -18,6 +18,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 import manyheads.plugin as plugin
 from manyheads.config import RunConfig
+from manyheads.config.facts import hooks
 from manyheads.data.batches import Batch
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.tokens import Tokens
@@ -232,7 +233,7 @@ def classify(run: RunConfig, tokens: Tokens, labels: list[str]) -> Classify:
     metric, figure = run.checkpoint.metric, ""
     if metric != "auto" and plugin.owner("figure", metric).name != "core":
         figure = metric
-    loss = None
+    loss = next((loss for make in hooks(run, "loss") if (loss := make(run))), None)
     if run.optim.objective != "cross_entropy":
         loss = plugin.make("objective", run.optim.objective)
     wanted = tokens.labels if tokens.probabilities_nC is None else tokens.probabilities_nC

@@ -5,7 +5,6 @@ Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural Network",
 n rows . C classes
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.columns import text_rows
 from manyheads.data.formats.votes import MOST, PREFIX, read_numbers
-from manyheads.data.hashes import rows_among
 from manyheads.data.opening import further_table
-from manyheads.data.rows import Rows, Splits, row_hashes
-from manyheads.data.sources import read_rows
+from manyheads.data.rows import Rows, Splits
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
+from manyheads.evaluation.further_rows import not_judged
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
 
@@ -47,19 +45,12 @@ def taught_rows(run: Run, splits: Splits) -> Rows | None:
     rows.labels = likeliest_n.astype(np.int32)  # pyright: ignore[reportAttributeAccessIssue]
     if splits.multi:
         rows.sets = [tuple(np.flatnonzero(of_row >= GIVEN).tolist()) for of_row in rows.probabilities]
-    judged, test = [row_hashes(splits.validation)], splits.test
-    if not run.test:
-        with suppress(ValueError):  # it may have no labels; otherwise the run may be judged on it later
-            test = read_rows(run, with_test=True).test
-    if test is not None:
-        judged.append(row_hashes(test))
-    is_judged = rows_among(row_hashes(rows), np.concatenate(judged))
-    kept = np.delete(np.arange(len(rows)), is_judged)
+    kept = not_judged(run, splits, rows)
     if not len(kept):
         raise UserError(f"{rows.source} has no text that is not in validation or test: give others by data.unlabelled")
     note = f"teacher: {len(kept):,} of {len(rows):,} texts of {rows.source} are learnt from"
-    if len(is_judged):
-        note += f", as {len(is_judged):,} are also in validation or test"
+    if len(kept) < len(rows):
+        note += f", as {len(rows) - len(kept):,} are also in validation or test"
     confidence = float(rows.probabilities[kept].max(1).mean())
     splits.notes.append(f"{note}; on average the likeliest class has a probability of {confidence:.2f}")
     return rows.pick(kept)
