@@ -57,14 +57,13 @@ def trim(run: Any, splits: Splits, tokenizer: Tokenizer) -> Tokenizer:
 
 def used_names(tokenizer: Tokenizer, rows: Rows) -> set[str]:
     """The entries that the tokens of the texts are, uncut and without marks."""
-    words = Words(tokenizer)
-    counts = np.zeros(tokenizer_sizes(tokenizer).n_ids, dtype=np.int64)
+    words, used = Words(tokenizer), set[int]()
     for column in (rows.texts, rows.pairs or []):
         for start in range(0, len(column), ROWS_AT_ONCE):
             with tokenizer_errors("the tokenizer fails on a text: use another one"):
                 ids = b"".join(words.read(column[start : start + ROWS_AT_ONCE]))
-            counts += np.bincount(np.frombuffer(ids, dtype=np.int32), minlength=len(counts))
-    return {str(tokenizer.id_to_token(int(id))) for id in counts.nonzero()[0]}
+            used.update(np.unique(np.frombuffer(ids, dtype=np.int32)).tolist())
+    return {str(tokenizer.id_to_token(id)) for id in used}
 
 
 def with_entries(tokenizer: Tokenizer, used: set[str], reserve: int) -> Tokenizer:
