@@ -1,0 +1,129 @@
+"""What weights of rows bring, and votes in place of their majority: labels of known quality, a test split of true ones.
+
+    MANYHEADS_DATA=<folder of NAME/{train,test}.csv> python benchmarks/labels.py
+
+`votes`: each of ROWS training rows is judged by three of nine annotators, whose skills are drawn between .4 and .9; a
+wrong answer is the same for all who err on a row with a chance of one half, as people are misled alike. The model
+learns from the majority, or from the shares of votes.
+
+`weights`: half of the rows have the labels of a poor source, of which 40 % are drawn at random. All rows count alike,
+the poor ones count .3, or they are left out.
+
+The model is the linear one of a run, with its temperature from validation; figures are of the whole test split.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from machine import machine
+from scipy.stats import t
+from ways.recipes import data_folder
+from ways.rows import Cells, read, write
+
+from manyheads.config import DataConfig
+from manyheads.data.sources import read_splits
+from manyheads.evaluation.metrics import score
+from manyheads.linear.blend import tune
+from manyheads.linear.fit import fit_linear
+from manyheads.linear.model import linear_logits
+from manyheads.linear.thresholds import probabilities_of
+
+RESULTS = Path(__file__).with_suffix(".json")
+SETS, DRAWS, ROWS = ("snips", "emotion", "ag_news_10k", "trec6"), (0, 1, 2), 2000
+FIGURES = ("accuracy", "macro_f1", "loss")
+SKILLS, VOTERS, LEAST, MOST, MISLED = 9, 3, 0.4, 0.9, 0.5  # of annotators
+POOR, WRONG, TRUST = 0.5, 0.4, 0.3  # of the poor source: rows, wrong labels, weight
+WAYS: dict[str, dict[str, dict[str, Any]]] = {
+    "votes": {"majority": {}, "votes": {"votes": "votes"}},
+    "weights": {"alike": {}, "weighted": {"weight": "trust"}, "left out": {"path": "good"}},
+}
+
+
+def other(label: str, names: list[str], random: np.random.Generator) -> str:
+    """A wrong class."""
+    return str(random.choice([name for name in names if name != label]))
+
+
+def voted(rows: list[Cells], names: list[str], random: np.random.Generator) -> list[Cells]:
+    """Rows with votes, and the label that most are for; of equal ones that of the most skilled is not known: the first
+    by name."""
+    skills = random.uniform(LEAST, MOST, SKILLS)
+    found = []
+    for row in rows:
+        trap, votes = other(row["label"], names, random), dict.fromkeys(names, 0)
+        for voter in random.choice(SKILLS, VOTERS, replace=False):
+            vote = row["label"]
+            if random.random() > skills[voter]:
+                vote = trap if random.random() < MISLED else other(row["label"], names, random)
+            votes[vote] += 1
+        cell = "|".join(f"{name}:{n}" for name, n in votes.items() if n)
+        found.append(row | {"label": max(sorted(votes), key=lambda name: votes[name]), "votes": cell})
+    return found
+
+
+def trusted(rows: list[Cells], names: list[str], random: np.random.Generator) -> list[Cells]:
+    """Rows of which half are of a poor source."""
+    found = []
+    for row in rows:
+        is_poor = random.random() < POOR
+        label = other(row["label"], names, random) if is_poor and random.random() < WRONG else row["label"]
+        found.append(row | {"label": label, "trust": str(TRUST if is_poor else 1)})
+    return found
+
+
+def measure(part: str, name: str, draw: int) -> dict[str, Any]:
+    """The figures of each way on one draw of a set."""
+    random = np.random.default_rng([draw, len(part)])
+    rows = [{"text": row["text"], "label": row["label"]} for row in read(data_folder() / name / "train.csv")]
+    rows = [rows[at] for at in random.choice(len(rows), min(ROWS, len(rows)), replace=False)]
+    names = sorted({row["label"] for row in rows})
+    rows = (voted if part == "votes" else trusted)(rows, names, random)
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for folder, kept in (("all", rows), ("good", [row for row in rows if row.get("trust") == "1"])):
+            (Path(scratch) / folder).mkdir()
+            write(Path(scratch) / folder / "train.csv", kept)
+            (Path(scratch) / folder / "test.csv").symlink_to(data_folder() / name / "test.csv")
+        for way, settings in WAYS[part].items():
+            data = DataConfig(**settings | {"path": str(Path(scratch) / settings.get("path", "all"))})
+            splits = read_splits(data, draw)
+            n_classes, test = len(splits.labels), splits.test
+            assert test is not None, "each set has a test file"
+            linear = fit_linear(splits.train, n_classes, None, splits.validation)
+            baseline = tune(None, linear, splits.validation, n_classes, answers=False).baseline
+            assert baseline is not None, "there are terms"
+            probabilities_nC = probabilities_of(linear_logits(baseline.linear, test.texts, None), multi=False)
+            figures = score(test.labels, probabilities_nC, splits.labels).figures
+            found[way] = {figure: round(figures[figure].value, 4) for figure in FIGURES}
+    return found
+
+
+def gain(values: list[float]) -> str:
+    """The mean of differences of pairs, with Student's interval."""
+    mean, half = float(np.mean(values)), 0.0
+    if len(values) > 1:
+        half = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f}) of {len(values)}"
+
+
+def main() -> None:
+    results: dict[str, Any] = {"machine": machine()}
+    for part, ways in WAYS.items():
+        found = results[part] = {}
+        for draw in DRAWS:
+            for name in SETS:
+                found[f"{name} draw={draw}"] = measure(part, name, draw)
+                print(part, name, draw, found[f"{name} draw={draw}"], flush=True)
+        first, *others = ways
+        for way in others:
+            for figure in FIGURES:
+                gains = [one[way][figure] - one[first][figure] for one in found.values()]
+                print(f"{part}: {figure} of {way} less {first}: {gain(gains)}", flush=True)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
