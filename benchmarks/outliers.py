@@ -29,9 +29,9 @@ from manyheads.config import DataConfig
 from manyheads.data.opening import read_file
 from manyheads.data.sources import read_split
 from manyheads.evaluation.intervals import Z, share_interval
-from manyheads.inference.classifier import TextClassifier
+from manyheads.inference.classifier import TextClassifier, read_vectors
 from manyheads.inference.folder import load
-from manyheads.plugins.judge.outliers import Outliers, fit_outliers, read_vectors
+from manyheads.plugins.judge.outliers import Outliers, fit_outliers
 from manyheads.runs.summary import figures_to_plain
 
 KNOWN = ("emotion", "sst2", "snips")

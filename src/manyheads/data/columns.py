@@ -24,7 +24,7 @@ from manyheads.data.class_names import (
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
 from manyheads.data.formats.fields import text_column
 from manyheads.data.rows import Rows, row_hashes, zero_labels
-from manyheads.data.table import Coded, RawTable, coded
+from manyheads.data.table import Coded, RawTable, Unread, coded
 from manyheads.data.texts import hash_texts
 from manyheads.errors import UserError
 
@@ -130,11 +130,14 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
     return columns
 
 
-def text_rows(table: RawTable, data: DataConfig, notes: list[str], probabilities: Any = None) -> Rows:
+def text_rows(
+    table: RawTable, data: DataConfig, notes: list[str], probabilities: Any = None, *, with_unread: bool = False
+) -> Rows:
     """The good rows of a table, without labels: their class ids are 0.
 
     Args:
         probabilities: of each class, of all rows `(n, C)`.
+        with_unread: rows can give the columns that are not read.
 
     Raises:
         UserError: a column is missing; or a row is bad and `data.on_bad_row` says so.
@@ -146,6 +149,9 @@ def text_rows(table: RawTable, data: DataConfig, notes: list[str], probabilities
     good = good_rows(table, text_faults | table.broken, data.on_bad_row, notes)
     rows = Rows(texts, pairs, zero_labels(texts), table.source, table.numbers, hashes=hashes)
     rows.probabilities = probabilities
+    if with_unread:
+        names = [name for name in table.names if name not in columns.names]
+        rows.unread = Unread(table, names, range(len(texts)))
     return rows if len(good) == len(rows) else rows.pick(good)
 
 

@@ -19,7 +19,7 @@ from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.formats.fields import join_given
 from manyheads.data.rows import Rows
-from manyheads.data.tokens import encode
+from manyheads.data.tokens import Tokens, encode
 from manyheads.errors import UserError
 from manyheads.inference.format import CALIBRATION, ModelFolder, Settings, read_thresholds
 from manyheads.inference.graph import GraphLinear, GraphNetwork
@@ -326,6 +326,17 @@ class TextClassifier(Predictor[Classifier]):
         if self.blend is not None:
             return LinearBaseline(self.blend.linear, self.member_thresholds.get("linear"))
         return read_baseline(home, len(self.labels), multi=self.multi) if home else None
+
+
+def read_vectors(
+    classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int
+) -> tuple[Tokens, Tensor, Tensor]:
+    """The tokens of texts, the network's logits `(n, C)`, and the vectors `(n, D)` that its head reads."""
+    classifier.check(texts, pairs)
+    encoded = encode(classifier.tokenizer, texts, pairs, None, classifier.max_length, classifier.cutting)
+    n_classes, width = len(classifier.labels), classifier.network.head.in_features
+    found_nM = classifier.run(encoded, tokens=tokens, vectors=1).values.reshape(len(texts), n_classes + width)
+    return encoded, found_nM[:, :n_classes], found_nM[:, n_classes:].double()
 
 
 def answer_in_chunks(

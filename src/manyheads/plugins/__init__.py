@@ -16,4 +16,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "trim": "manyheads.plugins.trim",
     "editors": "manyheads.plugins.editors",
     "hierarchy": "manyheads.plugins.hierarchy",
+    "active": "manyheads.plugins.active",
 }

@@ -20,6 +20,7 @@ from manyheads.config import Terms
 from manyheads.data.class_names import split_names
 from manyheads.data.rows import Rows
 from manyheads.linear.fit import choose_terms
+from manyheads.linear.near_repeats import near_repeats
 from manyheads.plugins.judge import audit_report, row_facts
 from manyheads.plugins.judge.audit_report import Suspects, suspects_sections, write_suspects
 from manyheads.plugins.judge.row_facts import (
@@ -28,7 +29,6 @@ from manyheads.plugins.judge.row_facts import (
     learning_curve,
     likely_wrong,
     masked,
-    near_repeats,
     out_of_fold,
     personal,
     rows_by_script,

@@ -19,16 +19,14 @@ from manyheads.evaluation.evaluation import write_answers
 from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
 from manyheads.linear.fit import choose_terms, too_many
+from manyheads.linear.near_repeats import NearRepeat, both_texts, near_repeats
 from manyheads.plugins.judge.annotations import agreement
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.plugins.judge.row_facts import (
-    NearRepeat,
-    both_texts,
     labels_of,
     learning_curve,
     likely_wrong,
     masked,
-    near_repeats,
     out_of_fold,
     personal,
     rows_by_script,

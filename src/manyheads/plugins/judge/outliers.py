@@ -28,10 +28,10 @@ from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
 from manyheads.data.texts import script_of
-from manyheads.data.tokens import Tokens, encode
+from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_held_out, require_same
-from manyheads.inference.classifier import TextClassifier, answer_in_chunks
+from manyheads.inference.classifier import TextClassifier, answer_in_chunks, read_vectors
 from manyheads.inference.download import OUTLIERS
 from manyheads.inference.format import WEIGHTS, ModelFolder, enclosing_run
 from manyheads.inference.rules import AnswerRule
@@ -97,17 +97,6 @@ class Outliers:
     def digest(self) -> str:
         """Two of the same digest give the same p-values."""
         return sha256(self.scores_Z.numpy().tobytes()).hexdigest()
-
-
-def read_vectors(
-    classifier: TextClassifier, texts: list[str], pairs: list[str] | None, tokens: int
-) -> tuple[Tokens, Tensor, Tensor]:
-    """The tokens of texts, the network's logits `(n, C)`, and the vectors `(n, D)` that its head reads."""
-    classifier.check(texts, pairs)
-    encoded = encode(classifier.tokenizer, texts, pairs, None, classifier.max_length, classifier.cutting)
-    n_classes, width = len(classifier.labels), classifier.network.head.in_features
-    found_nM = classifier.run(encoded, tokens=tokens, vectors=1).values.reshape(len(texts), n_classes + width)
-    return encoded, found_nM[:, :n_classes], found_nM[:, n_classes:].double()
 
 
 def scripts_of(texts: list[str], pairs: list[str] | None) -> list[str]:

@@ -30,7 +30,7 @@ from manyheads.evaluation.metrics import chunks, score_answers
 from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import rows_at_once
-from manyheads.plugins.judge.row_facts import both_texts
+from manyheads.linear.near_repeats import both_texts
 
 FEWEST = 30  # rows of a slice that is judged
 MOST_VALUES = 20  # of a column, each of which is a slice; others are one slice together, or numbers cut into quarters
