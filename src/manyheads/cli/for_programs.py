@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -19,10 +19,11 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import PredictConfig, RunConfig
+from manyheads.config.required import RequirementError
 from manyheads.errors import UserError
 
 FLAG = "--json"
-NAMED = re.compile(r"(?:^|[ (`])([a-z][\w.]*)=(\S*?)(?=[:,;)`]*(?:\s|$))")
+NAMED = re.compile(r"(?:^|[ (`])([a-z][\w.]*)=(\[.*?\]|\S*?)(?=[:,;)`]*(?:\s|$))")
 """`setting=value` in a sentence."""
 
 
@@ -53,11 +54,20 @@ def as_document(value: Any) -> str:
 
 
 def train_record(run: RunConfig) -> Any:
-    """`manyheads train --json`: the content of summary.json, also of a run that was finished already."""
-    summary = plugin.resolve("manyheads.training_run:train")(run)
-    if summary is None and run.output and Path(run.output, "summary.json").is_file():
-        return json.loads(Path(run.output, "summary.json").read_text(encoding="utf-8"))
-    return summary
+    """`manyheads train --json`: the content of summary.json, or metrics.json of all folds, also of a run that was
+    finished already, or where a figure is not as `require` asks; None after a dry run."""
+    try:
+        return plugin.resolve("manyheads.training_run:train")(run) or _written_figures(run)
+    except RequirementError as missed:
+        missed.summary = missed.summary or _written_figures(run)
+        raise
+
+
+def _written_figures(run: RunConfig) -> Any:
+    for file in (Path(run.output, name) for name in ("summary.json", "metrics.json")):
+        if run.output and file.is_file():
+            return json.loads(file.read_text(encoding="utf-8"))
+    return None
 
 
 def predict_record(config: PredictConfig) -> Any:
@@ -108,8 +118,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def mistake(sentence: str, code: int) -> dict[str, Any]:
-    """A sentence, and what can be read from it: it names a setting and its value, then the rule, then the remedy.
+def mistake(sentence: str, code: int, words: Iterable[str] = ()) -> dict[str, Any]:
+    """A sentence, and what can be read from it: it names a setting and its value, then the rule, then the remedy. Where
+    a value ends, if it has spaces, the `words` say that were typed.
 
     `setting`, `value`, `rule`, `remedy` and `suggestion` are null where the sentence has none.
     """
@@ -117,7 +128,10 @@ def mistake(sentence: str, code: int) -> dict[str, Any]:
     setting, value = (named[1], named[2]) if named else (None, None)
     rule, colon, remedy = sentence.rpartition(": ")
     if named:
-        rule = rule[named.end() :]
+        typed = [word.partition("=")[2].strip("'\"") for word in words if word.startswith(f"{setting}=")]
+        typed += [os.path.abspath(os.path.expanduser(one)) for one in typed]
+        value = max([named[2], *(one for one in typed if sentence.startswith(one, named.start(2)))], key=len)
+        rule = rule[named.start(2) + len(value) :]
     meant = re.search(r"did you mean (.+?)\?", sentence)
     return {
         "code": code,

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     escape_unwritable()
     os.environ.pop(VARIABLE, None)  # what is imported was typed in this command: no variable that was there says it
     words = list(sys.argv[1:] if arguments is None else arguments)
-    say = partial(_say, as_json=wants_json_errors(words))
+    say = partial(_say, words=words if wants_json_errors(words) else None)
     try:
         with ends_by_ctrl_c(call):
             code = run_with_exit_code(lambda: _run(words), say)
@@ -334,14 +334,14 @@ def _written_at_the_end() -> Iterator[None]:
     sys.stdout.write(said.getvalue())
 
 
-def _say(sentence: str, code: int, *, as_json: bool = False) -> int:
-    """Print a sentence, or a JSON object that holds it, and return its exit code. Ranks other than the first wait: it
-    mostly speaks for all, and its end is theirs."""
+def _say(sentence: str, code: int, *, words: Sequence[str] | None = None) -> int:
+    """Print a sentence, or a JSON object that holds it, for which `words` were typed, and return its exit code. Ranks
+    other than the first wait: it mostly speaks for all, and its end is theirs."""
     rank = this_process().rank
     if rank:
         time.sleep(RANK_DELAY)
         sentence = f"rank {rank}: {sentence}"
-    print(as_document(mistake(sentence, code)) if as_json else sentence, file=sys.stderr)
+    print(sentence if words is None else as_document(mistake(sentence, code, words)), file=sys.stderr)
     return code
 
 

@@ -22,7 +22,7 @@ HELP = "figures to reach, else exit code 3, such as [accuracy.low>0.85,macro_f1>
 
 class RequirementError(UserError):
     """A figure is not as `require` asks. All files are written; the exit code is 3. `summary` is that of the run which
-    was trained."""
+    was trained, or what another verb found."""
 
     exit_code = 3
     summary: Any = None
@@ -78,8 +78,9 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
     return bounds
 
 
-def check_reached(required: str, figures: Mapping[str, Any], where: str) -> None:
-    """Compare the bounds with `figures`, each as value, low and high by name, which were measured on `where`.
+def check_reached(required: str, figures: Mapping[str, Any], where: str, summary: Any = None) -> None:
+    """Compare the bounds with `figures`, each as value, low and high by name, which were measured on `where`; `summary`
+    is what a program reads all the same.
 
     Raises:
         RequirementError: some are not met; the sentence names each.
@@ -97,4 +98,6 @@ def check_reached(required: str, figures: Mapping[str, Any], where: str) -> None
             found = f"{found}, as {bound.figure} is {measured['value']:.4f} {interval}"
         missed.append(f"{bound.words}{bound.sign}{bound.number:g} is not met: it is {found}")
     if missed:
-        raise RequirementError(f"require on {where}: {'; '.join(missed)}")
+        error = RequirementError(f"require on {where}: {'; '.join(missed)}")
+        error.summary = summary
+        raise error

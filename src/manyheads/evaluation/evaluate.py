@@ -49,7 +49,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
         metrics = evaluate_data(config, plan) if plan else evaluate_on_ranks(config, prepare_evaluation)
     if metrics and config.require and this_process().started_by != "launch":
-        check_reached(config.require, metrics, f"{metrics['split']} of {metrics['data']}")
+        check_reached(config.require, metrics, f"{metrics['split']} of {metrics['data']}", metrics)
     return metrics
 
 

@@ -95,7 +95,8 @@ def cached_linear(folder: Path, splits: Splits, weights_C: np.ndarray | None) ->
     """
     train, validation = (rows.digest(splits.labels) for rows in (splits.train, splits.validation))
     weights = None if weights_C is None else weights_C.tolist()
-    key = [train, validation, splits.labels, weights, code_digest(), version("scikit-learn")]
+    kind = [splits.train.pairs is None, splits.train.voters is None]  # which digests do not say
+    key = [train, validation, *kind, splits.labels, weights, code_digest(), version("scikit-learn")]
 
     def fit() -> dict[str, Any]:
         model = fit_linear(splits.train, len(splits.labels), weights_C, splits.validation)
@@ -112,8 +113,8 @@ def cached_linear(folder: Path, splits: Splits, weights_C: np.ndarray | None) ->
 
 @cache
 def code_digest() -> str:
-    """Of the two files that make a linear model: one of another formula is not read from the cache."""
-    code = [Path(__file__).with_name(name).read_bytes() for name in ("fit.py", "model.py")]
+    """Of the files that make a linear model: one of another formula is not read from the cache."""
+    code = [Path(__file__).with_name(name).read_bytes() for name in ("blend.py", "fit.py", "model.py")]
     return blake2b(b"".join(code), digest_size=8).hexdigest()
 
 

@@ -76,6 +76,40 @@ def test_the_parts_are_those_of_the_sentence():
     assert found["remedy"] == "fill it, or type data.on_bad_row=drop"
 
 
+@pytest.mark.parametrize(
+    ("sentence", "words", "parts"),
+    [
+        ("data.path=/a/b c.csv does not exist: name one", ["data.path=/a/b c.csv"], ("/a/b c.csv", "does not exist")),
+        ("data.path=/a b.csv, row 7: bad: mend it", ["data.path='/c/../a b.csv'"], ("/a b.csv", "row 7: bad")),
+        ("data.label=a: b is no column: choose x", ["data.label='a: b'"], ("a: b", "is no column")),
+        ("runs=['/a', '/a'] names one twice: name others", ["runs=[a,a]"], ("['/a', '/a']", "names one twice")),
+        ("data.path=/a is no file: name one", ["data.path=/b"], ("/a", "is no file")),
+    ],
+)  # fmt: skip
+def test_a_value_with_spaces_is_whole(sentence, words, parts):
+    found = mistake(sentence, 2, words)
+    assert (found["value"], found["rule"]) == parts
+
+
+def test_a_figure_that_is_missed_leaves_the_document(tmp_path, monkeypatch, capfd):
+    """Of train, of all folds, of a run that was finished, and of evaluate."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{text} {at},{label}" for at in range(20) for text, label in (("good film", "good"), ("bad film", "bad"))]
+    Path("reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    train = ["train", "data.path=reviews.csv", "debug=fast", "--json"]
+    for words, code, has in (
+        (["output=one", "require=[accuracy>1]"], 3, "best"),
+        (["output=one", "require=[accuracy>1]", "resume=auto"], 3, "best"),
+        (["output=folds", "data.folds=2", "require=[accuracy>1]"], 3, "n_rows"),
+    ):
+        assert main([*train, *words]) == code
+        assert has in json.loads(capfd.readouterr().out)
+    assert main(["evaluate", "run=one", "require=[accuracy>1]", "--json"]) == 3
+    assert json.loads(capfd.readouterr().out) == json.loads(
+        next(Path("one/evaluate").glob("*/metrics.json")).read_text()
+    )
+
+
 def test_another_form_is_refused(capsys):
     with pytest.raises(UserError, match="errors=xml is not a choice: choose json or text"):
         take_readers(["train", "errors=xml"])

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ from manyheads.linear.model import counted, linear_logits, number_of, terms_of
 
 TEXTS = ["a good film", "so bad", "The awful film, bad!", "good good fun", "a film", "an awful bore so bad"] * 4
 LABELS = [0, 1, 1, 0, 2, 1] * 4
+SHARES = np.eye(3, dtype=np.float32)[LABELS]
+MORE = [  # facts of training rows
+    {"pairs": [""] * 24}, {"probabilities": SHARES}, {"probabilities": SHARES, "voters": np.ones(24, np.float32)},
+    {"weights": np.arange(24, dtype=np.float32)},
+]  # fmt: skip
 SOLVER = {"C": STRENGTH, "solver": "liblinear", "dual": True, "tol": TOLERANCE, "random_state": 0}
 ASKED = ["good", "bad bad film", "never seen words", "", "The awful film"]
 
@@ -335,13 +341,14 @@ def test_the_same_rows_are_fitted_once(tmp_path, monkeypatch):
         (Splits(rows(), rows(), None, ["a", "b", "c"]), None),
         (Splits(rows(), rows(LABELS[::-1]), None, ["a", "c", "b"]), None),
         (splits, np.array([1.0, 2.0, 1.0])),
+        *((Splits(replace(rows(), **more), rows(LABELS[::-1]), None, ["a", "b", "c"]), None) for more in MORE),
     ]
     for at, other in enumerate(others):
         cached_linear(tmp_path, *other)
         assert len(fitted) == at + 2
     monkeypatch.setattr(linear, "code_digest", lambda: "another formula")
     cached_linear(tmp_path, splits, None)
-    assert len(fitted) == 6
+    assert len(fitted) == len(others) + 2
 
 
 def test_that_there_is_no_linear_model_is_kept_and_a_damaged_file_is_made_again(tmp_path):

@@ -92,3 +92,14 @@ def test_an_unknown_name_is_one_sentence(capsys):
 def test_it_is_printed(capsys):
     assert main(["schema", "of=optim"]) == 0
     assert json.loads(capsys.readouterr().out)["properties"]["lr"]["exclusiveMinimum"] == 0
+
+
+def test_what_is_no_schema_is_not_overwritten(tmp_path, capsys):
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label\n")
+    for output, said in ((file, "holds something else"), (tmp_path / "no" / "x.json", "which does not exist")):
+        assert main(["schema", "of=model", f"output={output}"]) == 2
+        assert said in capsys.readouterr().err
+    assert file.read_text() == "text,label\n"
+    for _ in range(2):
+        assert main(["schema", "of=model", f"output={tmp_path / 'x.json'}"]) == 0

@@ -137,6 +137,7 @@ def test_rows_of_nodes_are_learnt_from_alone(tmp_path, quick):
     batch = gather(data.tokens["train"], Planned(torch.tensor([0, n_own]), 1.0))
     assert np.array_equal(batch.probabilities_BC[1].numpy() > 0, cats)
     assert batch.probabilities_BC[0].sum() == 1
+    assert np.array_equal(batch.probabilities_BC.signbit().numpy(), [np.zeros(4, bool), ~cats])
     assert cats[splits.train.labels[n_own:]].all()
     assert any("of 13 rows of rows.csv whose label is above classes are learnt from" in note for note in splits.notes)
 
@@ -193,21 +194,24 @@ def test_a_class_below_is_the_likeliest_unless_others_are_as_likely():
 
 
 def test_a_node_is_learnt_by_the_sum_of_its_classes():
-    """Against the formula in NumPy, in double precision."""
+    """Against the formula in NumPy, in double precision; zeros of a teacher, which are those of no node, too."""
     drawn = torch.Generator().manual_seed(0)
-    logits_BC = torch.randn(4, 5, generator=drawn, dtype=torch.float64)
-    wanted_BC = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0.2] * 5, [0, 1, 1, 0, 1]], dtype=torch.float64)
+    logits_BC = torch.randn(5, 5, generator=drawn, dtype=torch.float64)
+    no = -0.0
+    rows = [[1, 1, no, no, no], [0, 0, 1, 0, 0], [0.2] * 5, [no, 1, 1, no, 1], [0.9, 0.1, 0, 0, 0]]
+    wanted_BC = torch.tensor(rows, dtype=torch.float64)
     wanted_BC = wanted_BC / wanted_BC.sum(1, keepdim=True)
     x = logits_BC.numpy()
     p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     expected = [
         -np.log(p[0, :2].sum()), -np.log(p[1, 2]), -np.log(p[2]).mean(), -np.log(p[3, 1] + p[3, 2] + p[3, 4]),
+        -0.9 * np.log(p[4, 0]) - 0.1 * np.log(p[4, 1]),
     ]  # fmt: skip
     found_B = node_losses(logits_BC, wanted_BC, smoothing=0.0)
     assert np.allclose(found_B.numpy(), expected, atol=1e-12)
     smoothed_B = node_losses(logits_BC, wanted_BC, smoothing=0.1)
     assert np.allclose(smoothed_B.numpy(), 0.9 * np.array(expected) - 0.1 * np.log(p).mean(1), atol=1e-12)
-    ids_B = torch.tensor([2, 0, 1, 1])
+    ids_B = torch.tensor([2, 0, 1, 1, 3])
     assert torch.equal(
         node_losses(logits_BC, ids_B, smoothing=0.1),
         torch.nn.functional.cross_entropy(logits_BC, ids_B, label_smoothing=0.1, reduction="none"),
@@ -216,7 +220,7 @@ def test_a_node_is_learnt_by_the_sum_of_its_classes():
 
 def test_gradients_are_finite_where_a_class_is_sure():
     logits_BC = torch.tensor([[80.0, -80.0, 0.0]], requires_grad=True)
-    node_losses(logits_BC, torch.tensor([[0.0, 0.5, 0.5]]), smoothing=0.1).sum().backward()
+    node_losses(logits_BC, torch.tensor([[-0.0, 0.5, 0.5]]), smoothing=0.1).sum().backward()
     assert logits_BC.grad.isfinite().all()
 
 

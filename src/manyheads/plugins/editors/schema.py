@@ -28,8 +28,15 @@ def write_schema(config: SchemaConfig) -> dict[str, Any]:
     """Print the schema, or write it to a file; returns it.
 
     Raises:
-        UserError: `of` is neither a verb nor a group of presets.
+        UserError: `of` is neither a verb nor a group of presets, or `output` is no place for a schema.
     """
+    file = Path(config.output)
+    if config.output != "-":
+        if not file.parent.is_dir():
+            raise UserError(f"output={file} lies in {file.parent}, which does not exist: name a file in a folder")
+        if file.exists() and not (file.is_file() and DRAFT.encode() in file.read_bytes()):
+            raise UserError(f"output={file} holds something else: name a new file")
+
     sections = _nested(settings_of("train"))["properties"]
     presets = [name for name in VERBS["train"].groups if name in sections]
     if config.of in VERBS:
@@ -43,7 +50,7 @@ def write_schema(config: SchemaConfig) -> dict[str, Any]:
     if config.output == "-":
         sys.stdout.write(text)
     else:
-        Path(config.output).write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     return found
 
 

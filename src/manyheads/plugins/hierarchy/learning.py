@@ -32,17 +32,16 @@ def node_losses(logits_BC: Tensor, wanted: Tensor, *, smoothing: float) -> Tenso
     it, one of which is right. Jin and Ghahramani (2002), "Learning with Multiple Labels".
 
     Args:
-        wanted: class ids `(B,)`, or probabilities `(B, C)`, of which those of several classes, but not of all, are of a
-            node.
+        wanted: class ids `(B,)`, or probabilities `(B, C)`, which are of a node where -0.0 marks the classes that are
+            not below it: the answers of a teacher may be zeros, too.
         smoothing: probability mass that is shared among all classes.
     """
     losses_B = label_losses(logits_BC, wanted, smoothing, multi=False)
     if wanted.ndim == 1:
         return losses_B
-    is_below_BC, logs_BC = wanted > 0, logits_BC.log_softmax(-1)
-    of_nodes_B = -logs_BC.masked_fill(~is_below_BC, -torch.inf).logsumexp(-1)
-    is_node_B = (is_below_BC.sum(1) > 1) & ~is_below_BC.all(1)
-    return torch.where(is_node_B, (1 - smoothing) * of_nodes_B - smoothing * logs_BC.mean(-1), losses_B)
+    is_outside_BC, logs_BC = wanted.signbit(), logits_BC.log_softmax(-1)
+    of_nodes_B = -logs_BC.masked_fill(is_outside_BC, -torch.inf).logsumexp(-1)
+    return torch.where(is_outside_BC.any(1), (1 - smoothing) * of_nodes_B - smoothing * logs_BC.mean(-1), losses_B)
 
 
 def likely_below(splits: Splits, rows: Rows) -> Any:

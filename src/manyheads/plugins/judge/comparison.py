@@ -184,7 +184,7 @@ def write_comparison(
     if config.require:
         last, first_to_last = models[-1].name, found["pairs"][len(models) - 2]  # pairs of the first model come first
         change = {f"{CHANGE}{name}": of for name, of in first_to_last["change"].items()}
-        check_reached(config.require, found["models"][last] | change, f"{data.title} of {last}")
+        check_reached(config.require, found["models"][last] | change, f"{data.title} of {last}", found)
     return found
 
 
