@@ -249,8 +249,8 @@ def zipped(columns: list[Any], join: Callable[[Sequence[Any]], Any]) -> Column:
 
 
 def join_rows(parts: list[Rows], n_classes: int = 0) -> Rows:
-    """Rows of several files as those of one: all single texts, or all pairs. If some have probabilities, all do; of
-    weights those that have none weigh 1."""
+    """Rows of several files as those of one: all single texts, or all pairs. If some have probabilities, all do; rows
+    without a weight have the mean of those that have one, and those that are no votes count as one."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -265,9 +265,18 @@ def join_rows(parts: list[Rows], n_classes: int = 0) -> Rows:
     if any(rows.probabilities is not None for rows in parts):
         joined.probabilities = np.concatenate([_probabilities(rows, n_classes) for rows in parts])
     if any(rows.weights is not None for rows in parts):
-        weights = [np.ones(len(rows)) if rows.weights is None else rows.weights for rows in parts]
-        joined.weights = np.concatenate(weights)
+        usual = float(np.concatenate([rows.weights for rows in parts if rows.weights is not None]).mean())
+        joined.weights = _concatenated([rows.weights for rows in parts], parts, usual)
+    if any(rows.voters is not None for rows in parts):
+        joined.voters = _concatenated([rows.voters for rows in parts], parts, np.float32(1))
     return joined
+
+
+def _concatenated(known: list[Any], parts: list[Rows], otherwise: Any) -> np.ndarray:
+    """An array of each of `parts`, as one; of those that have none `otherwise` for each row."""
+    return np.concatenate(
+        [np.full(len(rows), otherwise) if one is None else one for one, rows in zip(known, parts, strict=True)]
+    )
 
 
 def _probabilities(rows: Rows, n_classes: int) -> np.ndarray:

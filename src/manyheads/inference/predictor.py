@@ -4,7 +4,7 @@ n rows . B rows of a batch
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -129,8 +129,10 @@ class Predictor(ABC, Generic[NetworkT]):
     def check(self, texts: list[str], pairs: list[str] | None = None, *, filled: bool = False) -> None:
         """Raise UserError for a single text, a text that is no str, pairs for a model of single texts, none for one of
         pairs, or not one pair for each text. `filled`: for an empty text, too, which has logits but no answer."""
-        if isinstance(texts, str) or isinstance(pairs, str):
-            raise UserError("texts is a single str, but a list of texts is needed: put it in brackets")
+        for one in (texts, pairs):
+            if isinstance(one, str | Mapping):
+                kind = type(one).__name__
+                raise UserError(f"texts is a single {kind}, but a list of texts is needed: put it in brackets")
         for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
             for at, one in enumerate(given):
                 if not isinstance(one, str):

@@ -58,6 +58,7 @@ def test_cells_of_votes(cell, votes):
         ("", "it has no votes (data.votes)"),
         (None, "it has no votes (data.votes)"),
         ("spam:0", "it has no votes (data.votes)"),
+        ("spam:1e-50|ham:0", "it has no votes (data.votes)"),  # less than a number of single precision
         ("spam:-1", "'spam:-1' (data.votes) gives 'spam' '-1.0', which is not a number from 0 to 1e+12"),
         ("spam:nan", "'spam:nan' (data.votes) gives 'spam' 'nan', which is not a number from 0 to 1e+12"),
         ("spam:inf", "'spam:inf' (data.votes) gives 'spam' 'inf', which is not a number from 0 to 1e+12"),
@@ -203,10 +204,19 @@ def test_a_test_split_may_lack_weights(place):
     assert splits.test.weights is None
 
 
-def test_joined_rows_without_weights_weigh_one():
-    one = Rows(["a"], None, [0], "one", [1], weights=np.array([3.0]))
+def test_joined_rows_without_weights_weigh_as_the_others_do():
+    """So that only ratios of weights count."""
+    one = Rows(["a", "d"], None, [0, 1], "one", [1, 2], weights=np.array([3.0, 5.0]))
     other = Rows(["b", "c"], None, [1, 0], "other", [1, 2])
-    assert join_rows([one, other], 2).weights.tolist() == [3, 1, 1]
+    assert join_rows([one, other], 2).weights.tolist() == [3, 5, 4, 4]
+
+
+def test_joined_rows_keep_their_votes(place):
+    """The linear model learns from the shares of votes of rows that others are added to."""
+    rows = voted(["a:3|b:1", "b:3|a:1"]).train
+    joined = join_rows([rows, Rows(["c"], None, [1], "other", [1])], 2)
+    assert joined.voters.tolist() == [4] * len(rows) + [1]
+    assert joined.probabilities[-2:].tolist() in ([[0.75, 0.25], [0, 1]], [[0.25, 0.75], [0, 1]])
 
 
 def test_rows_in_python_have_votes(place):

@@ -315,6 +315,7 @@ def test_a_text_passes_at_most_15_functions_from_the_verb_to_the_network(model_f
         "fit_rules",
         "opened_answers",
         "row_counter",
+        "field_mark",
     )
     steps: list[str] = []
     within: list[str] = []  # functions of the package that are running, from the first that only opens on

@@ -59,11 +59,11 @@ def test_columns_may_be_called_as_those_of_the_data(typed, tmp_path):
 
 
 def test_they_have_no_weights_or_votes(typed, tmp_path):
-    """A description counts as a row of weight 1, and is surely of its label."""
+    """A description weighs as rows do on average, and is surely of its label."""
     file = write(tmp_path / "labels.csv", "label,text", [("bad", "a waste of time")])
     rows = write(tmp_path / "trusted.csv", "text,label,trust", [(*row, "0.5") for row in ROWS])
     found = data_with([f"data.path={rows}", "data.weight=trust", *typed[1:]], file).splits
-    assert found.train.weights[-2:].tolist() == [0.5, 1.0]
+    assert found.train.weights[-2:].tolist() == [0.5, 0.5]
     rows = write(tmp_path / "votes.csv", "text,votes", [(text, f"bad:{len(label)}|good:1") for text, label in ROWS])
     found = data_with([f"data.path={rows}", "data.votes=votes", *typed[1:]], file).splits
     assert found.train.probabilities[-1].tolist() == [1.0, 0.0]

@@ -46,6 +46,9 @@ def test_equal_weights_change_no_figure_and_rows_without_one_do_not_count():
     n_right = int((logits.argmax(1) == labels).sum())
     equal, plain = by_weights(stored, outcomes).figures["weighted_accuracy"], share_interval(n_right, 300)
     assert (equal.value, equal.low, equal.high) == pytest.approx((plain.value, plain.low, plain.high))
+    stored, outcomes, *_ = drawn(weights=np.full(300, 1e-200))
+    tiny = by_weights(stored, outcomes).figures["weighted_accuracy"]
+    assert (tiny.value, tiny.low, tiny.high) == pytest.approx((plain.value, plain.low, plain.high))
     stored, outcomes, logits, labels = drawn(weights=np.repeat([1.0, 0.0], 150))
     half = by_weights(stored, outcomes).figures["weighted_accuracy"]
     plain = share_interval(int((logits.argmax(1) == labels)[:150].sum()), 150)

@@ -61,6 +61,8 @@ def join_given(texts: Sequence[Any], names: Sequence[str]) -> list[Any]:
     Raises:
         UserError: a mapping has other names, or the model reads one column.
     """
+    if isinstance(texts, str | Mapping):  # one, which `Predictor.check` refuses
+        return texts  # pyright: ignore[reportReturnType]
     found: list[Any] = []
     for at, text in enumerate(texts):
         if isinstance(text, Mapping):

@@ -28,6 +28,7 @@ def by_weights(stored: LogitStore, outcomes: Outcomes) -> Finding | None:
     weight_n: Floats | None = stored.rows.weights
     if weight_n is None or not weight_n.any():
         return None
+    weight_n = weight_n / weight_n.max()  # so that squares of small ones are numbers
     n_effective = float(weight_n.sum() ** 2 / (weight_n**2).sum())
     right_n = outcomes.labels == outcomes.answers
     if outcomes.multi:

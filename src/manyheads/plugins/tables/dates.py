@@ -45,8 +45,10 @@ def split_by_date(data: Any, tables: dict[str, Any]) -> dict[str, Any]:
     cells, notes, broken = table.column(column), [*table.notes], dict(table.broken)
     seconds_n = read_dates(cells, setting, table.source, notes)
     for at in np.flatnonzero(np.isnan(seconds_n)).tolist():
-        said = "is empty" if cells[at] in (None, "") else f"'{format_value(cells[at])}' is none that can be read"
-        broken.setdefault(at, f"the date in '{format_value(column)}' {said}, as 2024-05-31 can")
+        said = f"'{format_value(cells[at])}' is none that can be read, as 2024-05-31 can"
+        if cells[at] in (None, ""):
+            said = "is empty"
+        broken.setdefault(at, f"the date in '{format_value(column)}' {said}")
     seconds_n[[*broken]] = np.nan  # these rows are refused, or left out, among those of train
     n = int((~np.isnan(seconds_n)).sum())
     shares = {"test": data.test_share}
