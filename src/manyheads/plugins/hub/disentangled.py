@@ -167,6 +167,11 @@ class DisentangledAttention(MultiHeadAttention):
         self.distance_query = nn.Linear(*sizes, bias=settings["bias"]) if p2c and not share else None
         self.kept: dict[Any, tuple[Tensor, Tensor]] = {}
 
+    def train(self, mode: bool = True) -> "DisentangledAttention":
+        """As in every module; what is kept goes, as the fused AdamW changes weights without counting it."""
+        self.kept = {}
+        return super().train(mode)
+
     def bias(self, q: Tensor, k: Tensor, layout: Layout, keys: Layout) -> Tensor | None:
         """What distances add to the scores of queries and keys `(..., H, K)`: `(B, H, L, M)`."""
         assert layout is keys, "this is self-attention"
