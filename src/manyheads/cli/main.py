@@ -155,7 +155,7 @@ def _run(words: list[str]) -> int:
     words = [*plugin_words(), *asked.overrides]
     for launch in hooks(config, "launch"):
         if submitted := launch(verb, config, words, asked.config_dir):
-            print(submitted)
+            print(as_document(submitted) if is_read else submitted)
             return 0
     if is_read:
         _write_document(verb, config)

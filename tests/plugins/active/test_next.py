@@ -13,6 +13,8 @@ from manyheads import TextData, compose
 from manyheads.cli.main import main
 from manyheads.evaluation import results
 from manyheads.inference.folder import load
+from manyheads.plugins.active.next import known_rows
+from manyheads.runs.config_file import save_run
 
 NOUNS = ("film", "song", "walk", "talk", "game")
 WORDS = {"dull": "bad", "slow": "bad", "bright": "good", "quick": "good"}
@@ -295,3 +297,12 @@ def test_texts_of_several_columns(home, typed, tmp_path, monkeypatch):
     chosen = read(tmp_path / "next.csv")
     assert list(chosen[0])[:4] == ["body", "title", "text", "stars"]
     assert {(row["body"], row["title"]) for row in chosen} < {(f"{at} x", f"a {at}") for at in range(9)}
+
+
+def test_rows_labelled_above_classes_are_known(tmp_path):
+    """The run has learnt from them, too."""
+    rows = [(f"{word} {at}", f"sound/{word}") for at in range(10) for word in ("meow", "bark")]
+    above = {f"meow or bark {at}" for at in range(5)}
+    file = write(tmp_path / "rows.csv", ["text", "label"], [*rows, *((text, "sound") for text in above)])
+    save_run(compose("train", [f"data.path={file}", "data.hierarchy=/"]), tmp_path / "config.yaml")
+    assert {*known_rows(tmp_path)[-1].texts} == above

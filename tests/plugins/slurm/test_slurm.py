@@ -3,6 +3,7 @@
 The script is run here by bash with an srun of our own; test_queue.py hands it to a real SLURM.
 """
 
+import json
 import os
 import re
 import shlex
@@ -45,6 +46,11 @@ def written(capsys, *words: str) -> Path:
     program, script = shlex.split(said.out)
     assert (program, said.err) == ("sbatch", "")
     return Path(script)
+
+
+def test_a_program_reads_the_line_as_a_document(capsys):
+    assert cli.main(["train", "hardware=slurm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).startswith("sbatch ")
 
 
 def asked(script: Path) -> list[str]:

@@ -75,9 +75,11 @@ def read_pool(config: NextConfig, folder: ModelFolder) -> tuple[Rows, list[str]]
 
 
 def known_rows(home: Path | None) -> list[Rows]:
-    """The rows that a run has learnt from, first, and those that it is judged on; empty where they are not there."""
+    """The rows that a run has learnt from, first, those that it is judged on, and those whose label stands for several
+    classes; empty where they are not there."""
     for with_test in (True, False):  # a test split may be without labels
         with suppress(ValueError):
             if home is not None:
-                return list(read_rows(read_run(home / "config.yaml"), with_test=with_test).by_name().values())
+                splits = read_rows(read_run(home / "config.yaml"), with_test=with_test)
+                return [*splits.by_name().values(), *([] if splits.coarse is None else [splits.coarse])]
     return []
