@@ -362,6 +362,17 @@ def test_frames_of_polars_are_rows() -> None:
     frame = polars.DataFrame(columns).with_columns(polars.col("label").cast(polars.Categorical))
     table = table_from(frame, "rows")
     assert {name: list(table.column(name)) for name in table.names} == columns
+    lazy = table_from(frame.lazy(), "rows")
+    assert {name: list(lazy.column(name)) for name in lazy.names} == columns
+
+
+def test_lists_that_pandas_holds_as_arrays_are_lists() -> None:
+    """As `pandas.read_parquet` gives a column of labels, or of votes."""
+    pandas, numpy = pytest.importorskip("pandas"), pytest.importorskip("numpy")
+    frame = pandas.DataFrame({"text": ["a", "b"], "labels": [numpy.array(["x", "y"]), numpy.array([], dtype=object)]})
+    assert list(table_from(frame, "rows").column("labels")) == [["x", "y"], []]
+    with pytest.raises(ValueError, match="rows has two columns of one name: name every column once"):
+        table_from(pandas.concat([frame, frame[["text"]]], axis=1), "rows")
 
 
 def test_a_run_by_all_of_it_and_what_judges_it(home, openpyxl, capsys) -> None:

@@ -81,7 +81,11 @@ def read_class_folder(folder: Path, files: list[Path]) -> RawTable:
 def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     """See `opening.table_from`."""
     found: dict[str, list[Any]] = {}
+    if hasattr(rows, "collect"):  # a frame of polars that is still to be read
+        rows = rows.collect()
     if hasattr(rows, "columns") and hasattr(rows, "isna"):  # of pandas, without importing it
+        if not rows.columns.is_unique:
+            raise UserError(f"{source} has two columns of one name: name every column once")
         filled = rows.astype(object).where(~rows.isna(), None)
         for name in rows.columns:
             found[str(name)] = filled[name].tolist()
@@ -98,9 +102,14 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     lengths = {name: len(cells) for name, cells in found.items()}
     if len({*lengths.values()}) != 1:
         raise UserError(f"{source} has columns of different lengths, {lengths}: give each row a cell in each")
-    columns = {name: in_memory(cells) for name, cells in found.items()}
+    columns = {name: in_memory([*map(_without_array, cells)]) for name, cells in found.items()}
     declared = {"label": [*classes]} if classes else {}
     return RawTable([*columns], columns.__getitem__, range(1, max(lengths.values()) + 1), source, declared)
+
+
+def _without_array(cell: Any) -> Any:
+    """A cell with a list in the place of an array, such as pandas makes of the lists in a .parquet."""
+    return cell.tolist() if getattr(cell, "ndim", 0) else cell
 
 
 def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
