@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
+from manyheads.data.formats.fields import FIELD
 from manyheads.data.tokenizer import PROBE, field_mark, field_parts, tokenizer_errors
 from manyheads.distributed.machine import n_cores
 from manyheads.errors import UserError
@@ -149,7 +150,9 @@ def encode(
         raise UserError(f"data.max_length={max_length} leaves no room next to the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
-    field = None if cutting.long is Long.windows else field_mark(tokenizer)
+    field = None
+    if cutting.long is not Long.windows and any(FIELD in text for text in chain(texts, pairs or ())):
+        field = field_mark(tokenizer)
 
     def encode_from(start: int, size: int) -> FlatTokens:
         rows = slice(start, start + size)

@@ -64,6 +64,8 @@ def test_what_is_taken_as_it_is_typed():
         "where",
         "require",
         "data.rename",
+        "data.hierarchy",
+        "data.parents",
         "init_from",
         "input",
         "run",

@@ -23,7 +23,7 @@ def test_a_preset_lists_what_differs(path):
     if values:
         made = DataConfig(source=source, **values)
         assert made.hub
-        assert "Not run against the hub." in path.read_text(encoding="utf-8").splitlines()[0]
+        assert "Not run against the hub." in path.read_text(encoding="utf-8").splitlines()[1]
 
 
 def test_the_usual_datasets_are_there():

@@ -76,7 +76,7 @@ REFUSED: dict[str, str | bytes] = {
 
 def answered(path: Path, on_bad_row: OnBadText = OnBadText["raise"]) -> list[str]:
     """The texts that predict answers."""
-    predictor: Any = SimpleNamespace(pairs=False, settings=SimpleNamespace(columns=ColumnNames()))
+    predictor: Any = SimpleNamespace(pairs=False, settings=SimpleNamespace(columns=ColumnNames(), fields=[]))
     with open_texts("", str(path), predictor, TextColumns(on_bad_row=on_bad_row)) as chunks:
         return [text for chunk in chunks for text in chunk.texts]
 
