@@ -115,6 +115,13 @@ def test_one_path_is_written_in_one_way():
         label_lines(paths(), ["a/b", "a / b"])
 
 
+def test_a_sign_that_no_label_has_is_refused():
+    with pytest.raises(
+        UserError, match=r"^data.hierarchy=> is between no levels of the labels, which are a/b, c: name"
+    ):
+        label_lines(paths(">"), ["a/b", "c"])
+
+
 def test_rows_of_nodes_are_learnt_from_alone(tmp_path, quick):
     """They are in no split, and in train none whose text is judged; the classes are those at the ends of paths."""
     file = write(tmp_path / "rows.csv", films())

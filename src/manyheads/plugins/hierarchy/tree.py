@@ -25,7 +25,7 @@ def label_lines(data: Any, names: Sequence[str]) -> list[list[str]]:
     """The nodes from the top to each label, which is the last one.
 
     Raises:
-        UserError: two labels are one path, or the file of parents is missing, broken or not a tree.
+        UserError: two labels are one path, none has levels, or the file of parents is missing, broken or not a tree.
     """
     if data.parents:
         return _lines_by_file(data, names)
@@ -40,6 +40,11 @@ def label_lines(data: Any, names: Sequence[str]) -> list[list[str]]:
                 f"{typed_levels(data)}: the labels '{format_value(other)}' and '{format_value(name)}' are one path: "
                 "write them alike"
             )
+    if all(len(line) == 1 for line in lines):
+        raise UserError(
+            f"{typed_levels(data)} is between no levels of the labels, which are {list_names([*names])}: name another "
+            "sign, or remove it"
+        )
     return lines
 
 
