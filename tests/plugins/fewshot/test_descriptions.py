@@ -39,6 +39,21 @@ def test_descriptions_are_rows_of_their_labels(typed, tmp_path):
     assert found.digests()["train"] == plain.digests()["train"] != found.digests()["train and further"]
 
 
+def test_a_text_that_is_judged_is_not_learnt_from(typed, tmp_path):
+    """Labels are spelled as those of the data may be."""
+    plain = TextData.from_run(compose("train", typed)).splits
+    judged = [*plain.validation.texts[:1], *plain.test.texts[:1]]
+    file = write(tmp_path / "labels.csv", "label,text", [("GOOD", text) for text in (*judged, "a joy")])
+    found = data_with([*typed, "data.merge_labels=case"], file).splits
+    assert [*found.train.texts] == [*plain.train.texts, "a joy"]
+    said = "data.descriptions: 1 texts of labels are learnt from, as 2 are also in validation or test; bad has none"
+    assert said in found.notes
+    assert (
+        data_with([*typed, "data.merge_labels=case"], write(file, "label,text", [("good", judged[0])])).splits.own_train
+        is None
+    )
+
+
 def test_the_example_of_the_docs(typed, tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```text\n(label,text\n.*?)```", page, re.DOTALL)
