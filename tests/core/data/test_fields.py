@@ -245,6 +245,8 @@ def test_python_takes_mappings(asked) -> None:
     assert classifier.predict(rows) == classifier.predict(joined)
     with pytest.raises(ValueError, match=r"texts\[0\] has title, but the model takes the columns title, body"):
         classifier.predict([{"title": "a"}])
+    with pytest.raises(ValueError, match=r"texts\[0\] has no column, but the model takes the columns title, body"):
+        classifier.predict([{}])
     with pytest.raises(ValueError, match="texts is a single dict, but a list of texts is needed: put it in brackets"):
         classifier.predict(rows[0])
 

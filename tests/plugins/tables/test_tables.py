@@ -68,6 +68,22 @@ def test_labels_get_other_names_and_some_are_left_out(home) -> None:
     assert "12 of 60 rows left out, as data.rename=" in said
 
 
+def test_names_are_found_as_those_of_classes_are(home) -> None:
+    """1 by 1.0, as a workbook may have it; with data.merge_labels=case bug and Bug; and a row names a label once whose
+    labels get one name."""
+    names = ["bug", "Bug", "1", "spam"]
+    write(home / "rows.csv", "text,label", [(f"text {at}", names[at % 4]) for at in range(60)])
+    write(home / "names.csv", "from,to", [("bug", "fault"), ("1.0", "other")])
+    assert splits_of("data.rename=names.csv").labels == ["Bug", "fault", "other", "spam"]
+    assert splits_of("data.rename=names.csv", "data.merge_labels=case").labels == ["fault", "other", "spam"]
+
+    write(home / "rows.csv", "text,labels", [(f"text {at}", ("a|b", "b", "c")[at % 3]) for at in range(60)])
+    write(home / "names.csv", "from,to", [("a", "x"), ("b", "x")])
+    found = splits_of("data.rename=names.csv")
+    assert found.labels == ["c", "x"]
+    assert "name a label twice" not in "\n".join(found.notes)
+
+
 def test_several_labels_a_row_and_classes_by_number(home) -> None:
     rows = [(f"text {at}", ("a|b", "b", "c", "a|c")[at % 4]) for at in range(40)]
     write(home / "rows.csv", "text,labels", rows)

@@ -68,7 +68,9 @@ def join_given(texts: Sequence[Any], names: Sequence[str]) -> list[Any]:
         if isinstance(text, Mapping):
             if {*text} != {*names}:
                 takes = f"the columns {list_names([*names])}" if names else "one text"
-                raise UserError(f"texts[{at}] has {list_names([*map(str, text)])}, but the model takes {takes}")
+                raise UserError(
+                    f"texts[{at}] has {list_names([*map(str, text)]) or 'no column'}, but the model takes {takes}"
+                )
             text = join_cells([text[name] for name in names])
         found.append(text)
     return found

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from manyheads.config.data import MergeLabels
 from manyheads.config.facts import require
 from manyheads.config.sentences import format_list, format_value, list_names
-from manyheads.data.class_names import drop_zero_fraction, label_cells, normalise_name
+from manyheads.data.class_names import ClassLookup, label_cells, normalise_name
 from manyheads.data.column import in_memory
 from manyheads.data.columns import find_columns
 from manyheads.data.formats.kinds import kind_of, why_not_read
@@ -65,14 +66,12 @@ def _renamed(read: Any, data: Any, new_names: dict[str, str]) -> RawTable:
         return table
     cells, classes = coded(table.column(column)), table.classes.get(column)
     counts_V = np.bincount(cells.codes, minlength=len(cells.values))
-    seen: set[str] = set()
+    known, seen = ClassLookup([*new_names], any_case=data.merge_labels is MergeLabels.case), set[str]()
 
     def new_name(cell: Any) -> Any:
         if classes and isinstance(cell, int) and 0 <= cell < len(classes):
             cell = classes[cell]
-        name = normalise_name(cell)
-        if name not in new_names:
-            name = drop_zero_fraction(name)
+        name = known.find(cell)
         if name not in new_names:
             return cell
         seen.add(name)
@@ -83,6 +82,8 @@ def _renamed(read: Any, data: Any, new_names: dict[str, str]) -> RawTable:
     for at, cell in enumerate(label_cells(cells.values, column)):
         old = cell if isinstance(cell, list) else [cell]
         new = [name for one, name in zip(old, map(new_name, old), strict=True) if name or not normalise_name(one)]
+        if len({*map(normalise_name, old)}) == len(old):  # else the row names a label twice, which is said
+            new = [*dict.fromkeys(new)]
         is_left_V[at] = bool(old) and not new and counts_V[at] > 0
         values.append(new if isinstance(cell, list) else (new or [None])[0])
     notes = [*table.notes]
