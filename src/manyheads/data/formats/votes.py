@@ -119,7 +119,7 @@ def votes_in(cell: Any) -> tuple[dict[str, float], str]:
         if not 0 <= count <= MOST:
             return {}, f"{shown} gives '{format_value(found)}' '{format_value(number)}', which is not {RANGE}"
         votes[found] = votes.get(found, 0.0) + count
-    if not np.any(np.float32([*votes.values()])):  # as they are counted
+    if not np.array([*votes.values()], dtype=np.float32).any():  # as they are counted
         return {}, "it has no votes (data.votes)"
     return votes, ""
 

@@ -25,10 +25,10 @@ def by_weights(stored: LogitStore, outcomes: Outcomes) -> Finding | None:
     The interval of the accuracy is that of as many rows of equal weight as are known as well: Kish (1965), "Survey
     Sampling", section 11.7. That of the loss follows from what each row adds to it.
     """
-    weight_n: Floats | None = stored.rows.weights
-    if weight_n is None or not weight_n.any():
+    own_n: Floats | None = stored.rows.weights
+    if own_n is None or not own_n.any():
         return None
-    weight_n = weight_n / weight_n.max()  # so that squares of small ones are numbers
+    weight_n = own_n / own_n.max()  # so that squares of small ones are numbers
     n_effective = float(weight_n.sum() ** 2 / (weight_n**2).sum())
     right_n = outcomes.labels == outcomes.answers
     if outcomes.multi:
