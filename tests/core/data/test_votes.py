@@ -44,6 +44,8 @@ def voted(cells, name="votes.csv", **further):
         ([("spam", 3), ("ham", 1)], {"spam": 3, "ham": 1}),
         (["spam", "ham"], {"spam": 1, "ham": 1}),
         ("a:b:2|c:d", {"a:b": 2, "c:d": 1}),
+        ("R, D:2", {"R, D": 2}),
+        ("a:b, c:1", {"a:b, c": 1}),
         ("五月:2|e\u0301:1", {"五月": 2, "é": 1}),
         (4, {"4": 1}),
     ],
@@ -57,6 +59,8 @@ def test_cells_of_votes(cell, votes):
     [
         ("", "it has no votes (data.votes)"),
         (None, "it has no votes (data.votes)"),
+        ("spam:3;ham:1", "'spam:3;ham:1' (data.votes) joins votes by ';': join them by |"),
+        ("spam: 3, ham: 1, eggs: 0.5", "'spam: 3, ham: 1, eggs: 0.5' (data.votes) joins votes by ',': join them by |"),
         ("spam:0", "it has no votes (data.votes)"),
         ("spam:1e-50|ham:0", "it has no votes (data.votes)"),  # less than a number of single precision
         ("spam:-1", "'spam:-1' (data.votes) gives 'spam' '-1.0', which is not a number from 0 to 1e+12"),

@@ -4,6 +4,7 @@ n rows . V different cells . K names in a table . C classes
 """
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from manyheads.data.texts import NOT_UTF8, is_encodable
 
 MOST = 1e12  # of a vote or weight, so that squares have sums
 PREFIX = "p_"  # of a column of probabilities in what predict writes
+JOINED_OTHERWISE = re.compile(r"[^|:,;]+:\s*[\d.]+\s*([,;])(?:[^|:,;]+:\s*[\d.]+\s*\1)*[^|:,;]+:\s*[\d.]+\s*\1?\s*")
 RANGE = f"a number from 0 to {MOST:g}"
 
 
@@ -96,6 +98,8 @@ def votes_in(cell: Any) -> tuple[dict[str, float], str]:
             cell = json.loads(cell)
         except (ValueError, RecursionError):
             return {}, f"{shown} is not JSON"
+    if isinstance(cell, str) and (joined := JOINED_OTHERWISE.fullmatch(cell)):
+        return {}, f"{shown} joins votes by '{joined[1]}': join them by |"
     if isinstance(cell, str):
         for part in filter(str.strip, cell.split("|")):
             name, _, number = part.rpartition(":")

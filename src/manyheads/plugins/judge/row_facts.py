@@ -168,6 +168,8 @@ def likely_wrong(rows: Rows, probabilities_nC: np.ndarray) -> list[int]:
         from cleanlab.filter import find_label_issues  # of the extra `audit`
 
         classes, labels = np.unique(np.array(rows.labels), return_inverse=True)  # those that some row has
+        if len(classes) == 1:  # where others have votes, but never the most
+            return []
         by, probabilities_nC = "normalized_margin", probabilities_nC[:, classes]
         found = find_label_issues(labels, probabilities_nC, return_indices_ranked_by=by, n_jobs=1)
     else:
