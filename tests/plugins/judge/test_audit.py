@@ -66,13 +66,13 @@ def test_planted_labels_are_found_where_no_spaces_stand_between_words():
     planted = [3, 50, 51, 120, 199]
     rows = rows_of(texts[:200], [1 - label if at in planted else label for at, label in enumerate(labels[:200])])
     assert sorted(likely_wrong(rows, out_of_fold(rows, 2, 5, 0))) == planted
+    more = learning_curve(rows_of(texts[:200], labels[:200]), rows_of(texts[200:], labels[200:]), 2, 0)
+    assert more["accuracy"][-1]["value"] == 1
 
 
 def test_no_label_is_wrong_where_one_class_has_the_most_votes_of_all_rows() -> None:
     rows = Rows(["a film"] * 4, None, [1] * 4, "x", range(4))
     assert likely_wrong(rows, np.full((4, 2), 0.5)) == []
-    more = learning_curve(rows_of(texts[:200], labels[:200]), rows_of(texts[200:], labels[200:]), 2, 0)
-    assert more["accuracy"][-1]["value"] == 1
 
 
 def test_planted_labels_are_found_where_there_are_no_words(tmp_path: Path, capsys):
