@@ -160,6 +160,8 @@ DAY = datetime(2024, 5, 31)
         ("31/5/2024 7:30", True, DAY.replace(hour=7, minute=30)),
         ("05/31/2024", False, DAY),
         ("2024", False, datetime(2024, 1, 1)),
+        (2024.0, False, datetime(2024, 1, 1)),
+        ("2024-05", False, datetime(2024, 5, 1)),
         (1717113600, False, DAY.replace(tzinfo=UTC)),
         ("1717113600000", False, DAY.replace(tzinfo=UTC)),
         (DAY.date(), False, DAY),
@@ -172,7 +174,7 @@ def test_dates_as_people_write_them(cell, day_first, expected) -> None:
     assert read_date(cell, day_first=day_first) == expected
 
 
-@pytest.mark.parametrize("cell", ["soon", "2024-13-01", "31/31/2024", "12", "0.5", "2024-05-31-7x"])
+@pytest.mark.parametrize("cell", ["soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x"])
 def test_what_is_no_date(cell) -> None:
     with pytest.raises((ValueError, OverflowError)):
         read_date(cell, day_first=True)

@@ -16,10 +16,11 @@ import numpy as np
 
 from manyheads.config.facts import require
 from manyheads.config.sentences import format_value, list_names
+from manyheads.data.class_names import drop_zero_fraction
 from manyheads.data.table import RawTable, coded, select_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-YEAR = re.compile(r"[12]\d{3}")
+YEAR = re.compile(r"([12]\d{3})(?:-(\d\d))?")  # or a month of it
 SECONDS = re.compile(r"-?\d{9,13}(\.\d+)?")  # since 1970, or thousandths of them
 LONGEST_SECONDS = 1e11  # more are thousandths
 NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
@@ -126,9 +127,9 @@ def read_date(cell: Any, *, day_first: bool) -> datetime | None:
         return None
     if isinstance(cell, date):
         return cell if isinstance(cell, datetime) else datetime.combine(cell, time())
-    text = str(cell).strip()
-    if YEAR.fullmatch(text):
-        return datetime(int(text), 1, 1)
+    text = drop_zero_fraction(str(cell).strip())  # of a year in a column that has empty cells, too
+    if found := YEAR.fullmatch(text):
+        return datetime(int(found[1]), int(found[2] or 1), 1)
     if SECONDS.fullmatch(text):
         seconds = float(text)
         return datetime.fromtimestamp(seconds / 1000 if abs(seconds) > LONGEST_SECONDS else seconds, UTC)
