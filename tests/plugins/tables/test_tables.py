@@ -168,13 +168,15 @@ DAY = datetime(2024, 5, 31)
         (DAY, False, DAY),
         ("", False, None),
         (float("nan"), False, None),
+        ("2024/05/31", True, datetime(2024, 5, 31)),
+        ("2024.5.3 19:30", False, datetime(2024, 5, 3, 19, 30)),
     ],
 )
 def test_dates_as_people_write_them(cell, day_first, expected) -> None:
     assert read_date(cell, day_first=day_first) == expected
 
 
-@pytest.mark.parametrize("cell", ["soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x"])
+@pytest.mark.parametrize("cell", ["soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x", "2024/05.31", "2024/31/05"])
 def test_what_is_no_date(cell) -> None:
     with pytest.raises((ValueError, OverflowError)):
         read_date(cell, day_first=True)

@@ -22,6 +22,7 @@ from manyheads.data.table import RawTable, coded, select_rows
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR = re.compile(r"([12]\d{3})(?:-(\d\d))?")  # or a month of it
 SECONDS = re.compile(r"-?\d{9,13}(\.\d+)?")  # since 1970, or thousandths of them
+YEAR_FIRST = re.compile(r"(\d{4})([/.])(\d{1,2})\2(\d{1,2})(?=$|[ T])")
 LONGEST_SECONDS = 1e11  # more are thousandths
 NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
 USUAL = "write dates such as 2024-05-31"
@@ -121,8 +122,8 @@ def read_dates(cells: Sequence[Any], setting: str, source: str, notes: list[str]
 
 
 def read_date(cell: Any, *, day_first: bool) -> datetime | None:
-    """A date of ISO 8601 or of an e-mail, a year, seconds or thousandths since 1970, or day, month and year as numbers;
-    None: there is none. A ValueError where it cannot be read."""
+    """A date of ISO 8601, also with slashes or dots, or of an e-mail, a year, seconds or thousandths since 1970, or day,
+    month and year as numbers; None: there is none. A ValueError where it cannot be read."""
     if cell is None or cell == "" or cell != cell:
         return None
     if isinstance(cell, date):
@@ -138,6 +139,8 @@ def read_date(cell: Any, *, day_first: bool) -> datetime | None:
         if found[2] != "." and not day_first:
             day, month = month, day
         return datetime.fromisoformat(f"{found[4]}-{month:02}-{day:02}T{(found[5] or '00:00').zfill(5)}")
+    if found := YEAR_FIRST.match(text):
+        text = f"{found[1]}-{int(found[3]):02}-{int(found[4]):02}{text[found.end() :]}"
     try:
         return datetime.fromisoformat(text)
     except ValueError:
