@@ -176,7 +176,9 @@ def test_dates_as_people_write_them(cell, day_first, expected) -> None:
     assert read_date(cell, day_first=day_first) == expected
 
 
-@pytest.mark.parametrize("cell", ["soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x", "2024/05.31", "2024/31/05"])
+@pytest.mark.parametrize(
+    "cell", ["soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x", "2024/05.31", "2024/31/05"]
+)
 def test_what_is_no_date(cell) -> None:
     with pytest.raises((ValueError, OverflowError)):
         read_date(cell, day_first=True)

@@ -122,8 +122,8 @@ def read_dates(cells: Sequence[Any], setting: str, source: str, notes: list[str]
 
 
 def read_date(cell: Any, *, day_first: bool) -> datetime | None:
-    """A date of ISO 8601, also with slashes or dots, or of an e-mail, a year, seconds or thousandths since 1970, or day,
-    month and year as numbers; None: there is none. A ValueError where it cannot be read."""
+    """A date of ISO 8601, also with slashes or dots, or of an e-mail; a year; seconds or thousandths since 1970; day,
+    month and year as numbers. None: there is none. A ValueError where it cannot be read."""
     if cell is None or cell == "" or cell != cell:
         return None
     if isinstance(cell, date):
