@@ -36,6 +36,9 @@ FIRST = [one for one in READ if one[0] == "train" or one[1:] not in OF_TRAIN]
 @pytest.mark.parametrize(("verb", "group", "name"), [*FIRST, *AGAIN])
 def test_every_preset_composes(verb, group, name):
     known = {*settings_of(verb), *VERBS[verb].groups}
+    for word in MORE.get((group, name), ()):
+        if word.startswith("task=") and "task" in known and word[5:] not in choices(verb, "task"):
+            pytest.skip(f"{word} is not among the tasks of {verb}")
     words = [*needed(verb), *MORE.get((group, name), ())]
     words = [word for word in words if name_of(word) in known - {group}]
     assert type(compose(verb, [f"{group}={name}", *words])) is schema_of(verb)
