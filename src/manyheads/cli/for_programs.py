@@ -6,6 +6,7 @@ Standard library only.
 
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -113,7 +114,7 @@ def plain(value: Any) -> Any:
         return str(value)
     if to_list := getattr(value, "tolist", None):  # of an array or a tensor
         return plain(to_list())
-    if isinstance(value, float) and value - value != 0:
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 

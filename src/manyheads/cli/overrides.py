@@ -17,7 +17,17 @@ from typing import Any, get_args
 
 from manyheads.cli import grammar
 from manyheads.cli.grammar import Parsed, is_range
-from manyheads.cli.verbs import VERBS, barred, choices, own_settings, reads, schema_of, settings_of, why_unread
+from manyheads.cli.verbs import (
+    VERBS,
+    barred,
+    choices,
+    own_settings,
+    reads,
+    schema_of,
+    settings_of,
+    why_unfit,
+    why_unread,
+)
 from manyheads.config import RunConfig
 from manyheads.config.conversion import choices_of, convert_named, interpolation_sentence, mapping_of, require_plain
 from manyheads.config.data import KINDS
@@ -271,6 +281,8 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
         for other in VERBS:
             if name in choices(other, group):
                 return f"{group}={name} is of {other}, not of {verb}: write manyheads {other} {group}={name}"
+    if why := why_unfit(verb, group, name):
+        return f"{group}={name} is {why}: choose {one_of(names)}"
     if group == "data" and ("/" in name or "." in name):
         return f"data={name} is not a choice: for local files write data.path={name}, else choose {one_of(names)}"
     if name[:1] in ("{", "["):

@@ -1,6 +1,7 @@
 """The verbs of the command line, as plugins add them: the settings of each, and the presets that it reads."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -148,7 +149,8 @@ def choices(verb: str, group: str, more: str | Path | None = None) -> list[str]:
     names = set[str]()
     for folder in _searched_folders(more):
         names |= {file.stem for file in (folder / group).glob("*.yaml")}
-    return sorted(name for name in names - barred(verb).keys() if reads(verb, group, name))
+    names -= barred(verb).keys()
+    return sorted(name for name in names if reads(verb, group, name) and not why_unfit(verb, group, name))
 
 
 def barred(verb: str) -> dict[str, str]:
@@ -159,6 +161,18 @@ def barred(verb: str) -> dict[str, str]:
         if section.name not in its_sections:
             found |= section.barred
     return found | dict(VERBS[verb].barred)
+
+
+def why_unfit(verb: str, group: str, name: str) -> str:
+    """Why a preset of the package does not fit a verb: it sets what the verb does not have, such as the checkpoints of
+    a training; empty where it fits."""
+    file = preset_file(group, name)
+    text = file.read_text(encoding="utf-8") if file else ""
+    if not text.startswith("# @package _global_"):  # what it sets is in the section of its group
+        return ""
+    known = {"defaults", *VERBS[verb].groups, *(one.partition(".")[0] for one in settings(schema_of(verb)))}
+    others = [key for key in re.findall(r"(?m)^(\w+):", text) if key not in known]
+    return f"for other verbs, as it sets {others[0]}" if others else ""
 
 
 def reads(verb: str, group: str, name: str) -> bool:

@@ -15,7 +15,16 @@ from manyheads.cli import presets as in_presets
 from manyheads.cli import verbs as in_verbs
 from manyheads.cli.compose import compose
 from manyheads.cli.presets import composed_by_hydra, merge_presets
-from manyheads.cli.verbs import VERBS, choices, conf_folder, preset_file, preset_folders, schema_of, settings_of
+from manyheads.cli.verbs import (
+    VERBS,
+    choices,
+    conf_folder,
+    own_settings,
+    preset_file,
+    preset_folders,
+    schema_of,
+    settings_of,
+)
 from manyheads.config import ModelConfig, RunConfig
 from manyheads.config.conversion import choices_of
 from manyheads.config.facts import hooks, settings, settings_where
@@ -27,6 +36,12 @@ MORE |= {("task", name): ["data.path=x.csv"] for name in plugin.names("task")}
 for name, part in plugin.parts("source").items():
     if "task" in part.facts:  # of rows
         MORE["data", name] = [f"task={part.facts['task']}"]
+for name in choices("train", "model"):
+    encoder = own_settings("model", name, None).get("encoder", "transformer")
+    if not plugin.parts("encoder")[encoder].facts.get(
+        "has_heads"
+    ):  # of which the first example of ablate compares scores
+        MORE["model", name] = ["vary=model.dropout", "values=[0,0.1]"]
 READ = [(verb, group, name) for verb in VERBS for group in VERBS[verb].groups for name in choices(verb, group)]
 OF_TRAIN = {(group, name) for verb, group, name in READ if verb == "train"}
 AGAIN = [pytest.param(*one, marks=pytest.mark.slow) for one in READ if one[0] != "train" and one[1:] in OF_TRAIN]
@@ -39,8 +54,9 @@ def test_every_preset_composes(verb, group, name):
     for word in MORE.get((group, name), ()):
         if word.startswith("task=") and "task" in known and word[5:] not in choices(verb, "task"):
             pytest.skip(f"{word} is not among the tasks of {verb}")
-    words = [*needed(verb), *MORE.get((group, name), ())]
-    words = [word for word in words if name_of(word) in known - {group}]
+    more = MORE.get((group, name), [])
+    words = [word for word in needed(verb) if name_of(word) not in {*map(name_of, more)}]
+    words = [word for word in [*words, *more] if name_of(word) in known - {group}]
     assert type(compose(verb, [f"{group}={name}", *words])) is schema_of(verb)
 
 
@@ -251,3 +267,15 @@ def test_every_setting_says_what_it_is_for():
             assert one.metadata["facts"].help[-1] != "."
             kind = get_type_hints(schema)[one.name]
             todo += [kind] if is_dataclass(kind) else []
+
+
+def test_a_preset_that_sets_what_a_verb_lacks_is_of_other_verbs(tmp_path, monkeypatch):
+    (tmp_path / "optim").mkdir()
+    (tmp_path / "optim" / "saves.yaml").write_text("# @package _global_\noptim:\n  lr: 1e-3\ncheckpoint:\n  every: 5\n")
+    monkeypatch.setattr(in_verbs, "preset_folders", lambda: [tmp_path])
+    assert choices("train", "optim") == ["saves"]
+    assert "checkpoint" not in {name.partition(".")[0] for name in settings_of("evaluate")}
+    assert in_verbs.why_unfit("evaluate", "optim", "saves") == "for other verbs, as it sets optim"
+    if "ablate" in VERBS:
+        assert choices("ablate", "optim") == []
+        assert in_verbs.why_unfit("ablate", "optim", "saves") == "for other verbs, as it sets checkpoint"

@@ -32,7 +32,7 @@ class DescriptionsConfig:
         path=True,
         resume="free",
         tasks=("classify",),
-        only_with="checkpoint.metric",
+        only_with="checkpoint.metric",  # a verb that trains a single model
     )
 
 

@@ -34,13 +34,8 @@ def described_rows(run: Any, splits: Splits) -> Rows | None:
         raise UserError(f"{SETTING}={path} gives labels one text each, but the data has pairs of texts: remove it")
     table = further_table(path, run.data, SETTING)
     names: dict[str, Any] = {key: key for key in ("text", "label") if key in table.names}
-    others: dict[str, Any] = {
-        "text_pair": "",
-        "weight": "",
-        "votes": "",
-        "label_columns": [],
-    }  # which only the data has
-    data = replace(run.data, source="files", path=path, **others, **names)
+    only_of_data: dict[str, Any] = {"text_pair": "", "weight": "", "votes": "", "label_columns": []}
+    data = replace(run.data, source="files", path=path, **only_of_data, **names)
     known = ClassLookup(splits.labels, any_case=run.data.merge_labels is MergeLabels.case)
     found_nC, faults = np.zeros((len(table.numbers), len(splits.labels)), dtype=np.float32), dict[int, str]()
     for at, cell in enumerate(table.column(find_columns(table, data).answer)):
