@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import (
     AddedToken,
-    Encoding,
     Regex,
     Tokenizer,
     decoders,
@@ -114,33 +113,6 @@ def add_field_mark(tokenizer: Tokenizer, *, normalized: bool = False) -> None:
             would have.
     """
     tokenizer.add_tokens([AddedToken(FIELD, lstrip=True, rstrip=True, normalized=normalized, special=False)])
-
-
-def field_mark(tokenizer: Tokenizer) -> int | None:
-    """The id of the entry that parts the columns of a text; None: it reads texts of one column."""
-    added = tokenizer.get_added_tokens_decoder()
-    return next((id for id, token in added.items() if token.content == FIELD), None)
-
-
-def field_parts(encoding: Encoding, mark: int | None, max_length: int) -> list[int | None]:
-    """Of each token which part of the row it is of, a text or a column of it; None for what is always read: the marks
-    around a text and, with `mark`, those between columns, unless they leave no room."""
-    texts = encoding.sequence_ids
-    n_marks = texts.count(None)
-    n_fields = 0 if mark is None else encoding.ids.count(mark)
-    if not n_fields or max_length - n_marks < 2 * n_fields + 2:
-        return texts
-    parts: list[int | None] = []
-    part, before = 0, 0
-    for id, text in zip(encoding.ids, texts, strict=True):
-        if text is None or id == mark:
-            parts.append(None)
-            part += id == mark and text is not None
-            continue
-        part += text - before
-        before = text
-        parts.append(part)
-    return parts
 
 
 def _put_before_texts(tokenizer: Tokenizer, prefix: str) -> None:

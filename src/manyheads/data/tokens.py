@@ -22,8 +22,8 @@ from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
-from manyheads.data.formats.fields import FIELD
-from manyheads.data.tokenizer import PROBE, field_mark, field_parts, tokenizer_errors
+from manyheads.data.formats.fields import FIELD, field_mark, field_parts
+from manyheads.data.tokenizer import PROBE, tokenizer_errors
 from manyheads.distributed.machine import n_cores
 from manyheads.errors import UserError
 

@@ -15,9 +15,9 @@ from manyheads.cli.main import main
 from manyheads.config import Cutting, DataConfig, Long
 from manyheads.data.column import Column, in_memory, zipped
 from manyheads.data.formats import blocks
-from manyheads.data.formats.fields import FIELD, join_cells
+from manyheads.data.formats.fields import FIELD, field_mark, join_cells
 from manyheads.data.sources import read_splits
-from manyheads.data.tokenizer import add_field_mark, field_mark, kept_ids
+from manyheads.data.tokenizer import add_field_mark, kept_ids
 from manyheads.data.tokens import encode
 from manyheads.distributed import faults
 from manyheads.evaluation import results

@@ -7,7 +7,7 @@ Standard library at first.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
 from manyheads.config.sentences import list_names
@@ -15,6 +15,9 @@ from manyheads.data.class_names import drop_zero_fraction, normalise_name
 from manyheads.data.table import RawTable
 from manyheads.data.texts import is_blank
 from manyheads.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
 
 FIELD = "\u241e"  # a sign that can be seen, and that nobody types
 ZIPPED = "manyheads.data.column:zipped"
@@ -74,3 +77,30 @@ def join_given(texts: Sequence[Any], names: Sequence[str]) -> list[Any]:
             text = join_cells([text[name] for name in names])
         found.append(text)
     return found
+
+
+def field_mark(tokenizer: "Tokenizer") -> int | None:
+    """The id of the entry that parts the columns of a text; None: it reads texts of one column."""
+    added = tokenizer.get_added_tokens_decoder()
+    return next((id for id, token in added.items() if token.content == FIELD), None)
+
+
+def field_parts(encoding: "Encoding", mark: int | None, max_length: int) -> list[int | None]:
+    """Of each token which part of the row it is of, a text or a column of it; None for what is always read: the marks
+    around a text and, with `mark`, those between columns, unless they leave no room."""
+    texts = encoding.sequence_ids
+    n_marks = texts.count(None)
+    n_fields = 0 if mark is None else encoding.ids.count(mark)
+    if not n_fields or max_length - n_marks < 2 * n_fields + 2:
+        return texts
+    parts: list[int | None] = []
+    part, before = 0, 0
+    for id, text in zip(encoding.ids, texts, strict=True):
+        if text is None or id == mark:
+            parts.append(None)
+            part += id == mark and text is not None
+            continue
+        part += text - before
+        before = text
+        parts.append(part)
+    return parts

@@ -96,8 +96,11 @@ def _of_setting(one: Setting) -> dict[str, Any]:
     is_list = get_origin(kind) is list
     if is_list:
         (kind,) = get_args(kind)
-    if choices := choices_of(one):
-        value: dict[str, Any] = {"enum": choices}
+    if one.facts.several:
+        text = {"type": "string"}
+        value: dict[str, Any] = {"anyOf": [text, {"type": "array", "items": text}]}
+    elif choices := choices_of(one):
+        value = {"enum": choices}
     elif kind in TYPES:
         value = {"type": TYPES[kind]}
         value |= {BOUNDS[key]: bound for key in BOUNDS if (bound := getattr(one.facts, key)) is not None}

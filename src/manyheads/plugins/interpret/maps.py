@@ -21,8 +21,9 @@ from torch.utils.hooks import RemovableHandle
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
+from manyheads.data.formats.fields import field_mark, field_parts
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import PROBE, field_mark, field_parts, prefix_of
+from manyheads.data.tokenizer import PROBE, prefix_of
 from manyheads.data.tokens import Tokens, encode, kept_tokens, segments_of, texts_of_marks
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.precision import multiplying_in
