@@ -163,4 +163,5 @@ def test_commands_of_the_page(command, model_folder, tmp_path, monkeypatch, capf
         assert code == 0
     if "--json" in words:
         json.loads(said.out)
-    assert bool(target) <= ("--json" in words)
+    if target:
+        assert "--json" in words, "what is written into the file is a document"
