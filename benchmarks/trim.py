@@ -26,7 +26,7 @@ from machine import machine
 from ways.recipes import data_folder, minilm
 
 RESULTS = Path(__file__).with_suffix(".json")
-DOCUMENT = RESULTS.parents[1] / "docs" / "training.md"
+DOCUMENT = RESULTS.parents[1] / "docs" / "pretrained.md"
 SETS = ("trec6", "snips", "banking77", "sst2", "emotion", "ag_news_10k")
 TESTED, LEARNT, STRENGTH = 500, 1000, 10.0  # test rows, training rows of the head, and its inverse L2 strength
 RESERVES, SIZES = (0, 2000, 5000, 10000), {"all": 0, "1,000": 1000, "200": 200}

@@ -1,5 +1,6 @@
-"""What mkdocs makes beside the pages in docs/: the home page from README.md, CONTRIBUTING.md and its like, and the
-reference of all settings from the fields that declare them."""
+"""What mkdocs makes in addition to the pages in docs/: the home page from README.md, CONTRIBUTING.md and its like, the
+reference of all settings from the fields that declare them; and for programs that read, each page as Markdown next to
+its HTML, with llms.txt (https://llmstxt.org), which lists them."""
 
 import os
 import re
@@ -22,6 +23,7 @@ HOME = {  # pages that lie outside of docs/
     "changelog.md": "CHANGELOG.md",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_read: dict[str, tuple[str, str]] = {}  # title and Markdown of each page, by its file
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -32,7 +34,7 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Links lead to pages of the site; of files that are not on it, which must exist, the name is left."""
     source = page.file.src_uri
     folder = ROOT if source in HOME else (ROOT / "docs" / source).parent
@@ -50,7 +52,45 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return words
         return f"{picture}[{words}]({os.path.relpath(on_site, here)}{anchor or ''})"
 
-    return LINK.sub(led, markdown)
+    markdown = LINK.sub(led, markdown)
+    path = Path(config.site_dir, source)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(markdown, encoding="utf-8")
+    _read[source] = (page.title, markdown)
+    return markdown
+
+
+def on_env(env: Any, config: Any, **_: Any) -> Any:
+    """Write llms.txt; all pages have been read by now."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for section in config.nav:
+        for name, entry in section.items():
+            lines += [f"## {name}", ""]
+            for source in sources(entry):
+                title, markdown = _read[source]
+                lines.append(f"- [{title}]({source}): {first_sentence(markdown)}")
+            lines.append("")
+    Path(config.site_dir, "llms.txt").write_text("\n".join(lines), encoding="utf-8")
+    return env
+
+
+def sources(entry: Any) -> Iterator[str]:
+    """The files of an entry of the nav: of a page, of a page with its title, or of a section."""
+    if isinstance(entry, str):
+        yield entry
+        return
+    for inner in entry.values() if isinstance(entry, dict) else entry:
+        yield from sources(inner)
+
+
+def first_sentence(markdown: str) -> str:
+    """The first sentence of prose of a page, without links and marks."""
+    prose = re.sub(r"(?m)^#+ .*$", "", re.sub(r"(?ms)^```.*?^```$", "", markdown))
+    for block in re.split(r"\n\s*\n", prose):
+        if re.match(r"[A-Za-z`*\[]", block) and not block.startswith("[!["):
+            plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(block.split())).replace("**", "")
+            return re.split(r"(?<=[.?])\s", plain)[0].rstrip(":")
+    return ""
 
 
 def _pages() -> list[str]:

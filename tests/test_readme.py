@@ -30,9 +30,9 @@ from tests.registry import missing_plugins, needed
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ("quickstart", "data", "models", "training", "evaluation", "confidence", "comparing", "predicting")
-GUIDE += ("interpretation", "presets", "library")
+GUIDE += ("exporting", "interpretation", "presets", "library")
 MORE = ("choosing", "large-data", "pretraining", "seq2seq", "tuning", "ablations", "troubleshooting", "serving")
-MORE += ("teacher", "next")
+MORE += ("teacher", "next", "coming-from", "gallery", "pretrained", "few-shot")
 PAGES = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
 PAGES |= {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (*GUIDE, *MORE)}
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```\n")
