@@ -10,7 +10,11 @@ import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +37,7 @@ from manyheads.plugins.hub import export as verb
 from manyheads.plugins.hub import graph_folder
 from manyheads.plugins.hub.config import EXPORTED, ExportConfig, Format, Members, Rounding
 from manyheads.plugins.hub.export import export
+from manyheads.plugins.hub.linear_terms import count_terms
 from manyheads.plugins.hub.parity import Compared, changed_by_rounding
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
@@ -72,11 +77,15 @@ def program(model: Path) -> Path:
 
 def opened(folder: Path) -> Any:
     """What predict.py makes of its folder."""
-    return runpy.run_path(str(folder / "predict.py"))["Classifier"](folder)
+    sys.path.insert(0, str(folder))  # as where it is run
+    try:
+        return runpy.run_path(str(folder / "predict.py"))["Classifier"](folder)
+    finally:
+        sys.path.remove(str(folder))
 
 
 def answered(folder: Path, texts: list[str], pairs: list[str] | None = None) -> torch.Tensor:
-    return torch.from_numpy(opened(folder).logits(texts, pairs)).float()
+    return torch.from_numpy(opened(folder).logits(texts, *([pairs] if pairs else []))).float()
 
 
 def ship_both(
@@ -107,7 +116,6 @@ def test_it_answers_as_we_do_whatever_the_batch(model, exported):
 
 
 def test_the_script_runs_without_torch_and_without_us(model, exported):
-    assert len((exported / "predict.py").read_text().splitlines()) <= 120
     barred = "import sys; sys.modules.update(dict.fromkeys(['torch', 'manyheads', 'transformers']));"
     run = f"{barred} import runpy; sys.argv[1:] = {FILLED[:3]}; runpy.run_path('predict.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", run], cwd=exported, capture_output=True, text=True)
@@ -138,22 +146,58 @@ def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model
     assert done.returncode == 0, done.stderr
     ours, theirs = ([*csv.DictReader((tmp_path / f"{one}.csv").open(encoding="utf-8"))] for one in ("ours", "theirs"))
     assert len(ours) == len(theirs) == len(rows)
-    answer = "label" if thresholds is None else "labels"
-    for one, other in zip(ours, theirs, strict=True):
-        assert [one["id"], one["text"]] == [other["id"], other["text"]]
-        assert sorted(one[answer].split("|")) == sorted(other["prediction"].split("|"))
-        for label in ("bad", "good", "so-so"):
-            assert float(one[f"p_{label}"] or -1) == pytest.approx(float(other[f"p_{label}"] or -1), abs=1e-5)
-    made, asked = opened(folder), (FILLED, ["a film"] * len(FILLED) if pairs else None)
+    same_answers(ours, theirs)
+    made, asked = opened(folder), (FILLED, ["a film"] * len(FILLED)) if pairs else (FILLED,)
     for best, every in zip(made.top_k(*asked, k=2), made.probabilities(*asked), strict=True):
         assert [value for _, value in best] == sorted(every, reverse=True)[:2]
         assert [made.labels.index(label) for label, _ in best] == (-every).argsort()[:2].tolist()
-    (tmp_path / "lines.txt").write_text("".join(f"{text}\ta film\n" if pairs else f"{text}\n" for text in FILLED))
-    run[2:] = [str(tmp_path / "lines.txt"), str(tmp_path / "lines.tsv")]
-    subprocess.run([sys.executable, *run], cwd=folder, check=True)
-    with (tmp_path / "lines.tsv").open(encoding="utf-8") as file:
-        found = [row["prediction"] for row in csv.DictReader(file, delimiter="\t")]
-    assert found == [one if thresholds is None else "|".join(one) for one in made.predict(*asked)]
+    lines = "".join(f"{text}\ta film\n" if pairs and text else f"{text}\n" for text in [*TEXTS, "\u200b ", "a\u2028b"])
+    (tmp_path / "lines.txt").write_text(lines, encoding="utf-8")
+    files = [f"input={tmp_path / 'lines.txt'}", f"output={tmp_path / 'ours.jsonl'}"]
+    assert main(["predict", f"run={model}", "hardware.precision=fp32", *files]) == 0
+    done = subprocess.run([sys.executable, "predict.py"], cwd=folder, capture_output=True, input=lines.encode())
+    assert done.returncode == 0, done.stderr
+    ours = [json.loads(line) for line in (tmp_path / "ours.jsonl").read_text(encoding="utf-8").splitlines()]
+    theirs = [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
+    same_answers([flat(row) for row in ours], [flat(row) for row in theirs])
+
+
+def flat(row: dict[str, Any]) -> dict[str, Any]:
+    probabilities = row.pop("probabilities")
+    return {**row, **{f"p_{name}": value for name, value in probabilities.items()}}
+
+
+def same_answers(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    """Rows of two files, whose columns are equal, but for the last digits of probabilities."""
+    for one, other in zip(ours, theirs, strict=True):
+        assert list(one) == list(other)
+        for name, cell in one.items():
+            if name.startswith("p_"):
+                assert float(cell or -1) == pytest.approx(float(other[name] or -1), abs=1e-5)
+            else:
+                assert cell == other[name]
+
+
+def test_every_script_is_short_formatted_and_compiles(tmp_path):
+    """Of every kind of model."""
+    known = SimpleNamespace(encode=lambda *_: SimpleNamespace(sequence_ids=[0, 1], type_ids=[0, 0]))
+    for pairs, multi, fields, plain in product((False, True), (False, True), ([], ["title", "body"]), (False, True)):
+        about = {"pairs": pairs, "multi": multi, "settings": SimpleNamespace(fields=fields), "tokenizer": known}
+        for kind, terms in product((Format.onnx, Format.torch), [None] if pairs else [None, *Terms]):
+            script = graph_folder.script_for(SimpleNamespace(**about), kind, terms, example='"a text"', is_plain=plain)
+            compile(script, "predict.py", "exec")
+            assert len(script.splitlines()) <= (132 if pairs or fields else 121)
+            name = f"{pairs}{multi}{bool(fields)}{plain}{kind.name}{terms and terms.name}"
+            (tmp_path / f"{name}.py").write_text(script)
+    ruff = [sys.executable, "-m", "ruff"] if find_spec("ruff") else [shutil.which("ruff") or pytest.skip("needs ruff")]
+    for asked in (
+        ["format", "--check"],
+        ["check", "--select=E,F,I", "--config=lint.isort.known-first-party=['linear_terms']"],
+    ):
+        done = subprocess.run(
+            [*ruff, *asked, "--isolated", "--line-length=120", tmp_path], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_script_answers_in_a_process_of_its_own_and_its_end_is_no_readers(exported, tmp_path):
@@ -185,9 +229,9 @@ def test_of_a_calibrated_run_that_reads_long_texts_labels_are_given_as_before_it
     assert json.loads((folder / "thresholds.json").read_text()) in ([0.3, 0.6, 0.45], {"both": [0.3, 0.6, 0.45]})
     if kind is Format.onnx:
         short = [text for text in TEXTS if 0 < len(text.split()) <= 4]
-        given = [sorted(one.labels) for one in load(model, TextClassifier).predict(short)]  # type: ignore[union-attr]
+        given = [one.labels for one in load(model, TextClassifier).predict(short)]  # type: ignore[union-attr]
         assert opened(folder).predict(short) == given
-        assert [sorted(one.labels) for one in manyheads.load(folder).predict(short)] == given  # type: ignore[union-attr]
+        assert [one.labels for one in manyheads.load(folder).predict(short)] == given  # type: ignore[union-attr]
 
 
 def test_the_folder_says_what_it_was_compared_on(exported):
@@ -216,9 +260,7 @@ def test_a_program_of_torch_answers_as_we_do_without_us(thresholds, model, progr
     run = f"{barred} import runpy; sys.argv[1:] = {FILLED[:3]}; runpy.run_path('predict.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", run], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    told = [one[0] if thresholds is None else [name for name in ours.labels if name in one[0]] for one in
-            ours.predict(FILLED[:3])]  # fmt: skip
-    assert done.stdout.splitlines() == [str(one) for one in told]
+    assert done.stdout.splitlines() == [str(one[0]) for one in ours.predict(FILLED[:3])]
     assert made.predict([]) == []
     assert "It needs torch, tokenizers and numpy.\n`model.pt2` takes" in (folder / "README.md").read_text()
 
@@ -383,7 +425,6 @@ def test_a_tokenizer_whose_type_ids_tell_nothing_is_read_like_the_run_does(ship_
     (model / "tokenizer.json").write_text(held)
     folder, ours = write(model, tmp_path / "out"), load(model, TextClassifier).logits(TEXTS, SECONDS)
     torch.testing.assert_close(answered(folder, TEXTS, SECONDS), ours, rtol=0, atol=1e-5)
-    assert len((folder / "predict.py").read_text().splitlines()) <= 120
 
 
 LETTERS = ["Straße ǅ e\u0301\u00ad x", "น้ำ ผ\u200bค किताब", "", "好的 電影", "a\ufe0fb \ud800", "so  good\nfilm "]
@@ -401,7 +442,6 @@ def test_the_linear_member_is_inside(terms, multi, ship_model, tmp_path):
     model = ship_both(tmp_path, ship_model, terms, multi=multi)
     folder, run = tmp_path / "out", load(model, TextClassifier)
     export(ExportConfig(run=str(model), output=str(folder), format=Format.onnx, members=Members.all))
-    assert len((folder / "predict.py").read_text().splitlines()) <= 120
     texts, graph = [*TEXTS, *LETTERS[:4], LETTERS[5]], manyheads.load(folder)
     for name, ours in run.member_logits(texts).items():
         torch.testing.assert_close(graph.member_logits(texts)[name], ours, rtol=0, atol=1e-5)
@@ -410,16 +450,12 @@ def test_the_linear_member_is_inside(terms, multi, ship_model, tmp_path):
     for text in texts:
         torch.testing.assert_close(answered(folder, [text]), run.logits([text]), rtol=0, atol=1e-5)
     filled = [text for text in texts if text.strip()]
-    assert list(opened(folder).predict(filled)) == [
-        one.label if not multi else [label for label in run.labels if label in one.labels]
-        for one in run.predict(filled)
-    ]
+    assert opened(folder).predict(filled) == [one[0] for one in run.predict(filled)]
     assert float((run.logits(texts) - run.network_logits(texts, None, tokens=2**10)).abs().max()) > 0.1
-    made = opened(folder)
     for text in LETTERS:  # what no tokenizer reads, too
         expected = counted([text], None, terms)
         numbers = dict(zip(expected.terms_E, expected.counts_E, strict=True))
-        assert made.count_terms(text) == numbers
+        assert count_terms(text, terms.name) == numbers
 
 
 @pytest.mark.slow
@@ -455,7 +491,7 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_p
     largest = [int(abs(one.astype(int)).max()) for one in weights if one.dtype == np.int8 and one.ndim == 2]
     assert len(largest) > 4
     assert 2 * 255 * max(largest) < 2**15  # the sum of two products, which some processors hold in 16 bits
-    before, after = (opened(one).logits for one in (exported, folder))
+    before, after = partial(answered, exported), partial(answered, folder)
     said = changed_by_rounding(run, before, after, rows, 1.0, [])
     right = sum(int(best) == label for best, label in zip(after(TEXTS).argmax(1), rows.labels, strict=True))
     assert re.match(r"int8 changes the answers to \d+\.0% of 5 validation rows, on which accuracy is ", said)
@@ -541,6 +577,4 @@ def test_the_script_needs_three_packages_alone(ship_model, tmp_path):
         done = subprocess.run([python, "predict.py", *FILLED], cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         run = load(model, TextClassifier)
-        labels = [one[0] if run.thresholds is None else [name for name in run.labels if name in one[0]] for one in
-                  run.predict(FILLED)]  # fmt: skip
-        assert done.stdout.splitlines() == [str(one) for one in labels]
+        assert done.stdout.splitlines() == [str(one[0]) for one in run.predict(FILLED)]

@@ -3,7 +3,7 @@ texts by it without manyheads: onnxruntime runs it without torch, or torch.expor
 """
 
 import json
-import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from jinja2 import StrictUndefined, Template
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -25,15 +26,14 @@ from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
 from manyheads.plugins.hub.graph import quantise, write_graph
 from manyheads.plugins.hub.parity import Ask, apart, changed_by_rounding, hold_to_run, rows_to_compare
 
-SCRIPT = Path(__file__).with_name("predict_script.py")
+HERE = Path(__file__).parent
+SCRIPT, TERMS = HERE / "templates" / "predict.py.j2", HERE / "linear_terms.py"
 ASK = """import json, sys
 from predict import Classifier
 made = Classifier(".")
 for line in sys.stdin:
     print(json.dumps(made.logits(*json.loads(line)).tolist()), flush=True)
 """
-MARKER = re.compile(r" *# (?:if (\w+)|end)")
-BETWEEN_IMPORTS = re.compile(r"(?m)(^(?:import|from) .*)\n\n+(?=import |from )")
 FILES = {Format.onnx: GRAPH, Format.torch: PROGRAM}
 READERS = {Format.onnx: "onnxruntime", Format.torch: "torch"}
 OPENED = {
@@ -55,9 +55,12 @@ OUTPUTS_OF_BOTH = ", and `network_logits` and `linear_logits`, those of either m
 TO_SET = "\nThe tokenizer reads it so once its `encode_special_tokens` is set, as predict.py does."
 README = """# A text classifier for {reader}
 
-`python predict.py {example}` prints its label, and `python predict.py --file rows.csv labels.csv` adds labels and
-probabilities to the rows of a .csv or .tsv, or to the lines of any other file. In a program there are
-`Classifier(folder).predict({asked})`, `.top_k`, `.probabilities` and `.logits`, which all answer in batches.
+    python predict.py {example}
+    python predict.py <texts.txt >labels.jsonl
+    python predict.py --file rows.csv labels.csv
+
+The first prints labels, the second answers each line of a file, and the third the rows of a .csv or .tsv; both write
+labels and probabilities. In a program: `Classifier(folder).predict({asked})`, `.top_k`, `.probabilities`, `.logits`.
 It needs {reader}, tokenizers and numpy.
 `{file}` takes {inputs}; those of tokens have the shape (texts, tokens).
 It gives `logits` (texts, {n_classes}){outputs}.{opened}
@@ -110,8 +113,13 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
         thresholds = {"both": predictor.member_thresholds.get("network", predictor.thresholds)}
     if predictor.multi:
         (part / "thresholds.json").write_text(f"{json.dumps(thresholds, indent=0)}\n", encoding="utf-8")
-    script = script_for(predictor, kind, settings.terms, is_plain=is_plain)
+    example, asked = '"a text" "another text"', "texts"
+    if predictor.pairs:
+        example, asked = '"a text" "its pair"', "texts, pairs"
+    script = script_for(predictor, kind, settings.terms, example=example, is_plain=is_plain)
     (part / "predict.py").write_text(script, encoding="utf-8")
+    if settings.terms is not None:
+        shutil.copyfile(TERMS, part / TERMS.name)
     with running_script(part) as exact:
         said = f"{compared.said}: {hold_to_run(predictor, exact, compared, kind, both=both)}"
         if config.precision is Rounding.int8:
@@ -124,9 +132,6 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
                 f"{compared.said}: {what} in 8 bits differ by up to {worst:.1e}, which has no bound; {changed}; "
                 f"more than max_changed={most} of them would have been refused"
             )
-    example, asked = '"a text"', "texts"
-    if predictor.pairs:
-        example, asked = '"a text" "its pair"', "texts, their pairs"
     labelled = "A text has one label, that of the largest logit."
     if predictor.multi:
         labelled = "A text has each label whose probability, the sigmoid of its logit, reaches its threshold."
@@ -185,35 +190,26 @@ def plain_tokenizer(tokenizer: Tokenizer) -> tuple[Tokenizer, bool]:
     return plain, True
 
 
-def script_for(predictor: TextClassifier, kind: Format, terms: Terms | None, *, is_plain: bool = True) -> str:
-    """predict.py of a folder: the lines of predict_script.py that it needs.
-
-    A line `# if WORD` begins lines that only some folders need, up to the next such line or `# end`.
-    """
-    words = {kind.name, "any" if predictor.multi else "one", "pairs" if predictor.pairs else "single"}
-    if not is_plain:
-        words.add("special")
-    if predictor.settings.fields:
-        words.add("joined")
-    if predictor.pairs and type_ids_are_ambiguous(predictor.tokenizer):
-        words.add("sequences")
-    if terms is not None:
-        words.add("terms")
-        if terms is not Terms.characters:
-            words.add("words")
-        if terms is not Terms.words:
-            words.add("runs")
-    lines: list[str] = []
-    is_kept = True
-    _, *source = SCRIPT.read_text(encoding="utf-8").splitlines()  # the first is for our linter
-    for line in source:
-        marker = MARKER.fullmatch(line)
-        if marker:
-            is_kept = marker[1] is None or marker[1] in words
-        elif is_kept:
-            lines.append(line)
-    text = "\n".join(lines) + "\n"
-    return BETWEEN_IMPORTS.sub(r"\1\n", text)
+def script_for(
+    predictor: TextClassifier, kind: Format, terms: Terms | None, *, example: str, is_plain: bool = True
+) -> str:
+    """predict.py of a folder: the lines of its template that it needs. No text that comes from data is put into it."""
+    template = Template(
+        SCRIPT.read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    fields = predictor.settings.fields
+    return template.render(
+        kind=kind.name,
+        reader=READERS[kind],
+        example=example,
+        pairs=predictor.pairs,
+        ambiguous=predictor.pairs and type_ids_are_ambiguous(predictor.tokenizer),
+        fields=bool(fields),
+        n_columns=max(1, len(fields)) + predictor.pairs,
+        multi=predictor.multi,
+        terms=terms and terms.name,
+        special=not is_plain,
+    )
 
 
 def type_ids_are_ambiguous(tokenizer: Tokenizer) -> bool:
@@ -236,7 +232,7 @@ def running_script(folder: Path) -> Iterator[Ask]:
     def logits(texts: list[str], pairs: list[str] | None) -> Tensor:
         line = ""
         with suppress(BrokenPipeError):
-            print(json.dumps([texts, pairs]), file=requests, flush=True)
+            print(json.dumps([texts] if pairs is None else [texts, pairs]), file=requests, flush=True)
             line = answers.readline()
         assert line, "predict.py has ended: see its messages above"
         return torch.tensor(json.loads(line), dtype=torch.float64)
