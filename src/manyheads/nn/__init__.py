@@ -1,4 +1,4 @@
-"""Blocks in pure torch: embeddings -> encoder -> pooling -> logits, or a decoder in addition to the encoder.
+"""Blocks in pure torch: embeddings -> encoder -> pooling -> logits.
 
 A block takes a padded batch `(B, L, D)` with a boolean mask `(B, L)`, or tokens in a layout (`layout.py`).
 """
@@ -8,14 +8,12 @@ from manyheads.nn.attention import attend, attention_weights, make_score
 from manyheads.nn.classifier import AttentionPooling, Classifier, Pooling
 from manyheads.nn.embeddings import Alibi, LearnedPositions, Rotary, SinusoidalPositions
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, FeedForward, Residual
+from manyheads.nn.transformer import Encoder, EncoderLayer, FeedForward, Residual
 
 __all__ = [
     "Alibi",
     "AttentionPooling",
     "Classifier",
-    "Decoder",
-    "DecoderLayer",
     "Encoder",
     "EncoderLayer",
     "FeedForward",

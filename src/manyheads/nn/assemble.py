@@ -35,7 +35,7 @@ from manyheads.nn.classifier import Classifier, Cross, CrossLayer, Pooler, Pooli
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.multihead import MultiHeadAttention
 from manyheads.nn.parts import make_block
-from manyheads.nn.transformer import Decoder, Encoder, EncoderLayer, FeedForward, Residual
+from manyheads.nn.transformer import Encoder, EncoderLayer, FeedForward, Residual, Stack
 
 
 @torch.no_grad()
@@ -82,7 +82,7 @@ def _output_gains(model: nn.Module) -> dict[nn.Module, float]:
     """The gain of the last matrix of each residual block: 1 / √n of the n blocks of its stack."""
     gains: dict[nn.Module, float] = {}
     for stack in model.modules():
-        if isinstance(stack, Encoder | Decoder | Cross):
+        if isinstance(stack, Stack | Cross):
             blocks = [module.block for module in stack.modules() if isinstance(module, Residual)]
             gains |= dict.fromkeys(blocks, 1 / math.sqrt(max(1, len(blocks))))
     return gains

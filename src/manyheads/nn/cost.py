@@ -1,7 +1,6 @@
 """What a model costs: parameters, and floating-point operations of a forward pass."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -68,40 +67,16 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
         return widening + 2 * n_weights + pooling
     n_layers, n_cross = model.n_layers, model.n_cross_layers
     if not n_cross:
-        return widening + pooling + sum(_of_layer(model, layer, length) for layer in range(n_layers))
+        return widening + pooling + sum(layer_flops(model, layer, length) for layer in range(n_layers))
     if second is None:
         second = (length - 1) / 2
     first_length, second_length = length - second, second + 1
     total = 0.0
     for own, other in ((first_length, second_length), (second_length, first_length)):
-        alone = sum(_of_layer(model, layer, own) for layer in range(n_layers))
-        across = sum(_of_layer(model, n_layers + layer, other, across=True) for layer in range(n_cross))
+        alone = sum(layer_flops(model, layer, own) for layer in range(n_layers))
+        across = sum(layer_flops(model, n_layers + layer, other, across=True) for layer in range(n_cross))
         total += own * (widening + pooling + alone + across)
     return total / length
-
-
-def flops_per_answer(model: ModelConfig, source: float, target: float, vocab_size: int) -> float:
-    """Operations of one forward pass of a sequence-to-sequence model, all target tokens at once.
-
-    In addition to the encoder's operations and those of causal layers, a decoder layer has a cross-attention: queries
-    and W^O for each target token, keys and values for each source token. The head has 2 d_model `vocab_size` for each
-    target token. A recurrent decoder has one cross-attention, after its layers, and 4 d_model² to combine its output
-    with each state.
-
-    Args:
-        source, target: lengths of the texts, in tokens.
-    """
-    head = target * (2 * model.d_model * vocab_size)
-    if not model.has_heads:
-        count = plugin.resolve(model.facts("encoder")["flops_of_answer"])
-        return count(model, source, target) + head
-    total = source * flops_per_token(model, source, pooled=False) + head
-    for layer in range(model.n_layers):
-        score = model.score_of(layer)
-        total += target * _of_layer(replace(model, causal=True), layer, target)
-        # Cross-attention: each target token is a query, each source token a key.
-        total += target * (_of_query(model, score) + source * _of_match(model, score)) + source * _of_key(model, score)
-    return total
 
 
 def keys_per_query(length: float, *, window: int, causal: bool) -> float:
@@ -117,7 +92,7 @@ def keys_per_query(length: float, *, window: int, causal: bool) -> float:
     return 1 + n_sides * on_one_side
 
 
-def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = False) -> float:
+def layer_flops(model: ModelConfig, layer: int, length: float, *, across: bool = False) -> float:
     """Operations of a layer for one token, which attends to keys of its own text, or with `across` to all of another
     text of `length` tokens."""
     score = model.score_of(layer)
@@ -126,24 +101,24 @@ def _of_layer(model: ModelConfig, layer: int, length: float, *, across: bool = F
         n_keys = keys_per_query(length, window=model.window_of(layer), causal=model.causal)
     n_matrices = 3 if model.facts("activation").get("gated") else 2
     feed_forward = n_matrices * 2 * model.d_model * model.d_ff
-    return _of_query(model, score) + _of_key(model, score) + n_keys * _of_match(model, score) + feed_forward
+    return query_flops(model, score) + key_flops(model, score) + n_keys * pair_flops(model, score) + feed_forward
 
 
-def _of_query(model: ModelConfig, score: str) -> int:
+def query_flops(model: ModelConfig, score: str) -> int:
     """Operations for a query: W^Q, the score's map of it, and W^O."""
     widths = model.d_k * model.project + model.d_v * model.project_output
     maps = plugin.find("score", score).facts.get("maps_query", False)
     return 2 * model.n_heads * (model.d_model * widths + maps * model.d_k**2)
 
 
-def _of_key(model: ModelConfig, score: str) -> int:
+def key_flops(model: ModelConfig, score: str) -> int:
     """Operations for a key: W^K, the score's map of it, and W^V."""
     heads = plugin.find("score", score).facts.get("maps_key", "")
     maps = getattr(model, heads) if heads else 0
     return 2 * (model.d_model * model.kv_heads * (model.d_k + model.d_v) * model.project + maps * model.d_k**2)
 
 
-def _of_match(model: ModelConfig, score: str) -> int:
+def pair_flops(model: ModelConfig, score: str) -> int:
     """Operations for a pair of query and key, in all heads: the score, and the weighted value."""
     is_sum = plugin.find("score", score).facts.get("is_sum", False)
     return 2 * model.n_heads * (model.d_k * (1 + is_sum) + model.d_v)

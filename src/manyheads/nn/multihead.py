@@ -1,4 +1,4 @@
-"""Multi-head attention (Vaswani et al., 2017, section 3.2.2), and the cache of keys and values of a decoder.
+"""Multi-head attention (Vaswani et al., 2017, section 3.2.2).
 
 The module projects tokens to queries, keys and values and calls the function `attention` of kernels.py with them.
 
@@ -6,16 +6,13 @@ The module projects tokens to queries, keys and values and calls the function `a
 H query heads . G key/value heads . K d_k . V d_v . D d_model
 """
 
-from dataclasses import dataclass
-from typing import Self
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.errors import UserError
 from manyheads.layout import Layout, as_layout
-from manyheads.nn.attention import Normaliser, Score, attend, attention_weights, make_score, share_heads
+from manyheads.nn.attention import Normaliser, Score, attention_weights, make_score, share_heads
 from manyheads.nn.kernels import attention, attention_mask
 from manyheads.nn.parts import make_block
 
@@ -210,39 +207,3 @@ class MultiHeadAttention(nn.Module):
             return None
         positions = torch.arange(max(layout.longest, keys.longest), device=layout.keep_BL.device)
         return self.alibi(positions[: layout.longest], positions[: keys.longest])
-
-
-@dataclass(frozen=True, slots=True)
-class KeysValues:
-    """A cache of keys and values. `keep_B11M` is true where a query may attend; None: everywhere."""
-
-    k_BGMK: Tensor
-    v_BGMV: Tensor
-    keep_B11M: Tensor | None = None
-
-    @classmethod
-    def of_memory(cls, k: Tensor, v: Tensor, layout: Layout) -> Self:
-        """From keys `(..., G, K)` and values `(..., G, V)` in `layout`."""
-        keep_B11M = None if layout.is_full else layout.keep_BL[:, None, None]
-        k_BGMK = layout.grid(k).transpose(1, 2)
-        v_BGMV = layout.grid(v).transpose(1, 2)
-        return cls(k_BGMK, v_BGMV, keep_B11M)
-
-    def grown(self, other: "KeysValues", most: int = 0) -> "KeysValues":
-        """With the positions of `other` appended; only the last `most` are kept (0: all)."""
-        k_BGMK = torch.cat((self.k_BGMK, other.k_BGMK), dim=2)
-        v_BGMV = torch.cat((self.v_BGMV, other.v_BGMV), dim=2)
-        if most:
-            k_BGMK, v_BGMV = k_BGMK[:, :, -most:], v_BGMV[:, :, -most:]
-        return KeysValues(k_BGMK, v_BGMV)
-
-    def answer(self, q_BHLK: Tensor, score: Score, normalise: Normaliser, bias: Tensor | None = None) -> Tensor:
-        """The contexts `(B, H, L, V)` of queries that attend to the cache, see `attend`."""
-        return attend(q_BHLK, self.k_BGMK, self.v_BGMV, self.keep_B11M, score=score, normalise=normalise, bias=bias)
-
-    def take(self, rows: Tensor) -> "KeysValues":
-        """The cache of documents `rows`, which may be repeated, dropped or reordered."""
-        keep_B11M = self.keep_B11M
-        if keep_B11M is not None:
-            keep_B11M = keep_B11M.index_select(0, rows)
-        return KeysValues(self.k_BGMK.index_select(0, rows), self.v_BGMV.index_select(0, rows), keep_B11M)

@@ -16,7 +16,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn.cost import count_parameters
-from manyheads.nn.transformer import Decoder, Encoder, call_layer
+from manyheads.nn.transformer import Stack, call_layer
 from manyheads.terminal import as_text, console, say
 from manyheads.training.build import Network, make_objective
 from manyheads.training.optim import freeze
@@ -131,7 +131,7 @@ def _kept_bytes(
         with recording(layers[-1]):
             return layer(x, *context)
 
-    stacks = [module for module in network.modules() if isinstance(module, Encoder | Decoder)]
+    stacks = [module for module in network.modules() if isinstance(module, Stack)]
     for stack in stacks:
         stack.call = call if recompute else call_layer
     with recording(outside), torch.autocast("cpu", torch.bfloat16, enabled=precision != "32-true"):

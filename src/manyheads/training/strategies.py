@@ -31,7 +31,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from manyheads.distributed.heartbeat import beat
 from manyheads.distributed.ranks import Ranks, rendezvous, this_process
-from manyheads.nn.transformer import Decoder, Encoder
+from manyheads.nn.transformer import Stack
 
 POLL = 0.05  # seconds between two reads of the store
 
@@ -259,7 +259,7 @@ def shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
             setattr(module, name, nn.Parameter(torch.empty_like(weight, device="meta"), weight.requires_grad))
     units: list[nn.Module] = []
     for module in taken.modules():
-        if isinstance(module, Encoder | Decoder):
+        if isinstance(module, Stack):
             units += module.layers
     for unit in (*units, taken):
         gathered = fully_shard(unit, mesh=mesh)

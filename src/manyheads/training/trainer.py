@@ -32,7 +32,7 @@ from manyheads.errors import UserError
 from manyheads.inference.precision import choose_device, choose_precision, set_threads, without_tf32
 from manyheads.nn.cost import count_parameters
 from manyheads.nn.layer_calls import make_call
-from manyheads.nn.transformer import Decoder, Encoder
+from manyheads.nn.transformer import Stack
 from manyheads.runs.resume import Start
 from manyheads.training.build import Network, make_objective, prepare_weights
 from manyheads.training.callbacks import KeepBest, NetworkGuard, Patience
@@ -133,7 +133,7 @@ def set_layer_calls(network: nn.Module, hardware: HardwareConfig, mode: str = ""
     """Let training call the layers of `network` as `hardware` says; `mode` is that of `make_call`."""
     call = make_call(mode=mode, recompute=hardware.recompute)
     for module in network.modules():
-        if isinstance(module, Encoder | Decoder):
+        if isinstance(module, Stack):
             module.call = call
 
 

@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from manyheads import plugin
 from manyheads.layout import Packed
 from manyheads.nn import assemble
-from manyheads.nn.cost import flops_per_answer, flops_per_token
+from manyheads.nn.cost import flops_per_token
+from manyheads.plugins.language.decoder import flops_per_answer
 from manyheads.plugins.language.networks import assemble_seq2seq
 from tests.core.nn.test_cost import LENGTH, N_CLASSES, counted
 from tests.registry import of_plugin

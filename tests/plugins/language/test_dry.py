@@ -8,8 +8,8 @@ from manyheads.config import BatchConfig, ModelConfig, RunConfig
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
-from manyheads.nn.cost import flops_per_answer
 from manyheads.plugins.language.config import PretrainConfig
+from manyheads.plugins.language.decoder import flops_per_answer
 from manyheads.plugins.language.networks import assemble_masked, assemble_seq2seq
 from manyheads.plugins.language.objectives import pretrain, translate
 from manyheads.training.dry_run import activation_bytes

@@ -36,7 +36,7 @@ from manyheads.nn.assemble import (
 from manyheads.nn.dropout import GOLDEN, Dropout, mixed
 from manyheads.nn.embeddings import Embeddings, occurs_in_other
 from manyheads.nn.parts import make_block
-from manyheads.nn.transformer import Decoder, DecoderLayer
+from manyheads.plugins.language.decoder import Decoder, DecoderLayer
 
 HELD_OUT_SHARE = 0.15  # of held-out texts is hidden, whatever training hides, so that figures can be compared
 MOST_PLACES = 2**20  # of a text, the limit of data.max_length

@@ -17,8 +17,8 @@ from manyheads.layout import Layout, Padded
 from manyheads.nn.attention import Normaliser, Score, make_score, softmax
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.kernels import attention
-from manyheads.nn.multihead import KeysValues
 from manyheads.nn.parts import make_block
+from manyheads.plugins.language.decoder import KeysValues
 
 Hidden = tuple[Tensor, ...]
 """The states `(S, B, D)` of all layers after a token; an LSTM's are followed by its cells."""
