@@ -11,7 +11,7 @@ import gpu
 import pytest
 import torch
 
-from manyheads.runs.warm import is_running
+from manyheads.distributed.machine import is_alive
 
 SCRIPT = Path(gpu.__file__)
 DAY = SCRIPT.with_name("gpu_day.sh")
@@ -43,7 +43,7 @@ def test_a_part_that_takes_too_long_is_killed_with_what_it_has_started(monkeypat
     found = gpu.measure_part("peak", rehearse=True, seconds=3.0)
     assert found == {"error": "it took more than 3 s"}
     pid, until = int((tmp_path / "pid").read_text()), time.monotonic() + 10
-    while is_running(pid):  # it is killed, but not at once
+    while is_alive(pid):  # it is killed, but not at once
         assert time.monotonic() < until
         time.sleep(0.01)
 

@@ -172,22 +172,6 @@ def check_segments(words, stops, train, whole, seen):
     assert_same(parts, left)
 
 
-def test_a_run_of_an_earlier_version_resumes(train, whole, monkeypatch):
-    """Its checkpoints have other names for the moving average and the metrics."""
-
-    def as_before(path):
-        state = load_pytree(path)
-        if "EMACallback" in state["callbacks"]:
-            state["callbacks"]["Average"] = state["callbacks"].pop("EMACallback")
-        if "figures" in state:
-            state["figures"] = {name.replace("objective.", "task."): one for name, one in state["figures"].items()}
-        return state
-
-    train("parts", stops=("step:12",), finish=False)
-    monkeypatch.setattr("manyheads.training.checkpoint.load_pytree", as_before)
-    assert_same(content(train("parts")), whole()[0])
-
-
 def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, capsys):
     folder = train("run", "trainer.max_epochs=1", stops=("step:3",))
     written = (folder / "run.log").read_text()

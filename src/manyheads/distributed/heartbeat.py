@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from manyheads.distributed.machine import is_alive
 from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stopped
 from manyheads.errors import RunEnded
@@ -239,7 +240,7 @@ class _Watch:
                 left = record.why
             elif record.ended:
                 return f"rank {rank} failed {record.place}: {record.why}"
-            elif record.machine == self.own.machine and not _is_alive(record.process):
+            elif record.machine == self.own.machine and not is_alive(record.process):
                 return f"rank {rank} died {_place(record, (record, self.own))}"
             elif silence > quiet:
                 place = _place(record, (record, self.own))
@@ -261,17 +262,6 @@ def _is_of_connection(error: BaseException) -> bool:
         return False
     names = [kind.__name__ for kind in type(error).__mro__]
     return "DistError" in names or _TRANSPORT.search(str(error)) is not None
-
-
-def _is_alive(process: int) -> bool:
-    """Whether a process of this machine lives; one that is dead and not yet waited for does not."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return not Path("/proc/self/stat").exists()
-    except (OSError, IndexError):
-        return True
-    return state not in "ZX"
 
 
 def _read_record(file: Path) -> Record | None:

@@ -82,6 +82,18 @@ class Load:
             os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine runs; where /proc does not say, it does. One that has ended may stay there for
+    good where its new parent never waits for it, as in a container whose first process is a search."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return not Path("/proc/self/stat").exists()
+    except (OSError, IndexError):
+        return True
+    return state not in "ZX"
+
+
 def processor() -> str:
     """The processor's name."""
     import platform  # which `--help` does without

@@ -10,23 +10,11 @@ from manyheads.config import RunConfig
 from manyheads.config.conversion import from_plain, refuse_code, to_plain
 from manyheads.config.facts import settings, settings_where, with_plugins
 from manyheads.config.plugins import require_given
-from manyheads.config.sentences import first_line, format_value
+from manyheads.config.sentences import first_line
 from manyheads.errors import UserError
 from manyheads.runs.files import write_atomic
 
 LARGEST_FILE = 1_000_000  # bytes of a config.yaml
-REMOVED = {  # settings of earlier versions, and the value at which a run is what it would be today
-    "optim.kind": "adamw",
-    "optim.muon_lr": None,
-    "optim.head_lr": None,
-    "optim.thaw": 0.0,
-    "optim.teacher_weight": 0.5,
-    "optim.teacher_temperature": 2.0,
-    "pretrain.before": "",
-    "logger.kind": "csv",
-    "pretrain.hide": "mask",
-    "pretrain.whole_words": False,
-}
 
 
 def save_run(run: Any, path: str | Path) -> None:
@@ -34,12 +22,11 @@ def save_run(run: Any, path: str | Path) -> None:
     write_atomic(Path(path), as_yaml(to_plain(run)))
 
 
-def read_run(path: str | Path, *, resumes: bool = False) -> RunConfig:
+def read_run(path: str | Path) -> RunConfig:
     """The settings of a run from its config.yaml, or from the folder that holds it.
 
-    Removed settings are left out; a run that `resumes` may not have changed them. The file may be anybody's: it is read
-    as plain YAML without aliases, every key and type is checked, and nothing in it is imported, called or interpolated.
-    A UserError names the file and what is wrong in it.
+    The file may be anybody's: it is read as plain YAML without aliases, every key and type is checked, and nothing in
+    it is imported, called or interpolated. A UserError names the file and what is wrong in it.
     """
     path = Path(path, "config.yaml") if Path(path).is_dir() else Path(path)
     if not path.is_file():
@@ -50,24 +37,9 @@ def read_run(path: str | Path, *, resumes: bool = False) -> RunConfig:
         values = read_yaml(path, with_plugins(RunConfig))
         require_given(values.get("plugins") if isinstance(values, dict) else None, "the run in it")
         refuse_code(values, verbatim=settings_where(with_plugins(RunConfig), verbatim=True))
-        for name in REMOVED if isinstance(values, dict) else ():
-            _leave_out(values, name, resumes=resumes)
         return from_plain(with_plugins(RunConfig), values)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
-
-
-def _leave_out(values: dict[str, Any], name: str, *, resumes: bool) -> None:
-    """Take the removed setting `name` out of `values`; of a run that `resumes` only if it had its default."""
-    where, _, key = name.rpartition(".")
-    section = values.get(where) if where else values
-    if not isinstance(section, dict) or key not in section:
-        return
-    value = section.pop(key)
-    if resumes and value != REMOVED[name]:
-        raise UserError(
-            f"{name}={format_value(value)} was removed, so it cannot be resumed: start a new run in another folder"
-        )
 
 
 def read_yaml(path: Path, schema: type | None = None) -> Any:

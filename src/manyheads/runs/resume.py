@@ -112,7 +112,7 @@ def find_restart(folder: Path, saved: RunConfig | None) -> Start:
     restart = read_restart_state(folder)
     progress = {} if checkpoint is None else read_progress(checkpoint)
     if saved is None and (checkpoint is not None or restart != RestartState()):
-        saved = read_run(folder, resumes=checkpoint is not None)
+        saved = read_run(folder)
     return Start(checkpoint, progress, saved, restart=restart, notes=restart.notes())
 
 

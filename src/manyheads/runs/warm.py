@@ -19,9 +19,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self
 
+from manyheads.distributed.machine import is_alive
 from manyheads.plugin import resolve
 
 SERVER = (sys.executable, "-P", "-m", "manyheads.runs.warm")
@@ -83,7 +83,7 @@ class Warm:
         try:
             return self._ask({"ask": "poll", "pid": pid})["code"]
         except ServerLostError:
-            if is_running(pid):
+            if is_alive(pid):
                 return None
             raise
 
@@ -172,16 +172,6 @@ def serve(connection: socket.socket) -> list[str] | None:
             os.close(output)
             answer = {"pid": pid}
         connection.send(json.dumps(answer).encode())
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs. One that has ended may stay for good where its new parent never waits for it, as in a
-    container whose first process is the search."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
 
 
 def exit_code(pid: int) -> int | None:

@@ -9,7 +9,6 @@ read by `torch.load(weights_only=False)`.
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -40,7 +39,6 @@ TYPES = {
 HASHED_AT_ONCE = 2**24  # elements of a tensor
 MOMENTS = ("exp_avg", "exp_avg_sq")
 PROGRESS = ("ready", "started", "processed", "completed")  # the counts that Lightning has of epochs and batches
-EARLIER_CALLBACKS = {"Average": "EMACallback"}  # names in checkpoints of earlier versions, and what they are now
 
 
 def save_pytree(nest: Any, file: IO[bytes]) -> None:
@@ -162,17 +160,12 @@ def restore(trainer: pl.Trainer, module: pl.LightningModule, everyones: dict[str
     trainer.precision_plugin.load_state_dict(everyones["precision"])
     if own["random"]:  # set in the first step; here only tried, so that a broken checkpoint is found out now
         torch.Generator().set_state(own["random"]["cpu"])
-    by_key: dict[str | None, Any] = {}
-    for key, held in (everyones["callbacks"] | own["callbacks"]).items():
-        by_key[EARLIER_CALLBACKS.get(key, key)] = held
+    by_key = everyones["callbacks"] | own["callbacks"]
     for callback in _callbacks(trainer):
         if held := by_key.get(callback.state_key):
             callback.load_state_dict(held)
-    figures: dict[str, Any] = {}
-    for name, held in own["figures"].items():
-        figures[re.sub(r"^task\.", "objective.", name)] = held  # its name in checkpoints of earlier versions
     for name, metric in _metrics(module):
-        n_updates, values = figures[name]
+        n_updates, values = own["figures"][name]
         metric._update_count = n_updates  # else torchmetrics takes it for one that saw nothing
         for key, value in values.items():
             setattr(metric, key, value)
@@ -200,10 +193,8 @@ def check_moments(optimizer: Any) -> None:
         for name in ("lr", "eps", "weight_decay", "initial_lr"):
             math.isfinite(group[name])  # raises a KeyError or a TypeError where it is missing or not a number
     for weight, kept in optimizer.state.items():
-        if "owed" in kept:
-            raise UserError("an earlier version updated its embedding row by row, which this one does not")
-        if not {"step", *MOMENTS} <= kept.keys() or kept["step"].numel() != 1:
-            raise UserError("its optimiser lacks what it keeps of a weight")
+        if kept.keys() != {"step", *MOMENTS} or kept["step"].numel() != 1:
+            raise UserError("its optimiser keeps something else of a weight than AdamW")
         if any(kept[name].shape != weight.shape for name in MOMENTS):
             raise UserError("its optimiser is that of other weights")
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.config import RunConfig
-from manyheads.config.conversion import section_and_key, to_plain
-from manyheads.runs.config_file import REMOVED, as_yaml, plain_yaml, read_run, read_yaml
+from manyheads.runs.config_file import as_yaml, plain_yaml, read_yaml
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
@@ -81,25 +80,3 @@ def test_numbers_are_read_as_they_are_typed():
 
 def test_dates_of_the_writer_are_pyyamls_own():
     assert yaml.safe_load(as_yaml({"a": "2020-01-01"})) == {"a": "2020-01-01"}
-
-
-@pytest.mark.parametrize("changed", [{}, {"optim.kind": "muon"}, {"pretrain.before": "3Mtok"}])
-def test_a_run_with_removed_settings_is_read(changed, tmp_path):
-    """To be evaluated; where one of them had another value than the default the run is not resumed."""
-    check_removed(changed, tmp_path)
-
-
-def check_removed(changed, tmp_path):
-    plain = to_plain(RunConfig())
-    of_sections = {name: value for name, value in REMOVED.items() if "." not in name or name.partition(".")[0] in plain}
-    for name, value in (of_sections | changed).items():
-        section, key = section_and_key(plain, name)
-        section[key] = value
-    (tmp_path / "config.yaml").write_text(as_yaml(plain), encoding="utf-8")
-    assert read_run(tmp_path) == RunConfig()
-    if not changed:
-        assert read_run(tmp_path, resumes=True) == RunConfig()
-        return
-    ((name, value),) = changed.items()
-    with pytest.raises(ValueError, match=rf"config\.yaml: {name}={value} was removed, so it cannot be resumed"):
-        read_run(tmp_path, resumes=True)

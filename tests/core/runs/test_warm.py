@@ -10,10 +10,11 @@ import time
 import pytest
 
 from manyheads import compose
+from manyheads.distributed.machine import is_alive
 from manyheads.plugin import resolve
 from manyheads.runs import warm as warm_module
 from manyheads.runs.many import TrainingProcess, log_file
-from manyheads.runs.warm import IMPORTED, ServerLostError, Warm, is_running
+from manyheads.runs.warm import IMPORTED, ServerLostError, Warm
 
 SMALL = ["model.n_layers=1", "model.n_heads=1", "model.d_model=16", "model.d_ff=16", "tokenizer.vocab_size=64"]
 
@@ -120,8 +121,8 @@ def test_without_the_server_a_training_that_has_finished_counts_as_such(light, r
 def test_a_process_that_nobody_waits_for_does_not_run():
     with subprocess.Popen(["true"], stdin=subprocess.DEVNULL) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not is_running(process.pid)
-    assert is_running(os.getpid())
+        assert not is_alive(process.pid)
+    assert is_alive(os.getpid())
 
 
 def test_what_a_lost_server_has_forked_takes_no_settings(light, run_of, tmp_path, monkeypatch):

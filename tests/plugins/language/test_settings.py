@@ -12,7 +12,7 @@ from manyheads.evaluation.evaluation_data import find_data
 from manyheads.runs.config_file import plain_yaml, save_run
 from tests.core.cli.test_sweeps import calls, check_sweep  # noqa: F401  a fixture
 from tests.core.evaluation.test_task import digests_of, home, rows_of, settings, written  # noqa: F401  a fixture
-from tests.core.runs.test_config_file import NAMES, check_removed, yaml_plain
+from tests.core.runs.test_config_file import NAMES, yaml_plain
 
 
 def test_a_typed_limit_takes_the_place_of_a_budget_that_was_not_typed():
@@ -75,7 +75,3 @@ def test_lists_of_names_in_presets(tmp_path):
 @pytest.mark.parametrize("name", [one for one in NAMES if one and one not in ("~", "null", "<<") and yaml_plain(one)])
 def test_names_need_no_quotes(name):
     assert plain_yaml(f"pretrain:\n  also: [{name}]\n", RunConfig)["pretrain"]["also"] == [name]
-
-
-def test_a_run_with_removed_settings_is_read(tmp_path):
-    check_removed({"pretrain.before": "1h"}, tmp_path)

@@ -19,7 +19,6 @@ from manyheads.config.conversion import plain_settings
 from manyheads.distributed.machine import processor
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import AblateConfig
-from manyheads.runs.config_file import REMOVED
 from manyheads.runs.files import write_json
 
 NOT_DECISIVE = (  # settings that decide no figure, or that are recorded by another key
@@ -144,8 +143,8 @@ def merge_earlier(results: Comparison, before: Comparison) -> int:
 
 
 def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Equal settings; one that did not exist when the file was written, or exists no more, counts as its default."""
-    usual, names = REMOVED | decisive(RunConfig()), old.keys() | new.keys()
+    """Equal settings; one that did not exist when the file was written counts as its default."""
+    usual, names = decisive(RunConfig()), old.keys() | new.keys()
     return all(old.get(name, usual.get(name)) == new.get(name, usual.get(name)) for name in names)
 
 

@@ -6,7 +6,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import RunConfig
 from manyheads.config.conversion import plain_settings
 from manyheads.config.facts import settings
 from manyheads.config.sentences import format_value
@@ -14,7 +13,6 @@ from manyheads.data.rows import Splits
 from manyheads.errors import UserError
 from manyheads.inference.origin import file_digests
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
-from manyheads.runs.config_file import REMOVED
 from manyheads.runs.resume import resume_policy
 
 
@@ -67,17 +65,12 @@ def named_texts() -> list[str]:
 
 
 def check_same_search(held: dict[str, Any], asked: dict[str, Any], where: str) -> None:
-    """Refuse to continue another search than the one that `where` holds. One of an earlier version has the default of
-    each setting that is newer, and may hold settings removed since, where they are as today's optimiser is.
+    """Refuse to continue another search than the one that `where` holds.
 
     Raises:
         UserError: names what differs.
     """
     asked = json.loads(json.dumps(asked))  # as it reads from a file
-    held = {name: value for name, value in held.items() if name not in REMOVED or value != REMOVED[name]}
-    for name, usual in plain_settings(RunConfig()).items():
-        if name in asked:
-            held.setdefault(name, usual)
     for name in dict.fromkeys([*asked, *held]):
         if held.get(name) != asked.get(name):
             was, now = format_value(held.get(name)), format_value(asked.get(name))

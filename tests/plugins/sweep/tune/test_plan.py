@@ -5,7 +5,7 @@ import pytest
 
 from manyheads.cli.compose import compose
 from manyheads.data.rows import Rows, Splits
-from manyheads.plugins.sweep.same_search import check_same_search, search_settings
+from manyheads.plugins.sweep.same_search import search_settings
 from manyheads.plugins.sweep.tune import plan_settings
 
 
@@ -50,15 +50,3 @@ def test_a_search_of_many_rows_is_another_with_one_other_label():
         ]
 
     assert data(0) == data(0) != data(1)
-
-
-def test_a_search_of_an_earlier_version_goes_on():
-    """It held settings of the optimiser that are gone, and none that is new since."""
-    rows = Rows(["a", "b"], None, [0, 1], "x", range(2))
-    asked = search_settings(compose("tune", ["optim.lr=1e-3,3e-3"]), Splits(rows, rows, None, ["no", "yes"]))
-    before = {name: value for name, value in asked.items() if name != "batch.balance"}
-    check_same_search(before | {"optim.kind": "adamw", "optim.muon_lr": None}, asked, "output=x")
-    with pytest.raises(ValueError, match=r"^output=x holds a search with batch.balance=none, not batch.balance=sqrt"):
-        check_same_search(before, asked | {"batch.balance": "sqrt"}, "output=x")
-    with pytest.raises(ValueError, match=r"^output=x holds a search with optim.kind=muon"):
-        check_same_search(before | {"optim.kind": "muon"}, asked, "output=x")
