@@ -20,6 +20,7 @@ from manyheads.distributed.machine import processor
 from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.runs.files import write_json
+from manyheads.runs.finished import default_settings
 
 NOT_DECISIVE = (  # settings that decide no figure, or that are recorded by another key
     *("seed", "output", "test", "dry", "logger.", "checkpoint.", "data.path", "data.cache", "hardware.threads"),
@@ -144,7 +145,7 @@ def merge_earlier(results: Comparison, before: Comparison) -> int:
 
 def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
     """Equal settings; one that did not exist when the file was written counts as its default."""
-    usual, names = decisive(RunConfig()), old.keys() | new.keys()
+    usual, names = default_settings(), old.keys() | new.keys()
     return all(old.get(name, usual.get(name)) == new.get(name, usual.get(name)) for name in names)
 
 
