@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from manyheads.layout import Packed
 from manyheads.nn.attention import Dot, ScaledDot, softmax
-from manyheads.nn.classifier import Cross
 from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.pairs import Cross
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 

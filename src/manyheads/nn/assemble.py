@@ -31,9 +31,10 @@ import manyheads.plugin as plugin
 from manyheads.config import ModelConfig, PairKind, Placement, Segments
 from manyheads.config import Pooler as PoolerKind
 from manyheads.nn.attention import make_score
-from manyheads.nn.classifier import Classifier, Cross, CrossLayer, Pooler, Pooling
+from manyheads.nn.classifier import Classifier, Pooler, Pooling
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.pairs import Cross, CrossLayer
 from manyheads.nn.parts import make_block
 from manyheads.nn.transformer import Encoder, EncoderLayer, FeedForward, Residual, Stack
 

@@ -16,9 +16,10 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision
+from manyheads.nn.layer_calls import set_layer_calls
 from manyheads.training.build import Network, make_objective
 from manyheads.training.guard import is_out_of_memory
-from manyheads.training.trainer import count_devices, set_layer_calls
+from manyheads.training.trainer import count_devices
 
 CPU_TOKENS = 8192  # of a batch, for batch.tokens=auto on a CPU
 MOST_TOKENS = 65_536  # a GPU is busy with these: larger batches make fewer steps, and none of them faster

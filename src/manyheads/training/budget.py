@@ -23,8 +23,9 @@ from manyheads.data.tokens import Tokens
 from manyheads.distributed.signals import Stop, ending
 from manyheads.errors import UserError
 from manyheads.inference.precision import choose_device
+from manyheads.nn.layer_calls import compile_mode
 from manyheads.training.build import Network
-from manyheads.training.trainer import compile_mode, count_devices, run_trainer
+from manyheads.training.trainer import count_devices, run_trainer
 
 VALIDATION_SHARE = 0.1  # of the time of a run, at most, for validations between epochs
 TIMED_SHARE, LEAST_TIMED, MOST_TIMED = 0.05, 2.0, 20.0  # of the budget, but at least and at most these seconds

@@ -21,7 +21,6 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException  # 
 from torch import nn
 
 from manyheads.config import HardwareConfig, PairKind, Precision, RunConfig, Strategy
-from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
@@ -31,8 +30,7 @@ from manyheads.distributed.signals import Stop
 from manyheads.errors import UserError
 from manyheads.inference.precision import choose_device, choose_precision, set_threads, without_tf32
 from manyheads.nn.cost import count_parameters
-from manyheads.nn.layer_calls import make_call
-from manyheads.nn.transformer import Stack
+from manyheads.nn.layer_calls import compile_mode, set_layer_calls
 from manyheads.runs.resume import Start
 from manyheads.training.build import Network, make_objective, prepare_weights
 from manyheads.training.callbacks import KeepBest, NetworkGuard, Patience
@@ -48,12 +46,6 @@ from manyheads.training.strategies import ExternalCluster, FullyShardedStrategy,
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}
 log = logging.getLogger("manyheads")
-COMPILE_FROM = 1000
-"""Optimiser steps from which compiling pays on a GPU. Published for a model of 1,000 million parameters: a cold start
-of 22 s, regained after about 600 steps. On a CPU it gained nothing where it was measured."""
-GRAPHS_BELOW = 8192
-"""Mean tokens of a batch below which kernel launches limit a GPU, so that CUDA graphs pay. Published: 1.5 times the
-steps of compiling alone where launches dominate, nothing where matrix products do."""
 LIGHTNING_NOISE = (  # warnings about what Lightning itself does, or what is intended here
     ".*does not have many workers",
     ".*`broadcast_buffers` is deprecated",  # its replacement is not in torch 2.11
@@ -127,40 +119,6 @@ def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Tra
     data.few_counts = mode == "reduce-overhead" and run.model.has_heads
     if mode and run.model.has_heads:
         log.info("layers are compiled%s", ", and CUDA graphs made of them" if data.few_counts else "")
-
-
-def set_layer_calls(network: nn.Module, hardware: HardwareConfig, mode: str = "") -> None:
-    """Let training call the layers of `network` as `hardware` says; `mode` is that of `make_call`."""
-    call = make_call(mode=mode, recompute=hardware.recompute)
-    for module in network.modules():
-        if isinstance(module, Stack):
-            module.call = call
-
-
-def compile_mode(
-    hardware: HardwareConfig, *, on_gpu: bool, n_steps: int, mean_tokens: float, allows_graphs: bool
-) -> str:
-    """The mode of torch.compile: `default`, or `reduce-overhead` for CUDA graphs; "" to compile nothing.
-
-    A CUDA graph writes to the same memory each time. So there are none where gradients outlive a step or are sent to
-    other devices: with accumulated batches, several devices, or recomputed layers. With FSDP nothing is compiled: the
-    compiled code would not gather the layers.
-
-    Args:
-        n_steps: optimiser steps of the run.
-        mean_tokens: of a batch.
-        allows_graphs: whether a step is one batch on one device, of a network that reads batches with a tail: a graph
-            is made for each number of tokens, of which the tail leaves few.
-    """
-    if hardware.strategy is Strategy.fsdp or hardware.compile is Compile.never:
-        return ""
-    if hardware.compile is Compile.auto and not on_gpu:
-        return ""
-    if hardware.compile is Compile.auto and n_steps < COMPILE_FROM:
-        return ""
-    if on_gpu and allows_graphs and mean_tokens < GRAPHS_BELOW and not hardware.recompute:
-        return "reduce-overhead"
-    return "default"
 
 
 def check_trainer(run: RunConfig) -> None:

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from manyheads import plugin
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
-from manyheads.nn.classifier import pair_features, split_pairs
 from manyheads.nn.embeddings import SinusoidalPositions
+from manyheads.nn.pairs import pair_features, split_pairs
 
 CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
 POOLINGS = plugin.names("pooling")

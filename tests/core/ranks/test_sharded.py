@@ -32,6 +32,7 @@ from manyheads.config.training import Compile
 from manyheads.data.tokens import Tokens
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
+from manyheads.nn.layer_calls import compile_mode
 from manyheads.runs.checkpoints import newest_checkpoint
 from manyheads.runs.files import read_json_or_none
 from manyheads.runs.resume import Start
@@ -40,7 +41,7 @@ from manyheads.training.context import RunContext
 from manyheads.training.module import LitModule
 from manyheads.training.state import load_pytree
 from manyheads.training.strategies import part
-from manyheads.training.trainer import compile_mode, fit, trainer_hardware
+from manyheads.training.trainer import fit, trainer_hardware
 
 WORDS, STEPS = 30, 20
 FSDP, DDP, ALONE = Strategy.fsdp, Strategy.ddp, Strategy.auto

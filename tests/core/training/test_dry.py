@@ -28,12 +28,13 @@ from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens, Windows
 from manyheads.layout import Packed
 from manyheads.nn import assemble
+from manyheads.nn.layer_calls import set_layer_calls
 from manyheads.training import dry_run
 from manyheads.training.dry_run import activation_bytes, state_bytes
 from manyheads.training.logs import Meter
 from manyheads.training.objectives import Classify
 from manyheads.training.optim import EMACallback
-from manyheads.training.trainer import run_trainer, set_layer_calls
+from manyheads.training.trainer import run_trainer
 
 CLASSIFY = Classify(torch.ones(2), label_smoothing=0.0)
 LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]

@@ -11,9 +11,10 @@ from manyheads.config.training import Compile
 from manyheads.data.batches import gather, plan_epoch
 from manyheads.data.tokens import Tokens
 from manyheads.nn import assemble
+from manyheads.nn.layer_calls import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_layer_calls
 from manyheads.nn.transformer import call_layer
 from manyheads.training.objectives import Classify
-from manyheads.training.trainer import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_layer_calls, speed_up
+from manyheads.training.trainer import speed_up
 
 LONG = {"n_steps": COMPILE_FROM, "mean_tokens": GRAPHS_BELOW, "allows_graphs": True}
 

@@ -33,7 +33,7 @@ from manyheads.config.facts import require
 from manyheads.config.model import MOST_TABLE
 from manyheads.layout import Layout
 from manyheads.nn import Alibi, Encoder, MultiHeadAttention, Rotary, SinusoidalPositions, assemble
-from manyheads.nn.classifier import packed_of
+from manyheads.nn.pairs import packed_of
 
 THIS = sys.modules[__name__]  # which `manyheads.transformers` becomes
 KIND = "manyheads"

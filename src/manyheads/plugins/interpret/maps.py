@@ -29,8 +29,8 @@ from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.precision import multiplying_in
 from manyheads.layout import Layout, Packed
 from manyheads.nn import Classifier
-from manyheads.nn.classifier import split_pairs
 from manyheads.nn.multihead import MultiHeadAttention
+from manyheads.nn.pairs import split_pairs
 
 MARK, UNKNOWN = "mark", "unknown"
 SPACE = "\u2423"  # what a token of white space alone is shown as
