@@ -1,23 +1,20 @@
 """Attention as the papers write it: normalise(g(q, k)) v.
 
 `attend` is the textbook formula (Vaswani et al., 2017, "Attention Is All You Need", section 3.2.1). Its two choices are
-the normaliser, which turns scores into weights (`softmax`, `sigmoid`, `sparsemax`, `entmax15`), and the score g, which
-says how well a query matches a key (`ScaledDot`, `Dot`, `Cosine`, `General`, `Distance`, `Additive`, `Concat`).
-kernels.py has faster forms of the same function.
+the normaliser, which turns scores into weights (`softmax`, `sigmoid`, those of sparse.py), and the score g, which says
+how well a query matches a key (`ScaledDot`, `Dot`, those of scores.py). kernels.py has faster forms of the same
+function.
 
 B documents . L query positions . M key positions . H query heads . G key/value heads . K d_k . V d_v
-l query positions of a chunk . P pairs of a query and a key . ... any leading axes
+... any leading axes
 """
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 import manyheads.plugin as plugin
 from manyheads.nn.dropout import dropout as drop
@@ -49,77 +46,6 @@ def sigmoid(scores: Tensor, keep: Tensor | None = None) -> Tensor:
     keep = keep.expand(scores.shape)
     n_keys = keep.sum(-1, keepdim=True).clamp(min=1)
     return (scores - n_keys.to(scores.dtype).log()).sigmoid().masked_fill(~keep, 0.0)
-
-
-def sparsemax(scores: Tensor, keep: Tensor | None = None) -> Tensor:
-    """The point of the probability simplex nearest to the scores; low scores get a weight of exactly zero.
-
-    Martins and Astudillo (2016), "From Softmax to Sparsemax", algorithm 1.
-    """
-    return _sparse(scores, keep, alpha=2.0)
-
-
-def entmax15(scores: Tensor, keep: Tensor | None = None) -> Tensor:
-    """α-entmax with α = 1.5, between softmax (α = 1) and sparsemax (α = 2): Peters et al. (2019), "Sparse
-    Sequence-to-Sequence Models"."""
-    return _sparse(scores, keep, alpha=1.5)
-
-
-def _sparse(scores: Tensor, keep: Tensor | None, *, alpha: float) -> Tensor:
-    """α-entmax of the scores that `keep` leaves."""
-    if scores.size(-1) == 0:
-        return scores
-    full = scores
-    if scores.dtype in (torch.bfloat16, torch.float16):
-        full = scores.float()  # the threshold is a difference of sums: in half precision it would be noise
-    if keep is None:
-        return cast(Tensor, _Entmax.apply(full, alpha)).to(scores.dtype)
-    # A score more than 1 / (α - 1) below the largest one has a weight of exactly zero, as if it were not there: 1 for
-    # sparsemax, 2 for entmax15. A masked key gets 4 below; that is precise, where a number like -1e9 would drown sums.
-    largest = full.detach().masked_fill(~keep, torch.finfo(full.dtype).min).amax(-1, keepdim=True)
-    masked = torch.where(keep, full - largest, -4.0)
-    return cast(Tensor, _Entmax.apply(masked, alpha)).masked_fill(~keep, 0.0).to(scores.dtype)
-
-
-class _Entmax(torch.autograd.Function):
-    """[(α - 1) s - τ]₊^(1 / (α - 1)), where τ makes a row sum to one."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
-        shifted = (scores - scores.amax(-1, keepdim=True)) * (alpha - 1)  # a constant shift changes no weight
-        weights = (shifted - _threshold(shifted, alpha)).clamp(min=0) ** (1 / (alpha - 1))
-        ctx.save_for_backward(weights)
-        ctx.alpha = alpha
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The Jacobian is diag(r) - r rᵀ / Σ r with r = w^(2 - α) on the support."""
-        (weights,) = ctx.saved_tensors
-        rates = torch.where(weights > 0, weights ** (2 - ctx.alpha), 0.0)
-        scaled = grads[0] * rates
-        return scaled - rates * scaled.sum(-1, keepdim=True) / rates.sum(-1, keepdim=True), None
-
-
-def _threshold(scores: Tensor, alpha: float) -> Tensor:
-    """τ of sparsemax (α = 2) or entmax (α = 1.5), `(..., 1)`, from the sorted scores.
-
-    The support, the keys with a weight above zero, are the highest scores; for each possible size of it the sums give
-    a candidate for τ, and the largest size whose lowest score is above its candidate is the right one.
-    """
-    counts = torch.arange(1, scores.size(-1) + 1, dtype=scores.dtype, device=scores.device)  # sizes of the support
-    if alpha == 2:  # Σ (s - τ) = 1 over the support
-        highest = scores.sort(-1, descending=True).values
-        sums = highest.cumsum(-1)
-        n_support = (1 + counts * highest > sums).sum(-1, keepdim=True)
-        return (sums.gather(-1, n_support - 1) - 1) / n_support
-    # Σ (s - τ)² = 1 over the support, a quadratic equation for τ
-    highest = scores.clamp(min=-2.0).sort(-1, descending=True).values  # squares of -1e9 would drown the others
-    mean = highest.cumsum(-1) / counts
-    spread = highest.square().cumsum(-1) - counts * mean.square()
-    thresholds = mean - ((1 - spread) / counts).clamp(min=0).sqrt()
-    n_support = (thresholds <= highest).sum(-1, keepdim=True)
-    return thresholds.gather(-1, n_support - 1)
 
 
 def attend(
@@ -191,10 +117,6 @@ def share_heads(x_BGMK: Tensor, n_heads: int) -> Tensor:
     return x_BGMK.repeat_interleave(n_heads // n_kv_heads, dim=1)
 
 
-CHUNK = 2**22  # elements of a (B, H, l, M, K) tensor of pairs that are in memory at once
-FIRST_TEMPERATURE = 10.0  # of the cosine, which is learned: scores from -10 to 10 can already single out a key
-
-
 class Score(nn.Module):
     """g(q, k), how well a query matches a key: the base class of the scores.
 
@@ -247,96 +169,6 @@ class ScaledDot(Dot):
         super().__init__(scale=d_k**-0.5 if scale is None else scale)
 
 
-class Cosine(Dot):
-    """τ cos(q, k) with a learned factor τ for each head: Henry et al. (2020), "Query-Key Normalization"."""
-
-    def __init__(self, *, n_heads: int, scale: float | None = None) -> None:
-        super().__init__()
-        self.first_scale = scale or FIRST_TEMPERATURE
-        self.log_scale_H = nn.Parameter(torch.full((n_heads,), math.log(self.first_scale)))
-
-    def init_weights(self) -> None:
-        self.log_scale_H.fill_(math.log(self.first_scale))
-
-    def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        # In the logarithm τ stays positive. With τ in the queries, comparing is a plain product that kernels know.
-        scaled = F.normalize(q, dim=-1) * self.log_scale_H.exp()[:, None]
-        return scaled.to(q.dtype), F.normalize(k, dim=-1).to(k.dtype)
-
-
-class General(Dot):
-    """scale · q W k with one matrix W for each head: Luong et al. (2015), section 3.1, "general"."""
-
-    def __init__(self, *, n_heads: int, d_k: int, scale: float = 1.0) -> None:
-        super().__init__(scale=scale)
-        self.weight_HKK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 1, 1))
-
-    def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.einsum("...hi,hij->...hj", q, self.weight_HKK), k
-
-
-class Distance(Score):
-    """-scale · ‖q - k‖²: the nearer the key, the better. Kim et al. (2021), "The Lipschitz Constant of
-    Self-Attention"."""
-
-    def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
-        """Computed in single precision: ‖q‖² + ‖k‖² - 2 q·k is a small difference of numbers as large as d_k."""
-        device, dtype = q_BHLK.device.type, q_BHLK.dtype
-        stays_single = torch.is_autocast_enabled(device)  # the softmax that follows would cast it back
-        if dtype != torch.float64:
-            q_BHLK, k_BHMK = q_BHLK.float(), k_BHMK.float()
-        with torch.autocast(device, enabled=False):
-            squares_BHL1 = q_BHLK.square().sum(-1, keepdim=True)
-            squares_BHM1 = k_BHMK.square().sum(-1, keepdim=True)
-            products_BHLM = q_BHLK @ k_BHMK.transpose(-2, -1)
-            scores_BHLM = (2 * products_BHLM - squares_BHL1 - squares_BHM1.transpose(-2, -1)) * self.scale
-        if stays_single:
-            return scores_BHLM
-        return scores_BHLM.to(dtype)
-
-
-class Additive(Score):
-    """scale · v tanh(W q + U k), with W, U and v for each head: Bahdanau et al. (2015), "Neural Machine Translation by
-    Jointly Learning to Align and Translate", appendix A.1.2."""
-
-    def __init__(self, *, n_heads: int, n_kv_heads: int, d_k: int, scale: float = 1.0) -> None:
-        super().__init__(scale=scale)
-        self.query_weight_HKK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 1, 1))
-        self.key_weight_GKK = nn.Parameter(torch.eye(d_k).repeat(n_kv_heads, 1, 1))
-        self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
-
-    def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            torch.einsum("...hi,hij->...hj", q, self.query_weight_HKK),
-            torch.einsum("...gi,gij->...gj", k, self.key_weight_GKK),
-        )
-
-    def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
-        return scores_of_sums(q_BHLK, k_BHMK, self.v_HK) * self.scale
-
-
-class Concat(Score):
-    """scale · v tanh(W [q; k]), with W and v for each head: Luong et al. (2015), section 3.1, "concat"."""
-
-    def __init__(self, *, n_heads: int, d_k: int, scale: float = 1.0) -> None:
-        super().__init__(scale=scale)
-        self.n_heads = n_heads
-        self.weight_H2KK = nn.Parameter(torch.eye(d_k).repeat(n_heads, 2, 1))
-        self.v_HK = nn.Parameter(torch.full((n_heads, d_k), d_k**-0.5))
-
-    def project(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """W [q; k] = W₁ q + W₂ k, so either half is computed for each token and not for each pair."""
-        query_weight_HKK, key_weight_HKK = self.weight_H2KK.chunk(2, dim=1)
-        k = k.repeat_interleave(self.n_heads // k.size(-2), dim=-2)  # each query head has a W₂ of its own
-        return (
-            torch.einsum("...hi,hij->...hj", q, query_weight_HKK),
-            torch.einsum("...hi,hij->...hj", k, key_weight_HKK),
-        )
-
-    def forward(self, q_BHLK: Tensor, k_BHMK: Tensor) -> Tensor:
-        return scores_of_sums(q_BHLK, k_BHMK, self.v_HK) * self.scale
-
-
 class UserScore(Score):
     """A user's function or module that compares all pairs; it may have a `project` method of its own."""
 
@@ -372,27 +204,3 @@ def make_score(
     if not isinstance(score, Score):
         score = UserScore(score)
     return score
-
-
-def scores_of_sums(q_BHLK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
-    """v tanh(q + k) of all pairs: `(B, H, L, M)`.
-
-    The sums `(B, H, L, M, K)` are made for a few queries at a time, and once more in the backward pass: so memory grows
-    with L · M and not with L · M · K.
-    """
-    if torch.compiler.is_exporting():  # the number of chunks depends on the batch, which a graph cannot loop over
-        return _scores_of_chunk(q_BHLK, k_BHMK, v_HK)
-    B, H, _, K = q_BHLK.shape
-    M = k_BHMK.size(2)
-    chunks = q_BHLK.split(max(1, CHUNK // max(1, B * H * M * K)), dim=2)
-    score: Callable[..., Any] = _scores_of_chunk
-    if len(chunks) > 1 and torch.is_grad_enabled():
-        score = partial(checkpoint, _scores_of_chunk, use_reentrant=False)  # recomputed in the backward pass
-    return torch.cat([cast(Tensor, score(q_BHlK, k_BHMK, v_HK)) for q_BHlK in chunks], dim=2)
-
-
-def _scores_of_chunk(q_BHlK: Tensor, k_BHMK: Tensor, v_HK: Tensor) -> Tensor:
-    hidden_BHlMK = (q_BHlK[:, :, :, None] + k_BHMK[:, :, None]).tanh_()
-    hidden_BHPK = hidden_BHlMK.flatten(2, 3)  # so that the product with v is a single matrix product
-    scores_BHP1 = hidden_BHPK @ v_HK[:, :, None].to(hidden_BHPK.dtype)
-    return scores_BHP1.squeeze(-1).unflatten(2, hidden_BHlMK.shape[2:4])

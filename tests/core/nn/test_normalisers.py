@@ -9,8 +9,9 @@ from hypothesis.extra import numpy as some
 from torch import Tensor
 
 from manyheads import plugin
-from manyheads.nn.attention import entmax15, sigmoid, softmax, sparsemax
+from manyheads.nn.attention import sigmoid, softmax
 from manyheads.nn.parts import make_block
+from manyheads.nn.sparse import entmax15, sparsemax
 
 SPARSE = {"sparsemax": 2.0, "entmax15": 1.5}
 rows = some.arrays(np.float64, st.integers(1, 12), elements=st.floats(-8, 8))

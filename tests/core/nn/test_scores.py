@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from manyheads import plugin
-from manyheads.nn import attention as scores
-from manyheads.nn.attention import Distance, attend, make_score, share_heads
+from manyheads.nn import scores
+from manyheads.nn.attention import Score, attend, make_score, share_heads
+from manyheads.nn.scores import Distance
 from tests.registry import of_core
 
 B, L, M, H, G, K = 2, 3, 5, 4, 2, 6
@@ -15,14 +16,14 @@ KINDS = of_core("score")
 SUMS = [kind for kind in KINDS if plugin.find("score", kind).facts.get("is_sum")]
 
 
-def fresh(kind: str, scale: float | None = None, n_kv_heads: int = G) -> scores.Score:
+def fresh(kind: str, scale: float | None = None, n_kv_heads: int = G) -> Score:
     score = make_score(kind, n_heads=H, n_kv_heads=n_kv_heads, d_k=K, scale=scale).double()
     for parameter in score.parameters():
         torch.nn.init.normal_(parameter)
     return score
 
 
-def compared(score: scores.Score, q_BLHK: Tensor, k_BMGK: Tensor) -> Tensor:
+def compared(score: Score, q_BLHK: Tensor, k_BMGK: Tensor) -> Tensor:
     q, k = score.project(q_BLHK, k_BMGK)
     return score(q.transpose(1, 2), share_heads(k.transpose(1, 2), H))
 
@@ -31,7 +32,7 @@ def tokens(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     return torch.randn(B, L, H, K, dtype=dtype), torch.randn(B, M, G, K, dtype=dtype)
 
 
-def by_hand(kind: str, score: scores.Score, q: np.ndarray, k: np.ndarray, head: int) -> float:
+def by_hand(kind: str, score: Score, q: np.ndarray, k: np.ndarray, head: int) -> float:
     """g(q, k) of two vectors, as the papers write it."""
     weights = {name: parameter.detach().numpy() for name, parameter in score.named_parameters()}
     group = head // (H // G)
