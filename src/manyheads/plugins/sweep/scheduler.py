@@ -4,7 +4,9 @@
 """
 
 import logging
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -18,12 +20,14 @@ from manyheads.errors import UserError
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
 from manyheads.plugins.sweep.journal import Journal
 from manyheads.plugins.sweep.outcomes import Outcome, RunState, Trial, read_outcome, trial_folder, validations
-from manyheads.runs.many import Ended, TrainingProcess, log_file, train_many, visible_gpus
+from manyheads.runs.many import TrainingProcess, log_file
 from manyheads.runs.warm import Warm
 
 if TYPE_CHECKING:
     from manyheads.plugins.sweep.optuna import StudyQueue
 
+PAUSE = 0.2  # seconds between two looks at trials under way
+GRACE = 60.0  # seconds in which those that are asked to end save their state
 SAME = 3  # first runs that end alike: so would all others
 log = logging.getLogger("manyheads.tune")
 
@@ -51,40 +55,47 @@ class Search:
             UserError: the first runs all ended with the same mistake.
         """
         stop = Stop()
-
-        def watch(running: "dict[int, tuple[Trial, TrialRun | Ended]]") -> None:
-            stopped = ending(stop.votes())
-            if stopped is not None:
-                log.info("%s: the runs under way save; the same command resumes them", stopped.why)
-                raise stopped
-            given_back = self.queue.tend()
-            for slot, (trial, training) in list(running.items()):
-                if trial.number in given_back:
-                    training.kill()  # another machine may be writing into its folder
-                    del running[slot]
-
-        def end(trial: Trial, training: "TrialRun | Ended") -> None:
-            if isinstance(training, TrialRun):
-                self.record(training.outcome())
-
+        running: dict[int, TrialRun] = {}  # by slot, one of 0 to `jobs` - 1
         with stop.listening(), Warm() as self.warm:
-            train_many(
-                self.queue.take,
-                self._start,
-                end,
-                at_once=self.config.jobs,
-                watch=watch,
-                more_later=self.queue.waits,
-            )
+            try:
+                while True:
+                    stopped = ending(stop.votes())
+                    if stopped is not None:
+                        log.info("%s: the runs under way save; the same command resumes them", stopped.why)
+                        raise stopped
+                    given_back = self.queue.tend()
+                    for slot, run in list(running.items()):
+                        if run.trial.number in given_back:
+                            run.process.kill()  # another machine may be writing into its folder
+                            del running[slot]
+                    while len(running) < self.config.jobs and (trial := self.queue.take()) is not None:
+                        slot = min(set(range(self.config.jobs)) - running.keys())
+                        if started := self._start(trial, slot):
+                            running[slot] = started
+                    if not running and not self.queue.waits():
+                        return
+                    ended = [slot for slot, run in running.items() if run.has_ended()]
+                    for slot in ended:
+                        run = running.pop(slot)
+                        run.process.kill()
+                        self.record(run.outcome())
+                    if not ended:
+                        time.sleep(PAUSE)
+            finally:
+                for run in running.values():
+                    run.process.stop()
+                until = time.monotonic() + GRACE
+                for run in running.values():
+                    run.process.kill(until - time.monotonic())
 
-    def _start(self, trial: Trial, slot: int) -> "TrialRun | Ended":
+    def _start(self, trial: Trial, slot: int) -> "TrialRun | None":
         """Start a trial in its own folder, or resume it there; settings that no run can have fail at once."""
         folder = trial_folder(self.queue.folder, trial.number, trial.seed)
         try:
             run = self.config.run(trial.setting, trial.seed, str(folder))
         except ValueError as refusal:
             self.record(Outcome(*trial, RunState.failed, why=str(refusal)))
-            return Ended()
+            return None
         if self.config.minutes:  # a process that resumes it gets as much again
             run.trainer["max_time"] = f"00:00:00:{60 * self.config.minutes:g}"
         run = replace(run, hardware=replace(run.hardware, threads=self.threads))
@@ -135,15 +146,9 @@ class TrialRun:
                 self.n_reported += 1
                 if self.gives_up(self.trial.number, self.n_reported, figure) and not ended:
                     self.pruned = True
-                    self.stop()
+                    self.process.stop()
                     break
         return ended
-
-    def stop(self) -> None:
-        self.process.stop()
-
-    def kill(self, patience: float = 0.0) -> None:
-        self.process.kill(patience)
 
     def outcome(self) -> Outcome:
         """What it came to, once it has ended."""
@@ -151,3 +156,18 @@ class TrialRun:
         state = RunState.pruned if self.pruned else RunState.done
         known = Outcome(*self.trial, state, seconds=time.monotonic() - self.started)
         return read_outcome(known, self.process.code, self.folder, log_file(self.folder), self.metric)
+
+
+def visible_gpus() -> list[str]:
+    """The NVIDIA GPUs that a run would see, by the names that CUDA_VISIBLE_DEVICES takes; torch is not asked."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [one.strip() for one in named.split(",") if one.strip()]
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [str(at) for at, _ in enumerate(line for line in listed.stdout.splitlines() if line.startswith("GPU "))]

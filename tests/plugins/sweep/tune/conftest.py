@@ -133,7 +133,7 @@ def place(tmp_path, monkeypatch) -> Place:
     made = Place(tmp_path)
     monkeypatch.setattr(many, "COMMAND", (sys.executable, "-S", str(made.script)))
     monkeypatch.setattr(scheduler, "Warm", nullcontext)  # each process is started anew, as COMMAND says
-    monkeypatch.setattr(many, "PAUSE", 0.01)
+    monkeypatch.setattr(scheduler, "PAUSE", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD_SIZE"))]:
         monkeypatch.delenv(name)
