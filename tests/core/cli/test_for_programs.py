@@ -3,8 +3,7 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
+import shutil
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -91,12 +90,10 @@ def test_a_value_with_spaces_is_whole(sentence, words, parts):
     assert (found["value"], found["rule"]) == parts
 
 
-def test_a_figure_that_is_missed_leaves_the_document(tmp_path, monkeypatch, capfd):
+def test_a_figure_that_is_missed_leaves_the_document(reviews, tmp_path, monkeypatch, capfd):
     """Of train, of all folds, of a run that was finished, and of evaluate."""
     monkeypatch.chdir(tmp_path)
-    rows = [f"{text} {at},{label}" for at in range(20) for text, label in (("good film", "good"), ("bad film", "bad"))]
-    Path("reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-    train = ["train", "data.path=reviews.csv", "debug=fast", "--json"]
+    train = ["train", f"data.path={reviews}/reviews.csv", "debug=fast", "--json"]
     for words, code, has in (
         (["output=one", "require=[accuracy>1]"], 3, "best"),
         (["output=one", "require=[accuracy>1]", "resume=auto"], 3, "best"),
@@ -118,39 +115,41 @@ def test_another_form_is_refused(capsys):
         assert f"--json does nothing with {flag}: remove it" in capsys.readouterr().err
 
 
-def typed(*words: str) -> tuple[object, str]:
-    """The document on standard output, and what standard error says."""
-    command = [sys.executable, "-m", "manyheads", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout), done.stderr
-
-
-def test_one_document_on_standard_output(model_folder: Path, tmp_path: Path):
-    run = f"run={model_folder}"
-    answers, said = typed("predict", run, "text=good", "format=json")
-    assert isinstance(answers, list)
-    assert [answer["text"] for answer in answers] == ["good"]
-    assert set(answers[0]) >= {"label", "probabilities"}
-    assert said == ""
-    written, _ = typed("predict", run, "text=good", f"output={tmp_path / 'out.csv'}", "--json")
+def test_one_document_on_standard_output(python, model_folder: Path, tmp_path: Path):
+    words = ["-m", "manyheads", "predict", f"run={model_folder}", "text=good"]
+    done = python.run(*words, "format=json")
+    (answer,) = json.loads(done.stdout)
+    assert answer["text"] == "good"
+    assert set(answer) >= {"label", "probabilities"}
+    assert done.stderr == ""
+    written = json.loads(python.run(*words, f"output={tmp_path / 'out.csv'}", "--json").stdout)
     assert written == {"output": str(tmp_path / "out.csv"), "rows": 1}
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "programs.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", re.findall(r"(?m)^    manyheads (.*)$", PAGE))
-def test_commands_of_the_page(command, model_folder, tmp_path, monkeypatch, capfd):
-    """Typed as they are, on a run and rows of the names that the page uses."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the rows and the run that the page names."""
+    folder = tmp_path_factory.mktemp("page")
     rows = [f"{text} {at},{label}" for at in range(20) for text, label in (("good film", "good"), ("bad film", "bad"))]
-    Path("reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    words = [f"data.path={folder}/reviews.csv", f"output={folder}/outputs/reviews", "debug=fast"]
+    assert main(["train", *words]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("command", re.findall(r"(?m)^    manyheads (.*)$", PAGE))
+def test_commands_of_the_page(command, reviews, tmp_path, monkeypatch, capfd):
+    """Typed as they are, on a run and rows of the names that the page uses."""
+    shutil.copytree(reviews, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     words, _, target = command.partition(" > ")
     words = shlex.split(words)
-    if words[0] == "train" and "errors=json" not in words:
+    if words[0] == "train":
         words.append("debug=fast")
-    elif any(word == "run=outputs/reviews" for word in words):
-        assert main(["train", "data.path=reviews.csv", "output=outputs/reviews", "debug=fast"]) == 0
+        shutil.rmtree("outputs")
     capfd.readouterr()
     code = main(words)
     said = capfd.readouterr()

@@ -4,8 +4,6 @@ import csv
 
 import pytest
 
-from manyheads.plugins.sweep import budget
-from manyheads.plugins.sweep.budget import n_parameters
 from manyheads.plugins.sweep.results_file import Comparison, RowResults, RunFigures
 
 SMALL = (
@@ -15,21 +13,9 @@ SMALL = (
 )  # fmt: skip
 
 
-counts: dict[str, int] = {}
-
-
-def counted_once(model, sizes):
-    """A width is sought by twenty networks, which are the same in each test."""
-    key = f"{model} {sizes}"
-    if key not in counts:
-        counts[key] = n_parameters(model, sizes)
-    return counts[key]
-
-
 @pytest.fixture
 def words(tmp_path, monkeypatch):
     """Settings of a comparison of two placements on forty rows; its results file is `tmp_path / "results.json"`."""
-    monkeypatch.setattr(budget, "n_parameters", counted_once)
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         rows = [(f"number {n} {('purrs', 'barks')[n % 2]}", ("cat", "dog")[n % 2]) for n in range(80)]
