@@ -31,25 +31,25 @@ LACKING = [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"LC_
     [pytest.param(one, id=" ".join(one), marks=pytest.mark.slow if at else ()) for at, one in enumerate(LACKING)],
 )
 def test_what_standard_output_cannot_write_is_escaped(more, model_folder, python, tmp_path):
-    env = os.environ | more
+    def said_by(*words):
+        if "PYTHONIOENCODING" in more:
+            return python.run("-m", "manyheads", *words, env=os.environ | more)
+        return shell(*words, env=os.environ | more)  # a locale is read where Python starts
+
     file = tmp_path / "rows.csv"
     file.write_text("text\nschön ≈ naïve √\n", "utf-8")
-    said = shell("train", "--help", env=env)
+    said = said_by("train", "--help")
     assert (said.returncode, said.stderr) == (0, "")
     assert "\\u221a" in said.stdout
     for words in (["predict", "--help"], ["--help"]):
-        said = shell(*words, env=env)
+        said = said_by(*words)
         assert (said.returncode, said.stderr) == (0, "")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "own.yaml").write_text("text: schön √\n", "utf-8")
-    said = shell("train", "--cfg", "job", "--config-dir", str(tmp_path), "data=own", env=env)
+    said = said_by("train", "--cfg", "job", "--config-dir", str(tmp_path), "data=own")
     assert (said.returncode, said.stderr) == (0, "")
     assert yaml.safe_load(said.stdout)["data"]["text"] == "schön √"
-    words = ("predict", f"run={model_folder}", f"input={file}", "hardware=cpu")
-    if "PYTHONIOENCODING" in more:
-        said = python.run("-m", "manyheads", *words, env=env)
-    else:  # a locale is read where Python starts
-        said = shell(*words, env=env)
+    said = said_by("predict", f"run={model_folder}", f"input={file}", "hardware=cpu")
     assert said.returncode == 0, said.stderr
     assert said.stdout.isascii()
     assert json.loads(said.stdout)["text"] == "schön ≈ naïve √"
@@ -135,10 +135,11 @@ def test_cfg_job_prints_yaml_and_writes_nothing(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_info_and_completion(tmp_path, monkeypatch, capsys):
-    assert "model: mini\n" in shell("train", "--info", "defaults-tree", "model=mini", cwd=tmp_path).stdout
+def test_info_and_completion(bare, tmp_path, monkeypatch, capsys):
+    train = ["-m", "manyheads", "train", "--info"]
+    assert "model: mini\n" in bare.run(*train, "defaults-tree", "model=mini", cwd=tmp_path).stdout
     words = ["trainer.val_check_interval=0.5", "optim.class_weights={no: 2}", "data.rows=1e3"]
-    assert "  val_check_interval: 0.5\n" in shell("train", "--info", "config", *words, cwd=tmp_path).stdout
+    assert "  val_check_interval: 0.5\n" in bare.run(*train, "config", *words, cwd=tmp_path).stdout
     for line, completed in [
         ("manyheads ev", "evaluate"),
         ("manyheads train hardware=c", "hardware=cpu"),
@@ -220,10 +221,10 @@ def test_a_sweep_runs_every_value(calls, tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
 
 
-def test_a_sweep_prints_what_its_jobs_print_and_no_more(tmp_path):
+def test_a_sweep_prints_what_its_jobs_print_and_no_more(bare, tmp_path):
     body = "from manyheads.cli import main as cli\ncli.call = lambda verb, config: print(config.text)\n"
     body += "raise SystemExit(cli.main(['predict', '-m', 'run=x', 'text=a,b']))"
-    said = shell(program=("-c", body), cwd=tmp_path)
+    said = bare.run("-c", body, cwd=tmp_path)
     assert (said.returncode, said.stdout) == (0, "a\nb\n")
     assert said.stderr.count("[HYDRA]") == 3
 
