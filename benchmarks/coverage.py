@@ -4,7 +4,8 @@ A population of `ROWS` texts is made of numbers alone: each has a class, drawn b
 more or less. Its figures are known, since all of it is judged. Then n texts are drawn from it, again and again, and
 judged as `manyheads evaluate` does; counted is how often an interval holds the population's figure.
 
-    python benchmarks/coverage.py benchmarks/coverage.json     half an hour; with REPEATS=100 in front a glance
+    python benchmarks/coverage.py benchmarks/coverage.json                 with REPEATS=100 in front a glance
+    python benchmarks/coverage.py benchmarks/coverage.json "90 labels"     populations with this in their name alone
 
 n rows . C classes or labels
 """
@@ -37,6 +38,7 @@ POPULATIONS = {  # shares of the classes, how far a class stands out, and what i
     "20 even classes": ([0.05] * 20, 3.0, 1.5),
     "77 even classes": ([1 / 77] * 77, 3.5, 1.5),
     "6 labels, the rarest 2 %": ([0.5, 0.3, 0.15, 0.08, 0.04, 0.02], 2.5, 1.5),
+    "90 labels, Zipf's sizes": ([0.5 / rank for rank in range(1, 91)], 2.5, 1.5),  # 2.5 labels in a row
 }
 
 
@@ -115,8 +117,8 @@ def truth(name: str) -> tuple[dict[str, float], dict[str, float], list[dict[str,
     return *plain, of_class
 
 
-def tried(case: tuple[str, int, int]) -> dict[str, tuple[float, float, float]]:
-    """Of one draw: whether each interval holds the truth, lies above it, and how wide it is."""
+def tried(case: tuple[str, int, int]) -> dict[str, tuple[float, float, float, float]]:
+    """Of one draw: whether each interval holds the truth, lies above it, how wide it is, and whether it leans."""
     name, n, at = case
     figures, changes, occur = judged(name, np.random.default_rng((SEED, n, at)).integers(ROWS, size=n))
     true, true_changes, of_class = truth(name)
@@ -129,18 +131,25 @@ def tried(case: tuple[str, int, int]) -> dict[str, tuple[float, float, float]]:
     every = [(key, one, true[key]) for key, one in figures.items()]
     every += [(f"change of {key}", one, true_changes[key]) for key, one in changes.items()]
     every += [(f"{key} of all classes", figures[key], truth(name)[0][key]) for key in macro[0]]
-    return {key: (one.low <= mean <= one.high, mean < one.low, one.high - one.low) for key, one, mean in every}
+    return {
+        key: (one.low <= mean <= one.high, mean < one.low, one.high - one.low, one.leans) for key, one, mean in every
+    }
 
 
-def main(path: str) -> None:
+def main(path: str, named: str = "") -> None:
     record: dict[str, Any] = {"repeats": REPEATS, "rows": ROWS, "populations": {}}
+    if named:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
     with ProcessPoolExecutor(int(os.environ.get("WORKERS", "2"))) as pool:
-        for n, name in product(SIZES, POPULATIONS):
+        for n, name in product(SIZES, [name for name in POPULATIONS if named in name]):
             tries = list(pool.map(tried, [(name, n, at) for at in range(REPEATS)], chunksize=20))
             of_name = record["populations"].setdefault(name, {})
             for key in tries[0]:
-                holds, above, width = np.mean([one[key] for one in tries], axis=0).tolist()
+                holds, above, width, leans = np.mean([one[key] for one in tries], axis=0).tolist()
                 cell = {"holds": holds, "above": above, "below": 1 - holds - above, "width": width}
+                if leans:
+                    leaning = [one[key][0] for one in tries if one[key][3]]
+                    cell |= {"leans": leans, "holds if it leans": float(np.mean(leaning))}
                 of_name.setdefault(key, {})[str(n)] = {part: round(value, 4) for part, value in cell.items()}
                 print(f"{name}, n={n}: {key} held in {holds:.3f}, width {width:.4f}", flush=True)
             Path(path).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -68,7 +68,9 @@ def test_it_trains_from_a_scratch_folder_and_says_nothing_that_is_not_ours(insta
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
-    assert "TF-IDF" in done.stdout
-    note, epoch = done.stderr.splitlines()
+    assert "linear model" in done.stdout
+    data, note, model, chosen, epoch = done.stderr.splitlines()
+    assert (data.partition(":")[0], model.partition(":")[0]) == ("data", "model")
     assert note == "data.rows=64: 64 of 4,000 training rows are used"
-    assert epoch.startswith("epoch 1, step 4, network: loss ")
+    assert chosen.startswith("chosen automatically: best epoch by accuracy, ")
+    assert epoch.startswith("epoch 1, step 4: loss ")

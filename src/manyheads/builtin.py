@@ -153,7 +153,7 @@ OBJECTIVES = (  # choices of `optim.objective`: from logits and labels to the lo
     Part("objective", "cross_entropy", "manyheads.training.objectives:label_losses"),
 )
 
-RISK = Part("finding", "risk_coverage", "manyheads.evaluation.risk:risk_by_coverage")
+RISK = Part("finding", "risk_coverage", "manyheads.evaluation.mistakes:risk_by_coverage")
 
 PLUGIN = Plugin(
     "core", verbs=VERBS, parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *FIGURES, *SOURCES, *OBJECTIVES, RUN, RISK)

@@ -264,7 +264,7 @@ ONE_DEVICE = {"hardware.devices": "one device is used", "hardware.timeout": "the
 UNREAD_IN_EVALUATE: dict[str, str] = (
     {"data.max_length": "texts are cut as the model was trained to", "data.cache": "nothing is cached"}
     | dict.fromkeys(LONG, "texts are read as the model was trained to")
-    | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is carved out")
+    | dict.fromkeys(("data.validation_share", "data.test_share", "data.split_seed"), "no split is held out")
     | dict.fromkeys(("data.folds", "data.fold", "data.group", "data.train_share"), "rows are judged as they are")
 )
 UNREAD_IN_JUDGING = UNREAD_IN_EVALUATE | {"data.weight": "all rows count alike, but for evaluate"}

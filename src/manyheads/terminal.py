@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 SECONDS_OF_SILENCE = 3.0
+FOR_FILE = {"for_file": True}
 
 
 def one_line(text: str) -> str:
@@ -106,10 +107,17 @@ def row_counter(wanted: bool) -> Iterator[Callable[[int], None]]:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+def screen_handler() -> logging.Handler:
+    """Records go to the screen, but for those that are for a file alone: `log.info(..., extra=FOR_FILE)`."""
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: not getattr(record, "for_file", False))
+    return handler
+
+
 @contextmanager
 def log_to_screen(log: logging.Logger) -> Iterator[None]:
     """The lines of `log` go to the screen while the block lasts, and nowhere else."""
-    handler, before = logging.StreamHandler(), (log.level, log.propagate)
+    handler, before = screen_handler(), (log.level, log.propagate)
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
@@ -155,18 +163,19 @@ class Sheet:
     notes: list[str]
 
 
-def print_sheet(sheet: Sheet) -> None:
+def print_sheet(sheet: Sheet, screen: "Console | None" = None) -> None:
     """Print the table and its notes; a narrow screen wraps the names of columns, and cuts no figure off."""
     from rich.box import SIMPLE_HEAD
     from rich.measure import Measurement
     from rich.table import Table
 
-    screen = console()
+    screen = screen or console()
     lines = []
     for line in sheet.lines:
         lines.append([as_text(cell, screen) for cell in line])
-    title = as_text(sheet.title, screen)
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
+    title = as_text(sheet.title, screen) if sheet.title else None
+    looks = {"box": SIMPLE_HEAD, "padding": (0, 0), "pad_edge": False, "show_edge": bool(sheet.title)}
+    table = Table(title=title, title_justify="left", **looks)
     for at, column in enumerate(sheet.columns):
         widest = max((line[at].cell_len for line in lines), default=0)
         table.add_column(as_text(column, screen), justify="right" if at else "left", min_width=widest)

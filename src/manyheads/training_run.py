@@ -33,7 +33,7 @@ from manyheads.runs.files import read_json
 from manyheads.runs.folder import is_unbegun, named_folder, refuse_taken, reserved_folder, start_folder
 from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.many import train_in_turn
-from manyheads.runs.resolve import resolution_notes, with_data
+from manyheads.runs.resolve import with_data
 from manyheads.runs.resume import changed_settings, check_limits, find_start, refuse_other_input
 from manyheads.runs.summary import Summary, read_summary, written_summary
 from manyheads.terminal import say
@@ -110,11 +110,12 @@ def train(
         print(f"{run.output} is finished: summary.json and report.html in it have its figures")
         check_requirements(run, folder)
         return None
-    notes = [*start.notes, *resolution_notes(unresolved, run)]
+    notes = [*start.notes]
     if start.knows_budget(run):
         notes += check_limits(start, run)
     context = RunContext(
         run=run,
+        typed=unresolved,
         splits=splits,
         start=start,
         began=clock - start.seconds,

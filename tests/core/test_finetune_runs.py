@@ -25,7 +25,7 @@ def test_a_run_begins_with_weights_and_says_what_it_is_worth(words, model_folder
     run = tmp_path / "run"
     assert main(["train", f"init_from={model_folder}", f"output={run}", *words]) == 0
     said = capsys.readouterr().out
-    assert "lead: in accuracy on test" in said
+    assert "result: in accuracy on test" in said
     assert "linear model" in said
     summary = json.loads((run / "summary.json").read_text())
     assert set(summary["leads"]["linear model"]["accuracy"]) == {"value", "low", "high"}

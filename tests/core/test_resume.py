@@ -179,7 +179,7 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, c
     assert "stopped by SIGTERM at step 2: resume=auto continues from there" in said
     assert "resumed at step 2" in said
     assert re.search(r"(?m)^trained: 1 epoch, 8 steps, ", written), "the table ends it"
-    assert written.count("figures and their 95 % intervals") == 1
+    assert written.count("95 % intervals in brackets") == 1
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     capsys.readouterr()
     assert main(["train", f"resume={folder}"]) == 0
@@ -219,7 +219,7 @@ def test_few_rows_are_read_more_often_also_after_a_stop(train):
     assert main(["train", f"resume={folder}"]) == 0
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["steps"], summary["epochs"]) == (3 * PER_EPOCH, 3)
-    assert "rows are few: 3 epochs instead of 1" in (folder / "run.log").read_text()
+    assert "rows are few (optim.few=50): 3 epochs instead of 1" in (folder / "run.log").read_text()
 
 
 def test_limits_typed_beside_those_of_the_data_count_when_a_run_goes_on(train, capsys):

@@ -75,7 +75,7 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     assert "test accuracy of the linear model" in card
     assert re.search(r"Trained on animals until \d{4}-\d\d-\d\d \(UTC\); rows: 40 for train, 40 for validation", card)
     (warning,) = written["warnings"]
-    assert warning.startswith("few rows: test has 40 rows, so the interval of a share may be as wide as ±15 points")
+    assert warning.startswith("few rows: test has 40 rows, so intervals are up to ±15 points wide")
     assert warning[1:] in card
     assert warning[1:] in (output / "report.html").read_text()
     assert list(written["members"]["test"])[-2:] == ["network", "linear model"]

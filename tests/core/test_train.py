@@ -93,8 +93,8 @@ def test_a_run_ends_well_on_a_screen_that_lacks_its_signs(encoding, words, tmp_p
         assert main([*words, f"output={tmp_path / 'Läufe ≈'}"]) == 0
         shown = screen.buffer.getvalue().decode(encoding)
     log = (tmp_path / "Läufe ≈" / "run.log").read_text("utf-8")
-    warning = next(line for line in log.splitlines() if "the interval of a share may be as wide as ±" in line)
-    for line in (warning, f"model: {tmp_path / 'Läufe ≈' / 'model'}"):
+    warning = next(line for line in log.splitlines() if "so intervals are up to ±" in line)
+    for line in (warning, next(line for line in log.splitlines() if line.startswith("best epoch: "))):
         assert line in log
         assert line.encode(encoding, "backslashreplace").decode(encoding) in shown.splitlines()
 

@@ -161,7 +161,7 @@ def say_split(values: Values, typed: Typed) -> None:
     if _keeps_split(values, typed):
         seed = typed.values["seed"]
         print(
-            f"seeds vary: rows carved out for validation and test are those of seed {seed} in every job, by "
+            f"seeds vary: rows held out for validation and test are those of seed {seed} in every job, by "
             f"data.split_seed={seed}; type data.split_seed to choose others",
             file=sys.stderr,
         )

@@ -112,10 +112,10 @@ class DataConfig:
     )
     test_split: str = setting("test", "name of its test split")
     validation_share: float = setting(
-        0.1, "share carved out of the rows where no validation split exists", gt=0.0, lt=1.0
+        0.1, "share held out of the rows where no validation split exists", gt=0.0, lt=1.0
     )
     test_share: float = setting(
-        0.1, "share carved out of all rows for testing where one file holds everything", gt=0.0, lt=1.0
+        0.1, "share held out of all rows for testing where one file holds everything", gt=0.0, lt=1.0
     )
     folds: int = setting(
         0,

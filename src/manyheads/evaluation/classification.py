@@ -12,12 +12,12 @@ import numpy as np
 import manyheads.plugin as plugin
 from manyheads.config.figures import figures_of, figures_of_answers
 from manyheads.data.rows import Rows, class_counts
+from manyheads.evaluation.advice import advise
 from manyheads.evaluation.answered import LogitStore, answer_rows, write_predictions
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
 from manyheads.evaluation.metrics import LabelScore, Outcomes, Scores, change_of_answers, score_answers
 from manyheads.evaluation.mistakes import cell_groups, cell_key, with_words, worst_mistakes
 from manyheads.evaluation.report import (
-    Example,
     Link,
     Picture,
     ReportSection,
@@ -29,6 +29,7 @@ from manyheads.runs.summary import LINEAR, Figures, lead_words, linear_words, st
 
 MOST_CLASSES = 20  # of a square table
 MOST_CONFUSIONS = 20  # in a list of them, if there are more classes
+MOST_WORST = 12  # in the table of the worst, if there are more classes
 MOST_LINKED, MOST_OF_CELL = 40, 5  # cells whose texts are shown, and texts of each
 WORDS = (
     "underlined words support the answer, words with a dotted underline oppose it: by how much its probability changes "
@@ -99,11 +100,14 @@ def evaluate_classifier(
     models = with_baselines(members, baselines)
     models = {f"{own_name} (this model)": models.pop(own_name), **models}
 
-    def detail_sections() -> list[ReportSection]:
+    def mistake_sections() -> list[ReportSection]:
         mistakes = worst_mistakes(stored)
         if explains:
             mistakes = with_words(classifier, mistakes)
-        return details(scores, mistakes)
+        sections = [confusion_section(scores, stored)] if scores.confusion else []
+        if mistakes:
+            sections.append(ReportSection("Most confident mistakes", notes=[WORDS], examples=mistakes, long=True))
+        return sections
 
     return Evaluation(
         title=kind.title,
@@ -116,9 +120,10 @@ def evaluate_classifier(
         tiles=reported(scores, table[:N_TILES]),
         comparison=compared("Compared with simpler models, on the same rows", models, first, second, note=note),
         note=note,
-        figures=lambda: sections_of_figures(scores, stored),
+        advise=lambda training: advise(scores, own, rows, setup.train, members, leads, training),
+        mistakes=mistake_sections,
         findings=findings(stored, setup, own),
-        details=detail_sections,
+        details=lambda: details(scores),
         write=lambda path: write_predictions(path, stored),
     )
 
@@ -177,41 +182,33 @@ def reported(scores: Scores, names: Iterable[str] = ()) -> Figures:
     return by_words
 
 
-def sections_of_figures(scores: Scores, stored: LogitStore) -> list[ReportSection]:
-    """Confusions, classes or labels, and all figures."""
-    has_classes = bool(scores.confusion)
-    lines: list[list[Any]] = []
-    for one in scores.per_class:
+def details(scores: Scores) -> list[ReportSection]:
+    """Classes or labels, of many the worst; calibration; and, folded, all of them and all figures."""
+    has_classes, n_classes = bool(scores.confusion), len(scores.labels)
+    noun = "classes" if has_classes else "labels"
+    columns, kinds = ["class" if has_classes else "label", "precision", "recall", "F1", "", "rows"], "wnnnbn"
+    if not has_classes:
+        columns, kinds = [*columns, "threshold"], kinds + "n"
+    lines, worst_first = list[list[Any]](), sorted(scores.per_class, key=lambda one: (not one.support, one.f1))
+    for one in worst_first if n_classes > MOST_CLASSES else scores.per_class:
         line = [one.name, f"{one.precision:.3f}", f"{one.recall:.3f}", f"{one.f1:.3f}", one.f1, f"{one.support:,}"]
         if isinstance(one, LabelScore):
             line.append(f"{one.threshold:.3f}")
         lines.append(line)
-    noun = "classes" if has_classes else "labels"
     notes = []
-    if scores.averaged < len(scores.labels):
+    if scores.averaged < n_classes:
         notes = [f"macro figures are means over the {scores.averaged:,} {noun} that are true of some row, or predicted"]
-    columns = ["precision", "recall", "F1", "", "rows"]
-    all_figures = figures_section(reported(scores))
+    title, sections = noun.capitalize(), list[ReportSection]()
+    if n_classes > MOST_CLASSES:
+        table = ReportTable(columns, lines[:MOST_WORST], kinds)
+        sections.append(ReportSection(f"The {MOST_WORST} worst of {n_classes:,} {noun}", table))
+        title = f"All {noun}"
+    table = ReportTable(columns, lines, kinds)
+    sections.append(ReportSection(title, table, notes, long=True, folded=bool(sections)))
     if has_classes:
-        table = ReportTable(["class", *columns], lines, "wnnnbn")
-        return [confusion_section(scores, stored), ReportSection("Classes", table, notes, long=True), all_figures]
-    table = ReportTable(["label", *columns, "threshold"], lines, "wnnnbnn")
-    return [ReportSection("Labels", table, notes, long=True), all_figures]
-
-
-def details(scores: Scores, mistakes: list[Example]) -> list[ReportSection]:
-    """Calibration and the worst mistakes."""
-    sections = []
-    if scores.confusion:
-        caption = (
-            "accuracy by confidence, with 95 % intervals; a calibrated model is on the dashed line; "
-            "pale bars have few rows"
-        )
-        picture = Picture("reliability", draw_reliability(scores), caption)
-        sections.append(ReportSection("Calibration: is its confidence right?", pictures=[picture]))
-    if mistakes:
-        sections.append(ReportSection("Most confident mistakes", notes=[WORDS], examples=mistakes, long=True))
-    return sections
+        caption = "accuracy by confidence, with 95 % intervals; calibrated on the dashed line; pale: few rows"
+        sections.append(ReportSection("", pictures=[Picture("reliability", draw_reliability(scores), caption)]))
+    return [*sections, figures_section(reported(scores))]
 
 
 def confusion_section(scores: Scores, stored: LogitStore) -> ReportSection:

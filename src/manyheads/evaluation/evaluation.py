@@ -19,6 +19,7 @@ from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.logits import KeptLogits
 from manyheads.evaluation.report import (
+    Advice,
     Page,
     Picture,
     ReportSection,
@@ -100,10 +101,12 @@ class Evaluation:
         baselines: those of models that need no training of ours, on the same rows.
         leads: the figures of the model less those of each baseline, with paired intervals.
         verdict: the result in one sentence, also if a baseline wins.
+        advise: what to do next, given what only the training loop knows, or nothing.
         tiles: the figures at the top of the report.
         comparison: sections that compare the models.
         note: what is said of the linear model.
-        figures, details: draw the sections above and below those of the findings.
+        mistakes, details: draw the sections that the report begins with, and those that follow the findings. The
+            pictures of those without a title are shown together.
         findings: of the analyses.
         write: writes the answers to a path, as csv or parquet.
     """
@@ -118,7 +121,8 @@ class Evaluation:
     tiles: Figures
     comparison: list[ReportSection]
     note: str = ""
-    figures: Callable[[], list[ReportSection]] = list
+    advise: Callable[[dict[str, Any]], Sequence[Advice]] = lambda training: ()
+    mistakes: Callable[[], list[ReportSection]] = list
     findings: list[Finding] = field(default_factory=list)
     details: Callable[[], list[ReportSection]] = list
     write: Callable[[Path], None]
@@ -129,6 +133,7 @@ class Evaluation:
         subtitle: str,
         *,
         curves: Sequence[MetricsRow] = (),
+        training: dict[str, Any] | None = None,
         facts: dict[str, str] | None = None,
         notes: Sequence[str] = (),
         config: dict[str, Any] | None = None,
@@ -138,21 +143,26 @@ class Evaluation:
 
         Args:
             curves: rows of metrics.csv.
+            training: what only the training loop knows.
             facts: of the run, by name.
             notes: what was noticed in the data.
             config: nested plain settings.
             warnings: about the figures.
         """
-        sections = list(self.comparison)
-        drawn = [Picture(name, figure, f"{name} over steps") for name, figure in draw_curves(curves).items()]
-        if drawn:
-            sections.append(ReportSection("Learning curves", pictures=drawn))
-        sections += self.figures()
+        found = [*self.mistakes(), *self.comparison]
         for finding in self.findings:
-            sections += finding.sections
-        sections += self.details()
+            found += finding.sections
+        found += self.details()
+        pictures = [Picture(name, figure, f"{name} over steps") for name, figure in draw_curves(curves).items()]
+        for section in found:
+            if not section.title:
+                pictures += section.pictures
+        sections = [section for section in found if section.title and not section.folded]
+        if pictures:
+            sections.append(ReportSection("Training and confidence", pictures=pictures))
+        sections += [section for section in found if section.folded]
         if notes:
-            sections.append(ReportSection("Notes on the data", items=notes))
+            sections.append(ReportSection("Notes on the data", items=notes, folded=True))
         sections += [*value_sections({"Run": facts or {}}), *settings_sections(config or {})]
         return Page(
             title=title,
@@ -161,6 +171,7 @@ class Evaluation:
             warnings=warnings,
             tiles=self.tiles,
             verdict=self.verdict,
+            advice=self.advise(training or {}),
         )
 
 
@@ -189,7 +200,7 @@ def figures_section(figures: Figures) -> ReportSection:
     for name, figure in figures.items():
         lines.append([name, f"{figure.value:.4f}", f"{figure.low:.4f}", f"{figure.high:.4f}"])
     table = ReportTable(["figure", "value", "low", "high"], lines, "wnnn")
-    return ReportSection("All figures with 95 % intervals", table)
+    return ReportSection("All figures with 95 % intervals", table, folded=True)
 
 
 def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[list[Any]]) -> None:
@@ -232,9 +243,8 @@ def warnings_of(
     evaluation: Evaluation, rows: Rows, split: str, role: str, names: Sequence[str], validation: Rows | None
 ) -> list[str]:
     """Warnings about the figures; the arguments are those of `seen_rows` and `few_rows`."""
-    has_linear = BOTH in evaluation.members
     return [
-        *seen_rows(role, linear=has_linear, multi=rows.sets is not None, classes=bool(names)),
+        *seen_rows(role, linear=BOTH in evaluation.members, multi=rows.sets is not None),
         *few_rows(rows, split, names, validation),
     ]
 
@@ -250,62 +260,50 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
         validation: the rows on which the model was chosen, if they are known.
     """
     reasons, n = [], len(judged)
+
+    def few_of(rows: Rows, least: int = 1) -> list[str]:
+        counts = zip(names, class_counts(rows, len(names)), strict=True)
+        return [f"{format_value(name)} ({count})" for name, count in counts if least <= count < FEW_OF_CLASS]
+
     if n < FEW_ROWS:
         widest = share_interval(n // 2, n)
         points = 50 * (widest.high - widest.low)
-        reasons.append(f"{split} has {_n_rows(n)}, so the interval of a share may be as wide as ±{points:.0f} points")
-    missing, few = [], []
-    for name, count in zip(names, class_counts(judged, len(names)), strict=True):
-        if count == 0:
-            missing.append(format_value(name))
-        elif count < FEW_OF_CLASS:
-            few.append(f"{format_value(name)} ({count})")
-    if missing:
-        them = "it" if len(missing) == 1 else "them"
-        reasons.append(f"{split} has no row of {_some(missing)}, so it does not measure {them}")
-    if few:
+        reasons.append(f"{split} has {_n_rows(n)}, so intervals are up to ±{points:.0f} points wide")
+    counts = zip(names, class_counts(judged, len(names)), strict=True)
+    if missing := [format_value(name) for name, count in counts if not count]:
+        reasons.append(f"{split} has no row of {_some(missing)}, of which nothing is measured")
+    if few := few_of(judged):
         reasons.append(
-            f"{split} has fewer than {FEW_OF_CLASS} rows of {_some(few)}: their figures, and their part in macro F1, "
-            "are uncertain"
+            f"{split} has fewer than {FEW_OF_CLASS} rows of {_some(few)}: their figures, and with them macro F1, are "
+            "uncertain"
         )
     if validation is not None and len(validation) < FEW_ROWS:
-        reasons.append(f"what was chosen on only {_n_rows(len(validation))} of validation is partly chance")
-    if validation is not None and validation.sets is not None:
-        tuned = []
-        for name, count in zip(names, class_counts(validation, len(names)), strict=True):
-            if count < FEW_OF_CLASS:
-                tuned.append(f"{format_value(name)} ({count})")
-        if tuned:
-            reasons.append(
-                f"the thresholds of {_some(tuned)} were tuned on fewer than {FEW_OF_CLASS} validation rows that have "
-                "the label"
-            )
+        reasons.append(f"validation has only {_n_rows(len(validation))}: what was chosen on them is partly chance")
+    if validation is not None and validation.sets is not None and (few := few_of(validation, 0)):
+        reasons.append(f"the thresholds of {_some(few)} come from fewer than {FEW_OF_CLASS} validation rows each")
     return [f"few rows: {'; '.join(reasons)}"] if reasons else []
 
 
-def seen_rows(role: str, *, linear: bool, multi: bool, classes: bool = True) -> list[str]:
+def seen_rows(role: str, *, linear: bool, multi: bool) -> list[str]:
     """One warning, or none, that the figures are optimistic.
 
     Args:
         role: the split of the run that the rows are; empty if unknown.
         linear: a linear model answers, too.
         multi: rows have any number of labels.
-        classes: rows are answered by classes or labels.
     """
     if role == "train":
         return ["the model was trained on these rows: the figures do not hold for new texts"]
     if role != "validation":
         return []
-    chosen = ["epoch"]
+    chosen = ["the epoch"]
     if linear:
-        chosen += ["share", "temperatures"]
+        chosen.append("the weight of the linear model")
     if multi:
         chosen.append("thresholds")
-    what = "epoch was"
-    if len(chosen) > 1:
-        what = f"{', '.join(chosen[:-1])} and {chosen[-1]} were"
-    figures = "figures and lead" if classes else "figures"
-    return [f"{what} chosen on these validation rows: {figures} are optimistic: expect lower ones on new texts"]
+    *some, last = chosen
+    what = f"{', '.join(some)} and {last} were" if some else f"{last} was"
+    return [f"{what} chosen on these validation rows, so the figures are optimistic: expect lower ones on new texts"]
 
 
 def _n_rows(n: int) -> str:

@@ -1,9 +1,13 @@
-"""The worst mistakes of a classifier, and the words that carry its answers."""
+"""The mistakes of a classifier: how many there are among its confident answers, the worst of them, and the words that
+carry them.
+
+n rows
+"""
 
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from typing import NamedTuple
 
@@ -12,14 +16,58 @@ from tokenizers import Encoding
 
 from manyheads.data.tokenizer import tokenizer_errors
 from manyheads.evaluation.answered import AnsweredRows, LogitStore
-from manyheads.evaluation.report import MOST_LETTERS, Example, Group
+from manyheads.evaluation.evaluation import Finding
+from manyheads.evaluation.intervals import share_interval
+from manyheads.evaluation.metrics import Outcomes
+from manyheads.evaluation.report import (
+    BLUE,
+    MOST_LETTERS,
+    PALE,
+    SMALL,
+    Example,
+    Group,
+    Picture,
+    ReportSection,
+    draw,
+)
 from manyheads.inference.classifier import TextClassifier
 
 NO_LABEL = "no label"
 MOST_READ = 2**16  # tokens, to see which words carry answers: if words are many, neighbours are cut out together
 LEAST = 0.01  # of a probability, that is shown
 MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence that support or oppose the answer, and letters of each
+SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 Span = tuple[int, int]
+
+
+def risk_by_coverage(stored: LogitStore, outcomes: Outcomes) -> Finding | None:
+    """The share of wrong answers if only the most confident are given, by how many are given: a part of kind `finding`.
+    Answers of the same confidence are given together. None where rows have any number of labels.
+
+    Source: El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification".
+    """
+    if outcomes.multi:
+        return None
+    n = len(outcomes.labels)
+    order_n = np.argsort(-outcomes.confidence_n, kind="stable")
+    confidence_n = outcomes.confidence_n[order_n]
+    n_wrong_n = np.cumsum(~outcomes.right_n[order_n])
+    points, risks = [], []
+    for share in SHARES:
+        last = max(0, math.ceil(share * n - 1e-9) - 1)
+        least = float(confidence_n[last])
+        n_answered = int(np.searchsorted(-confidence_n, -least, side="right"))
+        risk = share_interval(int(n_wrong_n[n_answered - 1]), n_answered)
+        points.append({"answered": n_answered / n, "confidence": least, "risk": asdict(risk)})
+        risks.append(risk)
+
+    figure, ((axes,),) = draw(1, 1, **SMALL)
+    answered = [point["answered"] for point in points]
+    axes.fill_between(answered, [risk.low for risk in risks], [risk.high for risk in risks], color=PALE)
+    axes.plot(answered, [risk.value for risk in risks], color=BLUE, marker=".", markersize=4)
+    axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share answered", ylabel="wrong among them")
+    caption = "wrong answers if only the most confident are given, with 95 % intervals"
+    return Finding("risk_coverage", points, [ReportSection("", pictures=[Picture("risk", figure, caption)])])
 
 
 class Worst:

@@ -32,24 +32,15 @@ from manyheads.runs.metrics_csv import MetricsRow
 from manyheads.runs.summary import Figures, Interval, words_of
 
 MOST_LETTERS = 600  # of a text on a page
+MOST_SHOWN = 5  # examples of a section that are not folded
 INVISIBLE = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned characters
 BIDI_CONTROLS = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}  # turn what follows
 PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "safetensors", "datasets", "scikit-learn", "numpy")
 INK, GREY, BLUE, PALE, RED = "#1c2330", "#8a93a3", "#4a82e4", "#c9daf8", "#d1495b"
 FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
-PANELS = {
-    "loss": [("train_loss", BLUE, "-"), ("validation_loss", RED, "-")],
-    "accuracy": [
-        ("train_accuracy", BLUE, "-"),
-        ("validation_accuracy", RED, "-"),
-        ("validation_macro_f1", RED, ":"),
-        ("train_token_accuracy", BLUE, "-"),
-        ("validation_token_accuracy", RED, "-"),
-        ("validation_exact_match", RED, ":"),
-    ],
-    "f1": [("train_micro_f1", BLUE, "-"), ("validation_micro_f1", RED, "-"), ("validation_macro_f1", RED, ":")],
-}
-SECONDARY = "validation_macro_f1"  # not drawn without other figures
+SMALL = {"width": 2.6, "height": 2.2}  # inches of a picture of which four are in a line
+PANELS = {"loss": ["loss"], "accuracy": ["accuracy", "token_accuracy"], "f1": ["micro_f1"]}  # figures in each picture
+BELOW = {"accuracy": ["macro_f1", "exact_match"], "f1": ["macro_f1"]}  # dotted, where there are those of validation
 
 
 @dataclass(slots=True)
@@ -86,13 +77,11 @@ class ReportTable:
 
 @dataclass
 class Picture:
-    """A PNG in the page and in the file `name`.png, drawn when it is needed. `width` is "wide", "full" (as the page),
-    or the usual one."""
+    """A PNG in the page and in the file `name`.png, drawn when it is needed."""
 
     name: str
     figure: Figure
     caption: str
-    width: str = ""
 
     @cached_property
     def png(self) -> bytes:
@@ -133,7 +122,8 @@ class Group:
 
 @dataclass(slots=True)
 class ReportSection:
-    """A titled section of a page; what is empty is not shown. A `long` one may break across printed pages."""
+    """A titled section of a page; what is empty is not shown. A `long` one may break across printed pages; a `folded`
+    one shows its title alone until it is opened, and is not printed."""
 
     title: str
     table: ReportTable | None = None
@@ -144,7 +134,16 @@ class ReportSection:
     items: Sequence[str] = ()
     values: Mapping[str, object] = field(default_factory=dict)
     long: bool = False
+    folded: bool = False
     groups: Sequence[Group] = ()
+
+
+@dataclass(slots=True)
+class Advice:
+    """What to do next, and the figures that say so; neither ends in a full stop."""
+
+    step: str
+    why: str
 
 
 @dataclass(kw_only=True, slots=True)
@@ -157,6 +156,7 @@ class Page:
     warnings: Sequence[str] = ()
     tiles: Figures = field(default_factory=dict)
     verdict: str = ""
+    advice: Sequence[Advice] = ()
 
 
 def write_page(path: Path, page: Page) -> None:
@@ -193,7 +193,7 @@ def templates(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["most"] = MOST_LETTERS
+    environment.globals |= {"most": MOST_LETTERS, "shown": MOST_SHOWN}
     environment.filters |= {
         "number": format,
         "percent": percent,
@@ -222,8 +222,8 @@ def visible(value: object) -> str:
 
 
 def value_sections(values: Mapping[str, Mapping[str, object]]) -> list[ReportSection]:
-    """Names and values under each title; none where there are none."""
-    return [ReportSection(title, values=pairs, long=True) for title, pairs in values.items() if pairs]
+    """Names and values under each title, folded; none where there are none."""
+    return [ReportSection(title, values=pairs, long=True, folded=True) for title, pairs in values.items() if pairs]
 
 
 def settings_sections(settings: dict[str, Any]) -> list[ReportSection]:
@@ -251,23 +251,16 @@ def installed_versions() -> dict[str, str]:
 
 
 def draw_reliability(scores: Scores) -> Figure:
-    """Above: accuracy by confidence, on the diagonal if the model knows itself. Below: rows by confidence."""
+    """Accuracy by confidence, on the diagonal if the model knows itself."""
     bins = scores.reliability
-    figure = Figure(figsize=(5.2, 5.4), layout="constrained")
-    upper, lower = figure.subplots(2, 1, height_ratios=(4, 1), sharex=True)
+    figure, ((axes,),) = draw(1, 1, **SMALL)
     middles = [(one.low + one.high) / 2 for one in bins]
     widths = [one.high - one.low for one in bins]
     colours = [BLUE if one.n_rows >= FEW_ROWS else PALE for one in bins]
-    upper.bar(middles, [one.accuracy for one in bins], widths, color=colours, edgecolor="white")
-    upper.vlines(middles, [one.least for one in bins], [one.most for one in bins], color=INK, linewidth=1)
-    upper.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
-    upper.plot([one.confidence for one in bins], [one.accuracy for one in bins], "o", color=INK, markersize=3)
-    upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-    lower.bar(middles, [one.n_rows for one in bins], widths, color=GREY, edgecolor="white")
-    lower.set(xlabel="confidence", ylabel="rows")
-    lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
-    for axes in (upper, lower):
-        quiet(axes)
+    axes.bar(middles, [one.accuracy for one in bins], widths, color=colours, edgecolor="white")
+    axes.vlines(middles, [one.least for one in bins], [one.most for one in bins], color=INK, linewidth=1)
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
     return figure
 
 
@@ -275,23 +268,18 @@ def draw_curves(curves: Sequence[MetricsRow]) -> dict[str, Figure]:
     """Figures over steps: a picture of the losses, and one of accuracy or micro F1 with macro F1 in it, as far as
     `curves` have them."""
     drawn = {}
-    for panel, lines in PANELS.items():
-        measured = []
-        for key, colour, style in lines:
-            points = [(row["step"], row[key]) for row in curves if key in row]
-            if points:
-                measured.append((key, colour, style, points))
-        if all(line[0] == SECONDARY for line in measured):
+    for panel, names in PANELS.items():
+        lines = [(f"train_{name}", BLUE, "-") for name in names] + [(f"validation_{name}", RED, "-") for name in names]
+        if not any(name in row for row in curves for name, *_ in lines):
             continue
-        figure = Figure(figsize=(5.0, 3.2), layout="constrained")
-        axes = figure.add_subplot()
-        for key, colour, style, points in measured:
-            steps, figures = zip(*points, strict=True)
-            axes.plot(steps, figures, style, color=colour, label=words_of(key), marker=".", markersize=4)
+        lines += [(f"validation_{name}", RED, ":") for name in BELOW.get(panel, [])]
+        figure, ((axes,),) = draw(1, 1, **SMALL)
+        for name, colour, style in lines:
+            if points := [(row["step"], row[name]) for row in curves if name in row]:
+                axes.plot(*zip(*points, strict=True), style, color=colour, label=words_of(name), linewidth=1.2)
         axes.set_xlabel("step")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.legend(frameon=False, fontsize=8)
-        quiet(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+        axes.legend(frameon=False, fontsize=6.5)
         drawn[panel] = figure
     return drawn
 
@@ -310,7 +298,7 @@ def png(figure: Figure) -> bytes:
     file = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # a class name in a script the font lacks
-        figure.savefig(file, format="png", dpi=170, metadata={"Software": None})
+        figure.savefig(file, format="png", dpi=200, metadata={"Software": None})
     return file.getvalue()
 
 

@@ -101,6 +101,7 @@ def evaluate_run(
         evaluation.title,
         f"{rows.source}, {split} split, {evaluation.size}",
         curves=read_metrics_csv(folder / "metrics.csv"),
+        training=training,
         facts=facts(summary),
         notes=splits.notes,
         config=config,

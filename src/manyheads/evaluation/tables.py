@@ -1,19 +1,36 @@
 """Figures of an evaluation or of a run as tables on the screen."""
 
-from collections.abc import Sequence
+import os
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manyheads.config import RunConfig
 from manyheads.evaluation.evaluation import Evaluation
 from manyheads.evaluation.evaluation_data import EvaluationData
-from manyheads.runs.summary import NETWORK, Interval, Summary, facts, lead_line, models_of, with_baselines, words_of
-from manyheads.terminal import as_text, console, say, show_files
+from manyheads.runs.summary import (
+    NETWORK,
+    Interval,
+    Summary,
+    facts,
+    lead_line,
+    models_of,
+    with_baselines,
+    words_of,
+)
+from manyheads.terminal import Sheet, console, print_sheet, say, show_files
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-WIDE = 160  # characters of a line in run.log, which has no terminal
-CELL = 13  # characters of a column of figures, with its margins
+WIDE = 200  # characters of a line in run.log, which has no terminal
+CELL = 20  # characters of a column of figures, with its margin
+ON_SCREEN = ("trained", "best epoch", "memory", "left out")  # facts of a run, if it has them
+LEANS = (
+    "* the interval lies mostly to one side: where most classes have few rows, the figure seen is too low on average, "
+    "and the interval makes up for it"
+)
 Figures = dict[str, Any]  # by name: an interval, or a number without one
 
 
@@ -25,11 +42,9 @@ def show_evaluation(
     title = f"{data.name}, {data.split}: {len(data.rows):,} rows"
     own = next(iter(models.values()))
     show_figures(console(), {title: models}, list(own), "metrics.json")
-    lead = lead_line(evaluation.leads, evaluation.baselines, data.split)
-    lines = []
-    if lead:
-        lines.append(f"lead: {lead}")
-    lines += [f"warning: {warning}" for warning in warnings]
+    lines = [f"warning: {warning}" for warning in warnings]
+    if lead := lead_line(evaluation.leads, evaluation.baselines, data.split):
+        lines.append(f"result: {lead}")
     if evaluation.note:
         lines.append(evaluation.note)
     for finding in evaluation.findings:
@@ -38,67 +53,79 @@ def show_evaluation(
     show_files(folder, ["metrics.json", predictions, "report.html"])
 
 
-def show_summary(summary: Summary, file: Path | None = None, screen: "Console | None" = None) -> None:
-    """Print the figures of a run and where its report is, on the terminal or another `screen`; append them to `file`,
-    too."""
-    screen = screen or console()
-    blocks: dict[str, dict[str, Figures]] = {}
-    for split in ("test", "validation"):
-        if getattr(summary, split):
-            models = models_of(summary, split)
-            if split == summary.judged_on:
-                models = with_baselines(models, summary.baselines)
-            blocks[f"{split}: {summary.rows[split]:,} rows"] = models
-    epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
-    blocks["training, with dropout"] = {f"{NETWORK}, {epoch}": summary.train}
-    show_figures(screen, blocks, list(summary.validation), "summary.json")
-    lines = [f"warning: {warning}" for warning in summary.warnings]
-    lines += [f"{name}: {fact}" for name, fact in facts(summary).items()]
-    lines.append(f"wall time: {summary.wall_seconds:.1f} s")
-    lines.append(f"model: {Path(summary.output) / 'model'}")
-    lines.append(f"report: {Path(summary.output) / 'report.html'}")
-    say(*lines, screen=screen)
-    if file is not None:
-        from rich.console import Console
+def show_summary(summary: Summary, run: RunConfig, file: Path, *, pairs: bool = False) -> None:
+    """Print the figures of a run on the split that it is judged by, and what to type next; append all its figures and
+    facts to `file`. `pairs`: of texts."""
+    from rich.console import Console
 
-        with file.open("a", encoding="utf-8") as log:
-            show_summary(summary, screen=Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False))
+    split, said = summary.judged_on, facts(summary)
+    models = with_baselines(models_of(summary, split), summary.baselines)
+    title, names = f"{split}: {summary.rows[split]:,} rows", list(summary.validation)
+    show_figures(console(), {title: models}, names, "report.html")
+    lines = [f"warning: {warning}" for warning in summary.warnings]
+    if "lead" in said:
+        lines.append(f"result: {said.pop('lead')}")
+    say(*lines)
+    if summary.linear:
+        say(f"both: each answer is {1 - summary.linear:.0%} network and {summary.linear:.0%} linear model")
+    say(*(f"{name}: {said[name]}" for name in (*ON_SCREEN, *summary.measured) if name in said))
+    if run.data.fold is None:
+        say(*next_steps(Path(summary.output), run, pairs=pairs))
+
+    epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
+    blocks: dict[str, dict[str, Figures]] = {title: models}
+    if split == "test":
+        blocks[f"validation: {summary.rows['validation']:,} rows"] = models_of(summary, "validation")
+    blocks["training, with dropout"] = {f"{NETWORK}, {epoch}": summary.train}
+    with file.open("a", encoding="utf-8") as log:
+        screen = Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False)
+        show_figures(screen, blocks, names, "summary.json")
+        say(*lines, *(f"{name}: {fact}" for name, fact in said.items()), screen=screen)
+        say(f"wall time: {summary.wall_seconds:.1f} s", f"model: {Path(summary.output) / 'model'}", screen=screen)
+
+
+def next_steps(folder: Path, run: RunConfig, *, pairs: bool) -> Iterator[str]:
+    """Where the report is, and commands that use the model, as they are typed here."""
+    shown = os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)
+    yield f"report: {shown}/report.html"
+    name = shlex.quote(f"run={shown}")
+    commands = [f"predict {name} input=NEW.csv", f"evaluate {name} data.path=NEW.csv"]
+    if run.task == "classify" and isinstance(run.data.text, str) and not pairs:
+        commands.insert(0, f'predict {name} text="..."')
+    for command in commands:
+        yield f"next: manyheads {command}"
 
 
 def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names: Sequence[str], file: str) -> None:
-    """Print a table of models, block by block, with as many of the figures `names` as fit on the screen; the others are
+    """Print a table of models for each block, with as many of the figures `names` as fit on the screen; the others are
     in `file`."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    widest = 0  # of the first column
+    widest = max(len(name) for models in blocks.values() for name in models)
+    shown = list(names)[: max(1, (screen.width - widest) // CELL)]
+    more = ", ".join(map(words_of, names[len(shown) :]))
+    notes = [f"95 % intervals in brackets{f'; in {file}: {more}' if more else ''}"]
     for title, models in blocks.items():
-        widest = max(widest, len(title), *(len(name) + 2 for name in models))
-    shown = list(names)[: max(1, (screen.width - widest - 4) // CELL)]
-    title = "figures and their 95 % intervals"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("")
-    for name in shown:
-        table.add_column(words_of(name), justify="right", max_width=CELL - 2)
-    for title, models in blocks.items():
-        table.add_row(as_text(title, screen))
+        lines = []
         for name, figures in models.items():
-            table.add_row(as_text(f"  {name}", screen), *(cell(figures.get(figure)) for figure in shown))
-    screen.print(table)
-    if len(shown) < len(names):
-        say(f"also in {file}: {', '.join(words_of(name) for name in names[len(shown) :])}", screen=screen)
+            cells = [cell(figures.get(figure), averaged=figure.startswith("macro_")) for figure in shown]
+            lines.append([name, *cells])
+            if any(one.endswith("*") for one in cells) and LEANS not in notes:
+                notes.append(LEANS)
+        above, title = ("", title) if len(title) <= CELL else (title, "")
+        print_sheet(Sheet(above, [title, *map(words_of, shown)], lines, []), screen)
+    say(*notes, screen=screen)
 
 
-def cell(figure: Interval | float | None) -> str:
-    """A figure to four digits, its interval below it to three, of large figures to fewer: a perplexity has to fit into
-    the column, too."""
+def cell(figure: Interval | float | None, *, averaged: bool = False) -> str:
+    """A figure and its 95 % interval, to three digits, of large figures to fewer; `LEANS` explains the mark of one that
+    is `averaged` over classes."""
     if figure is None:
         return ""
     if isinstance(figure, float | int):
-        return f"{figure:.4f}"
+        return f"{figure:.3f}"
     digits = 0
     if figure.high < 10:
         digits = 3
     elif figure.high < 1000:
         digits = 1
-    return f"{figure.value:.4f}\n{figure.low:.{digits}f}-{figure.high:.{digits}f}"
+    mark = "*" if averaged and figure.leans else ""
+    return f"{figure.value:.{digits}f} ({figure.low:.{digits}f}-{figure.high:.{digits}f}){mark}"

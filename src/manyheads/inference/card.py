@@ -43,7 +43,7 @@ def write_card(
         tokenizer: where it is known, how a mask is written in a text.
     """
     task = plugin.task(settings.task)
-    kind, layers = _shape(settings.model)
+    kind, layers = describe_shape(settings.model)
     shape = ShapeWords(kind, f"of {n_parameters:,} parameters", layers, f"{settings.model.positions} positions")
     about = plugin.resolve(task.predictor).about(settings, shape, labels, tokenizer)
     opens = "It opens with manyheads, for which torch, safetensors and tokenizers have to be installed."
@@ -147,7 +147,7 @@ def calibrated_card(
     return "\n".join([head, "", said, "", "## Figures", "", FIGURE, "|---|---|", *rows, ""]) + use + rest
 
 
-def _shape(model: ModelConfig) -> tuple[str, str]:
+def describe_shape(model: ModelConfig) -> tuple[str, str]:
     """What a model is, and its size."""
     if not model.has_heads:
         describe = model.facts("encoder").get("describe")

@@ -7,9 +7,10 @@ largest batch and the time of a step, is found in training/batch_size.py and tra
 from collections.abc import Iterator
 from dataclasses import replace
 
-from manyheads.config import RunConfig
+from manyheads.config import Precision, RunConfig
 from manyheads.config.trainer_flags import END_FLAGS
 from manyheads.config.training import BASE_STEPS
+from manyheads.runs.summary import words_of
 
 BUDGET_FLAGS = (*END_FLAGS, "val_check_interval")  # the flags of the Trainer that a budget is converted to
 
@@ -48,17 +49,27 @@ def with_limits(run: RunConfig, *, n_rows: int, n_classes: int) -> RunConfig:
     return replace(run, trainer=run.optim.limited(run.trainer, few=few, n_classes=n_classes))
 
 
-def resolution_notes(asked: RunConfig, run: RunConfig) -> Iterator[str]:
-    """What the log says of the settings that were resolved between `asked` and `run`."""
-    if asked.batch != run.batch:
-        yield f"batch.tokens=auto: {run.batch.tokens}"
-    if asked.trainer == run.trainer:
-        return
-    if run.budget:
-        yield f"budget={run.budget}: {run.trainer['max_steps']} steps"
-        return
-    if asked.trainer.get("max_epochs") != run.trainer.get("max_epochs"):
-        yield f"rows are few: {run.trainer['max_epochs']} epochs instead of {asked.trainer['max_epochs']}"
-    if asked.trainer.get("max_steps") != run.trainer.get("max_steps"):
-        steps = f"trainer.max_steps={run.trainer['max_steps']}"
-        yield f"{steps}: {BASE_STEPS} + {run.optim.steps_per_class} per class"
+def explain_choices(typed: RunConfig, run: RunConfig, precision: str) -> Iterator[tuple[str, str]]:
+    """What was chosen by a rule: in a few words, and with the reason and the setting that would choose otherwise.
+
+    Args:
+        typed: the settings before they were resolved to `run`.
+        precision: in which the training multiplies.
+    """
+    if typed.batch != run.batch:
+        yield f"{run.batch.tokens:,} tokens a batch", f"batch.tokens=auto: {run.batch.tokens}, as memory has room for"
+    epochs, steps = (run.trainer.get(name) for name in END_FLAGS)
+    if run.budget and typed.trainer != run.trainer:
+        yield f"{steps:,} steps for budget={run.budget}", f"budget={run.budget}: {steps} steps"
+    elif not run.budget and typed.trainer.get("max_epochs") != epochs:
+        why = f"rows are few (optim.few={run.optim.few}): {epochs} epochs instead of {typed.trainer['max_epochs']}"
+        yield f"{epochs} epochs, as rows are few", f"{why}; type trainer.max_epochs to choose"
+    if not run.budget and typed.trainer.get("max_steps") != steps:
+        rule = f"{BASE_STEPS} + {run.optim.steps_per_class} per class"
+        yield f"{steps:,} steps at most ({rule})", f"trainer.max_steps={steps}: {rule}; type it to choose"
+    if typed.checkpoint.metric == "auto":
+        figure = words_of(run.checkpoint.metric)
+        yield f"best epoch by {figure}", f"checkpoint.metric=auto: the epoch with the best validation {figure} is kept"
+    if run.hardware.precision is Precision.auto:
+        how = "as this device multiplies in it" if precision == "bf16" else "as this device does not multiply in bf16"
+        yield precision, f"hardware.precision=auto: {precision}, {how}"

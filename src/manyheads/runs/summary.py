@@ -33,6 +33,12 @@ class Interval:
     high: float
 
     @property
+    def leans(self) -> bool:
+        """Whether it lies mostly to one side of the figure, though the figure is not near 0 or 1."""
+        sides = sorted([self.value - self.low, self.high - self.value])
+        return 0.1 < self.value < 0.9 and sides[1] > 4 * sides[0]
+
+    @property
     def words(self) -> str:
         return f"{self.value:.4f} ({self.low:.3f} to {self.high:.3f})"
 
@@ -223,14 +229,13 @@ def facts(summary: Summary) -> dict[str, str]:
 
 
 def best_words(summary: Summary) -> str:
-    """The epoch whose weights are shipped, with the network's figure as the table has it, and as measured then."""
+    """The epoch whose weights are shipped, with the network's figure as the tables have it, or as measured then."""
     best = summary.best
     if not best:
         return "the last one"
     shown = models_of(summary, "validation").get(NETWORK, {}).get(best["metric"])
-    then, now = f"{best['value']:.4f}", f"{shown.value:.4f}" if shown else ""
-    said = f"{best['epoch']}, by the network's validation {words_of(best['metric'])} of {now or then}"
-    return said if now in ("", then) else f"{said} ({then} during training, in {summary.precision})"
+    value = shown.value if shown else best["value"]
+    return f"{best['epoch']}, by the network's validation {words_of(best['metric'])} of {value:.4f}"
 
 
 def linear_words(terms: str, share: float) -> str:

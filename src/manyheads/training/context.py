@@ -25,12 +25,13 @@ class RunContext:
 
     Attributes:
         run: the settings, resolved as far as the steps before have resolved them.
+        typed: the settings before that.
         splits: the rows.
         start: from scratch, or the checkpoint that the run resumes from.
         began: `perf_counter()` when the run began, less the seconds that it took before it was resumed.
         callbacks: the user's own.
         user_network: the user's own module, in place of the network that the settings describe.
-        notes: lines for the head of the log.
+        notes: lines for the head of the log, about what is resumed.
         tokenizer: of the network, or learned from the training rows.
         tokens: token ids by split.
         network: the network, trained in place.
@@ -39,6 +40,7 @@ class RunContext:
     """
 
     run: RunConfig
+    typed: RunConfig
     splits: "Splits"
     start: Start = field(default_factory=Start)
     began: float = 0.0

@@ -19,11 +19,20 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from manyheads.config.data import data_name
 from manyheads.data.batches import Batch
+from manyheads.inference.card import describe_shape
+from manyheads.inference.precision import choose_device, choose_precision
+from manyheads.nn.cost import count_parameters
 from manyheads.runs.files import replace_file
+from manyheads.runs.resolve import explain_choices
+from manyheads.runs.summary import words_of
+from manyheads.terminal import FOR_FILE
+from manyheads.training.context import RunContext
 from manyheads.training.module import LitModule
 
 log = logging.getLogger("manyheads")
+SECONDS_BETWEEN = 30.0  # two lines of epochs on a screen without a bar
 BAR_EVERY = 20  # steps between two updates of the bar, which reads the loss and so waits for a GPU
 
 
@@ -166,8 +175,8 @@ def shows_bar() -> bool:
 
 
 class Bar(Callback):
-    """A progress bar on a terminal: steps, their rate, the time left, the loss and the validation figure. The lines of
-    the log appear above it."""
+    """A progress bar on a terminal: steps, the time left, the loss and the validation figure. The lines of the log
+    appear above it."""
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
@@ -176,7 +185,8 @@ class Bar(Callback):
         self.began, self.first = time.monotonic(), trainer.global_step
         done = TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps", markup=False)
         figures = TextColumn("{task.fields[figures]}", markup=False)
-        self.progress = Progress(done, BarColumn(), figures, console=Console(stderr=True), transient=True)
+        bar, screen = BarColumn(bar_width=None), Console(stderr=True)
+        self.progress = Progress(done, bar, figures, console=screen, transient=True, expand=True)
         self.n_steps = cast(LitModule, pl_module).n_steps
         self.task = self.progress.add_task("", total=self.n_steps, completed=self.first, figures="")
         self.screens = [(one, one.stream) for one in log.handlers if type(one) is logging.StreamHandler]
@@ -206,29 +216,62 @@ class Bar(Callback):
         step = trainer.global_step
         rate = max(step - self.first, 1) / (time.monotonic() - self.began)
         left = timedelta(seconds=round((self.n_steps - step) / rate))
-        shown = [f"{rate:.1f}/s", f"{left} left"]
+        shown = [f"{left} left"]
         for name in ("loss", f"validation_{self.metric}"):
             if name in trainer.callback_metrics:
-                shown.append(f"{name.replace('_', ' ', 1)} {float(trainer.callback_metrics[name]):.4f}")
+                shown.append(f"{words_of(name)} {float(trainer.callback_metrics[name]):.4f}")
         self.progress.update(self.task, completed=step, figures=", ".join(shown))
 
 
 class EpochLines(Callback):
-    """One line an epoch, on the screen and in run.log, from the first process."""
+    """A line for each epoch in run.log, from the first process. A screen without a bar shows that of the first epoch,
+    of the last, and one in `SECONDS_BETWEEN`."""
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        self.shown = -SECONDS_BETWEEN  # when the last line was
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        module = cast(LitModule, pl_module)
+        module, now = cast(LitModule, pl_module), time.perf_counter()
         figures = {"loss": module.train_loss.compute()}  # over all ranks; the module logs it after the callbacks
         if not trainer.is_global_zero:
             return
-        for key in ("loss", "accuracy", "micro_f1", "macro_f1", "token_accuracy", "exact_match", "masked_accuracy"):
-            if f"validation_{key}" in trainer.callback_metrics:
-                figures[f"validation {key}"] = trainer.callback_metrics[f"validation_{key}"]
+        for name in ("validation_loss", f"validation_{self.metric}"):
+            if name in trainer.callback_metrics:
+                figures[words_of(name)] = trainer.callback_metrics[name]
         shown = ", ".join(f"{name} {float(figure):.4f}" for name, figure in figures.items())
-        seconds = time.perf_counter() - self.started
+        is_last = trainer.should_stop or trainer.global_step >= module.n_steps
+        on_screen = not shows_bar() and (is_last or now - self.shown >= SECONDS_BETWEEN)
+        if on_screen:
+            self.shown = now
         log.info(
-            "epoch %d, step %d, network: %s (%.1f s)", trainer.current_epoch + 1, trainer.global_step, shown, seconds
+            "epoch %d, step %d: %s (%.1f s)",
+            *(trainer.current_epoch + 1, trainer.global_step, shown, now - self.started),
+            extra={} if on_screen else FOR_FILE,
         )
+
+
+def introduce(context: RunContext) -> None:
+    """Log what learns from what, and what was chosen by a rule; the reasons are in run.log alone."""
+    run, splits = context.run, context.splits
+    rows = ", ".join(f"{name} {len(one):,}" for name, one in splits.by_name().items())
+    classes = f", {len(splits.labels):,} {'labels' if splits.multi else 'classes'}" if splits.labels else ""
+    log.info("data: %s%s; rows: %s", data_name(run.data), classes, rows)
+    for note in splits.notes:
+        log.info("%s", note)
+    kind, shape = describe_shape(run.model)
+    if context.user_network is not None:
+        kind, shape = type(context.user_network).__name__, "a module of your own"
+    weights = f", begun from {Path(run.init_from).name}" if run.init_from else ""
+    log.info("model: %s, %s; %s parameters%s", kind, shape, f"{count_parameters(context.network):,}", weights)
+    for note in context.notes:
+        log.info("%s", note)
+    precision = choose_precision(run.hardware.precision, choose_device(run.hardware)).name
+    choices = list(explain_choices(context.typed, run, precision))
+    if choices:
+        log.info("chosen automatically: %s", ", ".join(choice for choice, _ in choices))
+    for _, why in choices:
+        log.info("%s", why, extra=FOR_FILE)

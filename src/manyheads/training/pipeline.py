@@ -37,15 +37,16 @@ from manyheads.runs.config_file import save_run
 from manyheads.runs.files import write_atomic
 from manyheads.runs.folder import RANKS, ranks_folder, start_folder
 from manyheads.runs.lock import lock_run_folder
-from manyheads.runs.resolve import resolution_notes
 from manyheads.runs.restart import RestartRequested
 from manyheads.runs.resume import check_limits, find_restart
 from manyheads.runs.summary import Summary, figures_to_plain
+from manyheads.terminal import screen_handler
 from manyheads.training.batch_size import settle_batch
 from manyheads.training.budget import settle_budget
 from manyheads.training.build import assemble_network
 from manyheads.training.context import RunContext
 from manyheads.training.dry_run import plan_figures, show_plan
+from manyheads.training.logs import introduce
 from manyheads.training.objectives import class_weights
 from manyheads.training.own_parts import check_part
 from manyheads.training.trainer import check_tokens, check_trainer, fit
@@ -71,9 +72,9 @@ def run_pipeline(context: RunContext) -> Summary | None:
     check_tokens(context.start, context.tokens)
     digests = file_digests(context.run)  # before training, during which somebody may change the files
 
-    notes = [*splits.notes, *context.notes]
-    with open_run_folder(context.run, notes) as folder, loggers_of(context.run, folder) as loggers:
+    with open_run_folder(context.run) as folder, loggers_of(context.run, folder) as loggers:
         context.folder, context.loggers = folder, loggers
+        introduce(context)
         training = fit_with_restarts(context)
         if training is None:  # another process than the first
             return None
@@ -82,18 +83,17 @@ def run_pipeline(context: RunContext) -> Summary | None:
         for measure in hooks(context.run, "measure"):
             training["measured"] |= measure(context)
         summary = evaluate_model(context, model, training)
-    show_summary(summary, context.folder / "run.log")
+    show_summary(summary, context.run, context.folder / "run.log", pairs=splits.train.pairs is not None)
     return summary
 
 
 def settle_sizes(context: RunContext) -> None:
     """Replace the settings that are found by trying: the largest batch that fits, and the steps of a new budget."""
-    before, labels = context.run, context.splits.labels
+    labels = context.splits.labels
     context.run = settle_batch(context.run, context.network, context.tokens, labels)
     new_budget = not context.start.knows_budget(context.run)
     if new_budget:
         context.run = settle_budget(context.run, context.network, context.tokens, labels)
-    context.notes += resolution_notes(before, context.run)
     if new_budget:
         context.notes += check_limits(context.start, context.run)
 
@@ -210,7 +210,7 @@ def loggers_of(run: RunConfig, folder: Path) -> Iterator[list[Logger]]:
 
 
 @contextmanager
-def open_run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
+def open_run_folder(run: RunConfig) -> Iterator[Path]:
     """The folder of the run, locked while the block lasts, with config.yaml and the log of this process in it."""
     folder = start_folder(run.output, resume=run.resume is not Resume.never)
     ranks, log_file = this_process(), folder / "run.log"
@@ -221,26 +221,24 @@ def open_run_folder(run: RunConfig, notes: list[str]) -> Iterator[Path]:
             of_ranks = ranks_folder(folder, run.hardware.timeout)
             if not ranks.is_first:
                 log_file = of_ranks / f"rank-{ranks.rank}.log"
-        with run_log(log_file, notes):
+        with run_log(log_file):
             yield folder
 
 
 @contextmanager
-def run_log(file: Path, notes: list[str]) -> Iterator[None]:
-    """The log goes to `file` while the block lasts, in the first process also to the screen. It starts with `notes`."""
+def run_log(file: Path) -> Iterator[None]:
+    """The log goes to `file` while the block lasts, in the first process also to the screen."""
     before = log.level, log.propagate
     written = logging.FileHandler(file, encoding="utf-8")
     written.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     handlers: list[logging.Handler] = [written]
     if this_process().is_first:
-        handlers.insert(0, logging.StreamHandler())
+        handlers.insert(0, screen_handler())
     for handler in handlers:
         log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
     try:
-        for note in notes:
-            log.info("%s", note)
         yield
     except ValueError as mistake:  # the screen will show it; the folder, too, is to say why it holds no model
         record = {"name": log.name, "levelno": logging.ERROR, "msg": "%s", "args": (mistake,)}

@@ -157,7 +157,7 @@ def build_trainer(run: RunConfig, folder: Path | None, callbacks: list[Callback]
     every += [BetweenSteps(), *callbacks]
     if run.checkpoint.patience:
         every.append(Patience(run.checkpoint.metric, run.checkpoint.patience))
-    every.append(EpochLines())
+    every.append(EpochLines(run.checkpoint.metric))
     if shows_bar():
         every.append(Bar(run.checkpoint.metric))
     try:

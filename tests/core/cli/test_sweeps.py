@@ -342,7 +342,7 @@ def test_jobs_of_several_seeds_share_their_rows_and_say_so(calls, capsys):
     assert cli.main(["train", "-m", "seed=1,2"]) == 0
     assert [(one.seed, one.data.split_seed) for one in calls] == [(1, 1), (2, 1)]
     said = capsys.readouterr().err
-    assert said.startswith("seeds vary: rows carved out for validation and test are those of seed 1 in every job")
+    assert said.startswith("seeds vary: rows held out for validation and test are those of seed 1 in every job")
     calls.clear()
     assert cli.main(["train", "-m", "seed=1,2", "data.split_seed=7"]) == 0
     assert cli.main(["train", "-m", "seed=1,2", "data.split_seed=null"]) == 0

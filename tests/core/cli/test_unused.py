@@ -33,7 +33,7 @@ LINES = [
     ("evaluate run=x data.cache=c", "data.cache=c does nothing in evaluate, where nothing is cached: remove it"),
     (
         "evaluate run=x data=demo data.test_share=0.5",
-        "data.test_share=0.5 does nothing in evaluate, where no split is carved out: remove it",
+        "data.test_share=0.5 does nothing in evaluate, where no split is held out: remove it",
     ),
     (
         "train data.path=/y.csv data.revision=main",

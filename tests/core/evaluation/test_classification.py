@@ -19,7 +19,6 @@ from manyheads.evaluation.classification import (
     evaluate_classifier,
     frequent_label,
     reported,
-    sections_of_figures,
     verdict,
 )
 from manyheads.evaluation.evaluation import Setup
@@ -114,19 +113,26 @@ def test_the_verdict_is_of_the_strongest_rival(rival: float, words: str) -> None
 
 
 def test_the_report_shows_all_figures_classes_and_mistakes() -> None:
-    (scores, stored), wrong = judged(), Example("98.7% sure, row 1,234", ["x", "y"], "a", "b")
-    confusion, classes, figures = sections_of_figures(scores, stored)
-    trust, mistakes = details(scores, [wrong])
-    assert [one.name for one in trust.pictures] == ["reliability"]
-    assert confusion.table.kinds == "wsss"
+    scores, stored = judged()
+    classes, trust, figures = details(scores)
+    assert (trust.title, [one.name for one in trust.pictures]) == ("", ["reliability"])
+    assert confusion_section(scores, stored).table.kinds == "wsss"
+    assert (classes.folded, figures.folded) == (False, True)
     expected = [[name, *(f"{one:.4f}" for one in (of.value, of.low, of.high))] for name, of in reported(scores).items()]
     assert figures.table.rows == expected
     assert len(expected) == 10
     assert [row[:4] for row in classes.table.rows] == [
         [one.name, *(f"{value:.3f}" for value in (one.precision, one.recall, one.f1))] for one in scores.per_class
     ]
-    assert mistakes.examples == [wrong]
-    assert len(details(scores, [])) == 1
+
+
+def test_of_many_classes_the_worst_are_shown_and_all_are_folded() -> None:
+    scores, _ = judged(30, 4000)
+    worst, every, *_ = details(scores)
+    f1 = [one.f1 for one in scores.per_class]
+    assert [float(row[3]) for row in worst.table.rows] == [round(one, 3) for one in sorted(f1)[: len(worst.table.rows)]]
+    assert (worst.title, worst.folded) == ("The 12 worst of 30 classes", False)
+    assert (every.title, every.folded, len(every.table.rows)) == ("All classes", True, 30)
 
 
 def answers_of(stored: LogitStore) -> np.ndarray:

@@ -160,7 +160,7 @@ def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: P
     for more in ({"split": "validation"}, {"data": file}):
         found = evaluate(config(run, **more))
         warnings = found["warnings"]
-        assert warnings[0].startswith("epoch was chosen on these validation rows: figures and lead are optimistic")
+        assert warnings[0].startswith("the epoch was chosen on these validation rows, so the figures are optimistic")
         assert f"warning: {warnings[0]}\n" in capsys.readouterr().out
     assert found["baselines"]["most frequent class"]["accuracy"]["value"] == 12 / 40  # of so-so, as in training
     assert "trained on these rows" in evaluate(config(run, split="train"))["warnings"][0]

@@ -7,11 +7,11 @@ import pytest
 
 from manyheads.data.rows import Rows
 from manyheads.evaluation.evaluation import Evaluation, Finding, compared, few_rows, seen_rows
-from manyheads.evaluation.report import ReportSection, render
+from manyheads.evaluation.report import Advice, ReportSection, render
 from manyheads.runs.summary import LINEAR, Interval, lead_words, strongest
 
 MAJORITY = "most frequent class"
-CHANCE = "their figures, and their part in macro F1, are uncertain"
+CHANCE = "their figures, and with them macro F1, are uncertain"
 
 
 def rows(*counts: int, sets: bool = False) -> Rows:
@@ -68,18 +68,22 @@ def test_models_are_compared_best_first() -> None:
 def test_the_report_has_everything_in_its_order() -> None:
     found = evaluation(
         comparison=[ReportSection("Beside")],
-        figures=lambda: [ReportSection("Confusion")],
+        mistakes=lambda: [ReportSection("Confusion")],
+        advise=lambda training: [Advice("Label more rows", f"{training['epochs']} epochs")],
         findings=[Finding("slices", [], [ReportSection("Slices")])],
-        details=lambda: [ReportSection("Details")],
+        details=lambda: [ReportSection("Details", folded=True), ReportSection("Classes")],
     )
     curves = [{"step": 1.0, "train_loss": 2.0}, {"step": 2.0, "train_loss": 1.0}]
-    page = found.page("t", "s", curves=curves, facts={"a": "b"}, notes=["n"], config={"seed": 1})
+    more = {"facts": {"a": "b"}, "notes": ["n"], "config": {"seed": 1}, "training": {"epochs": 3}}
+    page = found.page("t", "s", curves=curves, **more)
     titles = [section.title for section in page.sections]
     assert titles == [
-        *("Beside", "Learning curves", "Confusion", "Slices", "Details"),
-        *("Notes on the data", "Run", "Settings", "Versions"),
+        *("Confusion", "Beside", "Slices", "Classes", "Training and confidence"),
+        *("Details", "Notes on the data", "Run", "Settings", "Versions"),
     ]
-    assert re.findall("<h2>(.*?)</h2>", render(page)) == titles
+    assert re.findall("<h2>(.*?)</h2>", render(page)) == ["What to do next", *titles]
+    assert re.findall("<summary><h2>(.*?)</h2>", render(page)) == titles[5:]
+    assert "<b>Label more rows.</b> 3 epochs." in render(page)
     assert [section.title for section in evaluation().page("t", "s").sections] == ["Versions"]
 
 
@@ -91,7 +95,7 @@ def test_the_report_has_everything_in_its_order() -> None:
             rows(4, 1),
             None,
             [
-                "test has 5 rows, so the interval of a share may be as wide as ±33 points",
+                "test has 5 rows, so intervals are up to ±33 points wide",
                 f"test has fewer than 10 rows of a (4), b (1): {CHANCE}",
             ],
         ),
@@ -99,16 +103,16 @@ def test_the_report_has_everything_in_its_order() -> None:
             rows(1, 0),
             None,
             [
-                "test has 1 row, so the interval of a share may be as wide as ±40 points",
-                "test has no row of b, so it does not measure it",
+                "test has 1 row, so intervals are up to ±40 points wide",
+                "test has no row of b, of which nothing is measured",
                 f"test has fewer than 10 rows of a (1): {CHANCE}",
             ],
         ),
-        (rows(200, 10), rows(80, 10), ["what was chosen on only 90 rows of validation is partly chance"]),
+        (rows(200, 10), rows(80, 10), ["validation has only 90 rows: what was chosen on them is partly chance"]),
         (
             rows(200, 10),
             rows(100, 9, sets=True),
-            ["the thresholds of b (9) were tuned on fewer than 10 validation rows that have the label"],
+            ["the thresholds of b (9) come from fewer than 10 validation rows each"],
         ),
     ],
 )
@@ -125,9 +129,9 @@ def test_rows_that_the_model_was_chosen_on_are_named_as_such() -> None:
     assert seen_rows("test", linear=True, multi=True) == seen_rows("", linear=True, multi=True) == []
     (all_of_it,) = seen_rows("validation", linear=True, multi=True)
     assert all_of_it.startswith(
-        "epoch, share, temperatures and thresholds were chosen on these validation rows: figures and lead are "
+        "the epoch, the weight of the linear model and thresholds were chosen on these validation rows, so the "
     )
-    (alone,) = seen_rows("validation", linear=False, multi=False, classes=False)
-    assert alone.startswith("epoch was chosen on these validation rows: figures are optimistic")
+    (alone,) = seen_rows("validation", linear=False, multi=False)
+    assert alone.startswith("the epoch was chosen on these validation rows, so the figures are optimistic")
     (learnt,) = seen_rows("train", linear=False, multi=False)
     assert "trained on these rows" in learnt

@@ -1,14 +1,12 @@
 """Figures of any number of labels against scikit-learn; intervals against a plain bootstrap."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from manyheads.evaluation.classification import sections_of_figures
+from manyheads.evaluation.classification import details
 from manyheads.evaluation.metrics import change_of_answers, score_answers, score_labels
 
 
@@ -152,9 +150,8 @@ def test_labels_that_no_row_has_or_is_given_are_left_out_of_macro_figures_and_th
         peer = getattr(metrics, f"{name}_score")
         wanted = peer(marks, answers, average="macro", labels=occur, zero_division=0)
         assert found.figures[f"macro_{name}"].value == pytest.approx(wanted)
-    stored: Any = None  # which no table of labels reads
-    assert [*sections_of_figures(found, stored)[0].notes] == [
+    assert [*details(found)[0].notes] == [
         "macro figures are means over the 3 labels that are true of some row, or predicted"
     ]
     everywhere = score_labels(marks[:, :2], likely[:, :2], list("ab"), [0.5] * 2)
-    assert (everywhere.averaged, [*sections_of_figures(everywhere, stored)[0].notes]) == (2, [])
+    assert (everywhere.averaged, [*details(everywhere)[0].notes]) == (2, [])

@@ -229,5 +229,5 @@ def test_figures_of_rows_that_thresholds_were_tuned_on_are_said_to_be_too_good(l
     for test, said in ((data.test, False), (None, True)):
         evaluate_run(replace(data, test=test, notes=[]), load(label_folder), TRAINING, {}, tmp_path)
         page = (tmp_path / "report.html").read_text()
-        assert ("Epoch and thresholds were chosen on these validation rows" in page) is said
+        assert ("The epoch and thresholds were chosen on these validation rows" in page) is said
         assert ", 3 labels" in page

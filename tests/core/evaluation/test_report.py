@@ -80,7 +80,7 @@ def full(text: str) -> Page:
             text,
             table=ReportTable([text, text, text], [[text, HALF, 0.5], [text, HALF, HALF]], "wib", own=1),
             notes=[text],
-            pictures=[Picture("x", Figure((1, 1)), text, "wide")],
+            pictures=[Picture("x", Figure((1, 1)), text)],
             examples=[
                 Example(
                     text, [text, text], text, text, parts=[[(text, 1.0)], [(text, -0.01), (text, -1.0)]], note=text
@@ -161,7 +161,7 @@ def test_what_is_empty_is_left_out() -> None:
     read = Reader(render(page(ReportSection("x"))))
     assert {"table", "figure", "ol", "ul", "dl", "pre", "p"}.isdisjoint(read.tags)
     assert value_sections({"Run": {}, "Settings": {"lr": 0.1}}) == [
-        ReportSection("Settings", values={"lr": 0.1}, long=True)
+        ReportSection("Settings", values={"lr": 0.1}, long=True, folded=True)
     ]
 
 

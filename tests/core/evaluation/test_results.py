@@ -14,11 +14,12 @@ from manyheads.evaluation.classification import CLASSES
 from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.results import evaluate_rows, evaluate_run, write_evaluation
-from manyheads.evaluation.tables import cell, show_summary
+from manyheads.evaluation.tables import cell, show_figures, show_summary
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import BASELINE, LinearBaseline, write_baseline
 from manyheads.runs.summary import LINEAR, NETWORK, Interval, Summary, facts, read_summary
+from manyheads.terminal import console
 
 LABELS = ["bad", "good", "so-so"]
 FIGURE = Interval(0.5, 0.25, 0.75)
@@ -102,116 +103,139 @@ def test_the_file_holds_every_figure(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["summary.json"]
 
 
-def test_the_screen_shows_figures_and_never_obeys_a_path(capsys: pytest.CaptureFixture[str]) -> None:
-    show_summary(summary())
-    said = capsys.readouterr().out
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], **typed: Any) -> tuple[str, str]:
+    """What the screen shows of a summary, and what run.log is given."""
+    capsys.readouterr()
+    log = tmp_path / "run.log"
+    log.write_text("what was said before\n")
+    show_summary(summary(**typed), RunConfig(), log)
+    return capsys.readouterr().out, log.read_text(encoding="utf-8")
+
+
+def test_the_screen_shows_figures_and_what_to_type_and_never_obeys_a_path(tmp_path: Path, capsys) -> None:
+    said, log = shown(tmp_path, capsys)
     for words in (
-        "0.5000",
-        "0.250-0.750",
-        "also in summary.json: macro precision, macro recall\n",
-        "parameters: 1,234\n",
+        "0.500 (0.250-0.750)",
+        "95 % intervals in brackets; in report.html: calibration error, macro precision, macro recall\n",
+        "trained: 3 epochs, 4,000 steps, 1.2 s\n",
         "best epoch: 2, by the network's validation accuracy of 0.5000\n",
+        "report: /tmp/x[/b]\\x1b[2J/report.html\n",
+        "next: manyheads predict 'run=/tmp/x[/b]\\x1b[2J' text=\"...\"\n",
+    ):
+        assert words in said
+    assert said.count("\nnext: ") == 3
+    assert "test" not in said
+    assert log.startswith("what was said before\n")
+    for words in (
+        "95 % intervals in brackets\n",
+        "parameters: 1,234\n",
         "speed: 56,789 real tokens/s in bf16-mixed\n",
         "padding: 5.1% of the attention grids\n",
         "wall time: 9.5 s\n",
         "model: /tmp/x[/b]\\x1b[2J/model\n",
-        "report: /tmp/x[/b]\\x1b[2J/report.html\n",
     ):
-        assert words in said
-    assert "\x1b" not in said
-    assert "test" not in said
+        assert words in log
+        assert words not in said
+    assert "\x1b" not in said + log
 
 
-def test_the_test_split_has_a_column_where_it_was_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    show_summary(
-        summary(
-            test=dict.fromkeys(figures_of("classes", "table"), FIGURE),
-            judged_on="test",
-            best={},
-            rows={"train": 9, "validation": 5, "test": 7},
-        )
-    )
-    said = capsys.readouterr().out
-    assert "test" in said
+def test_the_test_split_is_shown_where_it_was_judged(tmp_path: Path, capsys) -> None:
+    test = dict.fromkeys(figures_of("classes", "table"), FIGURE)
+    rows = {"train": 9, "validation": 5, "test": 7}
+    said, log = shown(tmp_path, capsys, test=test, judged_on="test", best={}, rows=rows)
+    assert "test: 7 rows" in said
+    assert "validation: 5 rows" not in said
+    assert "validation: 5 rows" in log
     assert "best epoch: the last one\n" in said
 
 
-def test_the_lead_over_the_strongest_is_said_and_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lead_over_the_strongest_is_said_and_read_back(tmp_path: Path, capsys) -> None:
     lead, far = Interval(0.02, 0.01, 0.03), Interval(0.4, 0.3, 0.5)
     strong = {"accuracy": Interval(0.6, 0.5, 0.7)}
-    ahead = summary(
-        leads={LINEAR: {"accuracy": lead}, CLASSES.most_frequent: {"accuracy": far}},
-        baselines={CLASSES.most_frequent: {"accuracy": FIGURE}, LINEAR: strong},
-        members={"validation": {NETWORK: {"accuracy": FIGURE}, LINEAR: strong}},
-        terms="words",
-        warnings=["few rows"],
-    )
-    show_summary(ahead)
-    said = capsys.readouterr().out
-    assert (
-        "lead: in accuracy on validation the model beats the linear model by 2.0 points (95 % interval 1.0 to 3.0)\n"
-        in said
-    )
-    assert "\nwarning: few rows\n" in said
-    assert (
-        "linear model: logistic regression on TF-IDF of words; not part of the answers, which are the network's\n"
-        in said
-    )
-    ahead.write(tmp_path / "summary.json")
-    assert read_summary(tmp_path / "summary.json") == ahead
+    ahead = {
+        "leads": {LINEAR: {"accuracy": lead}, CLASSES.most_frequent: {"accuracy": far}},
+        "baselines": {CLASSES.most_frequent: {"accuracy": FIGURE}, LINEAR: strong},
+        "members": {"validation": {NETWORK: {"accuracy": FIGURE}, LINEAR: strong}},
+        "terms": "words",
+        "warnings": ["few rows"],
+    }
+    beats = "in accuracy on validation the model beats the linear model by 2.0 points (95 % interval 1.0 to 3.0)\n"
+    for text in shown(tmp_path, capsys, **ahead):
+        assert f"\nresult: {beats}" in text
+        assert "\nwarning: few rows\n" in text
+    linear = "linear model: logistic regression on TF-IDF of words; not part of the answers, which are the network's\n"
+    assert linear in text
+    summary(**ahead).write(tmp_path / "summary.json")
+    assert read_summary(tmp_path / "summary.json") == summary(**ahead)
 
 
-def test_the_table_says_of_each_figure_which_model_has_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """A train figure of the network beside a test figure of both was 0.36 beside 0.78, and nothing said why."""
+def test_the_table_says_of_each_figure_which_model_has_it(tmp_path: Path, capsys) -> None:
+    """A train figure of the network next to a test figure of both was 0.36 next to 0.78, and nothing said why."""
     of = {"both": 0.7, NETWORK: 0.36, LINEAR: 0.71}
     models = {
         name: dict.fromkeys(figures_of("classes", "table"), Interval(value, value - 0.1, value + 0.1))
         for name, value in of.items()
     }
-    both = {"validation": models, "test": models}
-    show_summary(
-        summary(
-            members=both,
-            validation=models["both"],
-            test=models["both"],
-            judged_on="test",
-            rows={"train": 1000, "validation": 10, "test": 20},
-            baselines={CLASSES.most_frequent: {"accuracy": FIGURE}, LINEAR: {"accuracy": FIGURE}},
-            best={"metric": "accuracy", "value": 0.3833, "epoch": 2, "step": 20},
-            linear=0.35,
-            terms="words",
-        )
+    said, log = shown(
+        tmp_path,
+        capsys,
+        members={"validation": models, "test": models},
+        validation=models["both"],
+        test=models["both"],
+        judged_on="test",
+        rows={"train": 1000, "validation": 10, "test": 20},
+        baselines={CLASSES.most_frequent: {"accuracy": FIGURE}, LINEAR: {"accuracy": FIGURE}},
+        best={"metric": "accuracy", "value": 0.3833, "epoch": 2, "step": 20},
+        linear=0.35,
+        terms="words",
     )
-    said = capsys.readouterr().out
-    assert all(len(line) <= 80 for line in said.partition("also in")[0].splitlines())
-    lines = [line.split() for line in said.splitlines()]
-    assert [line[0] for line in lines if len(line) == 5 and line[-1].startswith("0.")][:2] == ["both", "network"]
-    order = [said.index(word) for word in ("test: 20 rows", "  both ", "  most frequent class", "validation: 10 rows")]
+    assert all(len(line) <= 80 for line in said.partition("95 %")[0].splitlines())
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "both 0.700 (0.600-0.800) 0.700 (0.600-0.800) 0.700 (0.600-0.800)" in lines
+    assert "both: each answer is 65% network and 35% linear model" in lines
+    order = [log.index(word) for word in ("test: 20 rows", "both ", "most frequent class", "validation: 10 rows")]
     assert order == sorted(order)
-    assert "training, with dropout" in said
-    assert "network, epoch 2" in said
-    kept = "2, by the network's validation accuracy of 0.3600 (0.3833 during training, in bf16-mixed)\n"
-    assert f"best epoch: {kept}" in said
-    assert "its weight in each answer is 35%" in said
+    assert "training, with dropout" in log
+    assert "network, epoch 2" in log
+    assert "best epoch: 2, by the network's validation accuracy of 0.3600\n" in said
+
+
+def test_a_run_of_one_file_fills_no_more_than_a_screen(tmp_path: Path, capsys) -> None:
+    """24 lines of 80 columns, of which the log has 5: data, model, what was chosen, and at least two epochs."""
+    of_test = dict.fromkeys(figures_of("classes", "table"), Interval(0.8, 0.75, 0.84))
+    said, _ = shown(
+        tmp_path,
+        capsys,
+        output="outputs/2026-11-27_05-54-11-157f",
+        members={"test": dict.fromkeys(("both", NETWORK, LINEAR), of_test)},
+        test=of_test,
+        judged_on="test",
+        linear=0.35,
+        terms="words",
+        rows={"train": 1000, "validation": 100, "test": 200},
+        leads={LINEAR: {"accuracy": Interval(0.02, 0.01, 0.03)}},
+        baselines={CLASSES.most_frequent: {"accuracy": FIGURE}, LINEAR: {"accuracy": FIGURE}},
+    )
+    assert sum(-(-len(line) // 80) or 1 for line in said.splitlines()) <= 24 - 7
 
 
 def test_a_cell_is_a_figure_its_interval_or_nothing() -> None:
     assert cell(None) == ""
-    assert cell(0.12345) == "0.1235"
-    assert cell(FIGURE) == "0.5000\n0.250-0.750"
-    assert cell(Interval(160.04, 137.03, 186.84)) == "160.0400\n137.0-186.8"
-    assert cell(Interval(1234.5, 999.9, 2345.6)) == "1234.5000\n1000-2346"
+    assert cell(0.12345) == "0.123"
+    assert cell(FIGURE) == "0.500 (0.250-0.750)"
+    assert cell(Interval(160.04, 137.03, 186.84)) == "160.0 (137.0-186.8)"
+    assert cell(Interval(1234.5, 999.9, 2345.6)) == "1234 (1000-2346)"
     assert facts(summary())["rows"] == "train 1,000, validation 10"
 
 
-def test_a_file_is_given_the_same_and_one_epoch_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.log").write_text("what was said before\n")
-    show_summary(summary(epochs=1, steps=1), tmp_path / "run.log")
-    written = (tmp_path / "run.log").read_text(encoding="utf-8")
-    assert written.startswith("what was said before\n")
-    assert "trained: 1 epoch, 1 step, " in written
-    assert "figures and their 95 % intervals" in written
-    assert "trained: 1 epoch, 1 step, " in capsys.readouterr().out
+def test_an_interval_to_one_side_is_explained(capsys) -> None:
+    leaning, other = Interval(0.486, 0.477, 0.593), Interval(0.99, 0.9, 1.0)
+    assert cell(leaning, averaged=True) == "0.486 (0.477-0.593)*"
+    assert (leaning.leans, other.leans, FIGURE.leans, Interval(0.5, 0.5, 0.5).leans) == (True, False, False, False)
+    show_figures(console(), {"test": {"network": {"macro_f1": leaning}}}, ["macro_f1"], "report.html")
+    assert "\n* " in capsys.readouterr().out
+    show_figures(console(), {"test": {"network": {"loss": leaning}}}, ["loss"], "report.html")
+    assert "*" not in capsys.readouterr().out
 
 
 NAMED = EvaluationData(
@@ -273,8 +297,8 @@ def test_the_screen_of_an_evaluation_never_obeys_a_name(
     said = capsys.readouterr().out
     assert "[/b]\\x1b[2J:smile:, all: 12 rows" in said
     assert "x[b]\\x1b[2J/report.html\n" in said
-    assert f"{metrics['accuracy']['value']:.4f}" in said
-    assert "lead: in accuracy on these rows the model" in said
+    assert f"{metrics['accuracy']['value']:.3f}" in said
+    assert "result: in accuracy on these rows the model" in said
     assert "\x1b" not in said
 
 

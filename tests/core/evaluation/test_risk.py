@@ -8,7 +8,7 @@ from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import Outcomes
-from manyheads.evaluation.risk import risk_by_coverage
+from manyheads.evaluation.mistakes import risk_by_coverage
 from manyheads.runs.summary import NETWORK
 
 NAMES = ["a", "b", "c"]

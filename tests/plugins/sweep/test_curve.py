@@ -62,7 +62,7 @@ def test_a_curve_is_drawn_and_goes_on(words, forked, tmp_path, capsys):
         assert model in said
         a, b, c = line["law"]
         assert line["twice"]["value"] == pytest.approx(1 - a - b * 160**-c)
-    assert "What more rows would bring" in (folder / "report.html").read_text()
+    assert "Accuracy with more rows" in (folder / "report.html").read_text()
     before = (folder / "curve.json").read_bytes()
     journal = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "journal.jsonl").write_bytes(b"".join(journal[:-1]) + journal[-1][:20])  # torn by a kill

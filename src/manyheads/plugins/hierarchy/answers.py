@@ -82,7 +82,7 @@ def answered_levels(stored: LogitStore, levels: Levels, marks_n: None = None) ->
         for name, _, share, right in rows
     ]
     table = ReportTable(["answered down to", "rows", "share", "right among them"], rows, "wnnn")
-    return Finding("levels", content, [ReportSection("How far down is it sure?", table)], lines)
+    return Finding("levels", content, [ReportSection("Answers by level", table)], lines)
 
 
 def figures_of_levels(stored: LogitStore, outcomes: Outcomes) -> Finding | None:

@@ -69,11 +69,7 @@ class Attribution:
     @property
     def completeness(self) -> str:
         """The check of Sundararajan et al.: attributions sum to the difference of two logits."""
-        return (
-            f"{self.label}: {len(self.tokens)} tokens add {sum(self.added):+.4f}; logit {self.logit:.4f} less "
-            f"{self.baseline:.4f} without words is {self.logit - self.baseline:+.4f}: "
-            f"error {self.error:+.1e} ({self.off:.2%}) at {self.steps} points"
-        )
+        return f"the words add {sum(self.added):+.3f} to the logit of {self.label}, exact to {self.off:.2%}"
 
     def largest(self, n: int) -> list[int]:
         """The tokens that add or take most, most first."""

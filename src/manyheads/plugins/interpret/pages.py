@@ -1,6 +1,5 @@
 """`look` at single texts: a page each, what each token adds, and the pages of further views."""
 
-import re
 from pathlib import Path
 
 import manyheads.plugin as plugin
@@ -42,10 +41,6 @@ def look_at_texts(config: LookConfig, opened: ModelFolder, chosen: Chosen, folde
         page = look_at(in_fp32, text, pair, chosen, folder=folder, source=source, answer=answer, attribution=found)
         written.append(page.page)
         say(f"{page.page}: {page.label} {page.probability:.1%}")
-        checks = []
-        for layer, error in page.errors.items():
-            checks.append(f"{re.sub('^Layer', 'layer', layer)} {error:.1e}")
-        say(f"  largest |map · V - fast path|: {', '.join(checks)}")
         if found is not None:
             show_attribution(found)
             written.append(write_attribution(page.page, found))

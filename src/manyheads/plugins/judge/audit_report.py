@@ -159,9 +159,7 @@ def sentences(content: dict[str, Any]) -> list[str]:
     said = []
     for name, of in content["lengths"].items():
         cut = f"; {of['cut']:.1%} are cut" if of["cut"] else ""
-        said.append(
-            f"{name}: a text has {of['least']:.0f} to {of['most']:.0f} tokens, {of['median']:.0f} in the middle{cut}"
-        )
+        said.append(f"{name}: texts of {of['least']:.0f} to {of['most']:.0f} tokens, median {of['median']:.0f}{cut}")
     for name, counts in content["scripts"].items():
         if len(counts) > 1:
             by_script = ", ".join(f"{script} {count:,}" for script, count in counts.items())
@@ -214,7 +212,7 @@ def write_audit(path: Path, found: Inspection, config: AuditConfig) -> None:
         if len(rows) < n_rows:
             drawn.append(f"{name}: {len(rows):,} of {n_rows:,} rows, drawn, were looked at")
     sections = [
-        ReportSection("What was found", items=[*splits.notes, *sentences(content), *drawn]),
+        ReportSection("Findings", items=[*splits.notes, *sentences(content), *drawn]),
         classes_section(content, len(splits.train)),
         lengths_section(content),
         *repeats_sections(found.samples, found.repeats),
@@ -225,7 +223,7 @@ def write_audit(path: Path, found: Inspection, config: AuditConfig) -> None:
     counts = ", ".join(f"{name} {count:,}" for name, count in content["rows"].items())
     kind = "labels" if splits.multi else "classes"
     subtitle = f"{splits.train.source}: {counts} rows; {len(splits.labels)} {kind}"
-    write_page(path, Page(title="Texts and labels before training", subtitle=subtitle, sections=sections))
+    write_page(path, Page(title="Audit of texts and labels", subtitle=subtitle, sections=sections))
 
 
 def classes_section(content: dict[str, Any], n_train: int) -> ReportSection:
@@ -296,4 +294,4 @@ def curve_sections(curve: dict[str, Any]) -> list[ReportSection]:
     lines.append([f"{more['rows']:,}, by a power law", guess, guess])
     table = ReportTable(["training rows", "accuracy", "from 0 to 1"], lines, "wib")
     note = "Accuracy of a linear model on validation rows. The last line is a guess, for more rows of the same kind."
-    return [ReportSection("What more rows would bring", table, [note])]
+    return [ReportSection("Accuracy with more rows", table, [note])]

@@ -72,7 +72,10 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
     for run, folder in folders.items():
         answers[run] = answers_of(folder, data.rows, labels, config)
     names = names_of(config.runs)
-    models = [ComparedModel(name, answers[run]) for name, run in zip(names, config.runs, strict=True)]
+    models = []
+    for name, run in zip(names, config.runs, strict=True):
+        home = enclosing_run(folders[run].path) if run in folders else None
+        models.append(ComparedModel(name, answers[run], home))
     return write_comparison(output, COMPARED, models, data, labels, warnings, config)
 
 

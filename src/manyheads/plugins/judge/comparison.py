@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from manyheads.config.conversion import to_plain
+from manyheads.config.conversion import plain_settings, to_plain
 from manyheads.config.required import check_reached
+from manyheads.config.sentences import format_list
 from manyheads.data.class_names import join_names
 from manyheads.data.rows import Rows
 from manyheads.errors import UserError
@@ -28,9 +29,23 @@ from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.intervals import Z
-from manyheads.evaluation.metrics import change_of_answers, score_answers
+from manyheads.evaluation.metrics import Counts, change_of_answers, score_answers
 from manyheads.evaluation.mistakes import NO_LABEL
-from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
+from manyheads.evaluation.report import (
+    BLUE,
+    GREY,
+    INK,
+    RED,
+    SMALL,
+    Example,
+    Page,
+    Picture,
+    ReportSection,
+    ReportTable,
+    draw,
+    settings_sections,
+    write_page,
+)
 from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load, place
@@ -38,20 +53,26 @@ from manyheads.inference.format import ModelFolder
 from manyheads.plugins.judge.config import CHANGE, CalibrationMethod, CompareConfig
 from manyheads.plugins.judge.predictions import PREDICTION
 from manyheads.plugins.judge.row_facts import labels_of
+from manyheads.runs.config_file import read_run
 from manyheads.runs.files import write_json
+from manyheads.runs.listing import differing_settings
+from manyheads.runs.metrics_csv import read_metrics_csv
 from manyheads.runs.summary import Interval, figures_to_plain, words_of
 from manyheads.runs.verb_output import VerbOutput, output_folder
 from manyheads.terminal import progress_bar, say, show_files
 
+MOST_CLASSES = 12  # in the table of classes
 POWER = 0.8416  # standard deviations below which 80 % of a normal distribution lie
 
 
 @dataclass(slots=True)
 class ComparedModel:
-    """A model by its name, and its answers: class ids `(n,)`, or, of several labels, bool `(n, C)`."""
+    """A model by its name, its answers, class ids `(n,)`, or, of several labels, bool `(n, C)`, and the folder of its
+    run, if there is one."""
 
     name: str
     answers: NDArray[Any]
+    home: Path | None = None
 
 
 def answers_of(folder: ModelFolder, rows: Rows, labels: list[str], config: CompareConfig) -> NDArray[Any]:
@@ -166,10 +187,13 @@ def write_comparison(
         subtitle=f"{data.title}, {found['n_rows']:,} rows",
         sections=[
             *comparison_sections(found),
+            class_section(models, truth, labels),
+            *run_sections(models),
             *changed_rows(models, truth, data.rows, words, config.rows),
             *settings_sections(to_plain(config)),
         ],
-        verdict=f"{verdicts[0]}.",
+        tiles={f"accuracy of {one.name}": Interval(**found["models"][one.name]["accuracy"]) for one in models},
+        verdict=f"{verdicts[0][:1].upper()}{verdicts[0][1:]}.",
         warnings=warnings,
     )
     with output_folder(folder, output, overwrite=config.overwrite) as part:
@@ -251,9 +275,48 @@ def comparison_sections(found: dict[str, Any]) -> list[ReportSection]:
         "difference"
     )
     return [
-        ReportSection("Figures of each", ReportTable(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
-        ReportSection("Every two of them", ReportTable(columns, pairs, "w" + "n" * 7), [note]),
+        ReportSection("Figures", ReportTable(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
+        ReportSection("Differences", ReportTable(columns, pairs, "w" + "n" * 7), [note]),
     ]
+
+
+def class_section(models: list[ComparedModel], truth: NDArray[Any], labels: list[str]) -> ReportSection:
+    """F1 of each class by each model; of many classes those that differ most."""
+    scored = [Counts.of(truth, one.answers, len(labels)).per_class(labels) for one in models]
+    f1_CM = np.array([[one.f1 for one in of_model] for of_model in scored]).T
+    lines = []
+    for at in np.argsort(f1_CM.min(1) - f1_CM.max(1), kind="stable")[:MOST_CLASSES].tolist():
+        cells = [cell for f1 in f1_CM[at].tolist() for cell in (f"{f1:.3f}", f1)]
+        lines.append([labels[at], f"{scored[0][at].support:,}", *cells])
+    columns = [cell for one in models for cell in (f"F1 of {one.name}", "")]
+    table = ReportTable(["class", "rows", *columns], lines, "wn" + "nb" * len(models))
+    shown = f"The {len(lines)} of {len(labels):,} classes" if len(lines) < len(labels) else "Classes"
+    return ReportSection(f"{shown}, those that differ most first", table)
+
+
+def run_sections(models: list[ComparedModel]) -> list[ReportSection]:
+    """The settings in which the runs of the models differ, and their learning curves, a picture for each figure."""
+    homes = {one.name: one.home for one in models if one.home is not None}
+    saved = {name: {"settings": plain_settings(read_run(home))} for name, home in homes.items()}
+    sections, lines = list[ReportSection](), list[list[str]]()
+    for setting in differing_settings(saved) if saved else []:
+        lines.append([setting, *(format_list(of["settings"].get(setting)) for of in saved.values())])
+    if lines:
+        table = ReportTable(["setting", *saved], lines, "w" * (1 + len(saved)))
+        sections.append(ReportSection("Settings that differ", table, long=True))
+    curves = {name: read_metrics_csv(home / "metrics.csv") for name, home in homes.items()}
+    pictures = []
+    for figure in ("validation_loss", "validation_accuracy", "validation_micro_f1", "validation_macro_f1"):
+        points = {name: [(row["step"], row[figure]) for row in rows if figure in row] for name, rows in curves.items()}
+        if not any(points.values()):
+            continue
+        drawn, ((axes,),) = draw(1, 1, **SMALL)
+        for (name, of_run), colour in zip(points.items(), (BLUE, RED, INK, GREY), strict=False):
+            if of_run:
+                axes.plot(*zip(*of_run, strict=True), color=colour, label=name.replace("$", r"\$"), linewidth=1.2)
+        axes.legend(frameon=False, fontsize=6.5)
+        pictures.append(Picture(figure, drawn, f"{words_of(figure)} of the networks over steps"))
+    return [*sections, ReportSection("Learning curves", pictures=pictures)] if pictures else sections
 
 
 def changed_rows(

@@ -66,7 +66,7 @@ def promises_kept(stored: LogitStore, rules: Rules, marks_n: None = None) -> Fin
                 if of_class:
                     rows.append([f"of {name}", _words(of_class), promised, f"{n_rows:,}"])
     table = ReportTable(["", "here", "promised", "rows"], rows, "wnnn")
-    return Finding("promises", content, [ReportSection("Are its promises kept?", table, rules.words())], lines)
+    return Finding("promises", content, [ReportSection("Promised and measured", table, rules.words())], lines)
 
 
 def outlier_rows(stored: LogitStore, set_by: tuple[Outliers, float], p_n: Floats) -> Finding:
@@ -80,7 +80,7 @@ def outlier_rows(stored: LogitStore, set_by: tuple[Outliers, float], p_n: Floats
     for at in np.argsort(p_n, kind="stable")[:MOST_SHOWN].tolist():
         if p_n[at] <= false_alarms:
             shown.append(Example(f"p = {p_n[at]:.4f}, row {rows.numbers[at]:,}", rows.texts_of(at)))
-    section = ReportSection("Is it like what it learnt from?", notes=[line, promise], examples=shown, long=True)
+    section = ReportSection("Texts unlike those of the training", notes=[line, promise], examples=shown, long=True)
     return Finding("outliers", content, [section], [f"outliers.false_alarms={false_alarms:g}: {line}"])
 
 
@@ -110,7 +110,7 @@ def least_costs(stored: LogitStore, costs_CC: Floats) -> Finding:
     for key, word in words.items():
         rows.append([word, *(f"{content[key][end]:.4f}" for end in ("value", "low", "high"))])
     section = ReportSection(
-        "What do mistakes cost?",
+        "Cost of mistakes",
         ReportTable(["cost of a row", "value", "low", "high"], rows, "wnnn"),
         [f"{moved:,} of {int(count_P.sum()):,} rows are answered otherwise where the expected cost decides"],
     )

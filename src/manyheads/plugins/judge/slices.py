@@ -395,4 +395,4 @@ def _section(lines: list[dict[str, Any]], notes: list[str]) -> ReportSection:
         "the other",
     ]
     table = ReportTable(["by", "slice", "rows", "accuracy", in_words, "the rest", "p"], rows, "wwnnnnn")
-    return ReportSection("Where is it good, where bad?", table, notes, long=True)
+    return ReportSection("Slices", table, notes, long=True)

@@ -76,7 +76,8 @@ def evaluate_texts(model: Seq2SeqPredictor, rows: Rows, setup: Setup) -> Evaluat
         comparison=compared(
             "Compared with answers without a model, on the same rows", models, "exact_match", column="answer"
         ),
-        details=lambda: [*examples(found, right=False), *examples(found, right=True)],
+        mistakes=lambda: examples(found, right=False),
+        details=lambda: examples(found, right=True),
         write=lambda path: write_generated(path, found),
     )
 

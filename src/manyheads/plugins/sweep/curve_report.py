@@ -82,7 +82,7 @@ def write_curve(config: CurveConfig, metric: str, sizes: list[list[Summary]], fo
     picture = draw_lines(rows, lines, words_of(metric), falls=falls)
     sections = [ReportSection("Learning curve", ReportTable(columns, table, "w" + "n" * len(lines)), notes, [picture])]
     sections += settings_sections(to_plain(config))
-    write_page(folder / "report.html", Page(title="What more rows would bring", subtitle=title, sections=sections))
+    write_page(folder / "report.html", Page(title="Accuracy with more rows", subtitle=title, sections=sections))
     write_atomic(folder / "curve.png", picture.png)
     write_atomic(folder / "curve.json", json.dumps(content, indent=2) + "\n")
     print_sheet(Sheet(title, columns, table, notes))
@@ -176,4 +176,4 @@ def draw_lines(rows: list[int], lines: dict[str, Line], figure: str, *, falls: b
     axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
     axes.legend(frameon=False, fontsize=8)
     caption = f"{figure} by training rows, with 95 % intervals; lines: power laws, up to twice the rows"
-    return Picture("curve", picture, caption, "wide")
+    return Picture("curve", picture, caption)

@@ -194,7 +194,7 @@ def search_page(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> P
         ReportSection(sheet.title, ReportTable(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)
     ]
     if command:
-        sections.append(ReportSection("Train the best setting, and judge it on the test split", command=command))
+        sections.append(ReportSection("Train the best setting and evaluate it on the test split", command=command))
     searched = {}
     for name, given in config.search.items():
         searched[name] = given if isinstance(given, str) else ", ".join(map(format_list, given))

@@ -1,0 +1,103 @@
+"""What to do next, as far as the figures of an evaluation of a classifier say it.
+
+n rows . C classes or labels
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from manyheads.config.sentences import format_value, list_names
+from manyheads.data.rows import Rows, class_counts
+from manyheads.evaluation.metrics import Outcomes, Scores
+from manyheads.evaluation.report import Advice
+from manyheads.runs.summary import LINEAR, NETWORK, POINTS, Figures, words_of
+
+MOST = 3
+SURE, TRUSTED = 0.95, 0.9  # the confidence of a mistake that may be a wrong label; how often such answers are right
+GAP = 0.03  # from training to new rows, from which on more rows should help
+WIDE = 0.03  # half an interval that is too wide to compare models by
+
+
+def advise(
+    scores: Scores,
+    outcomes: Outcomes,
+    rows: Rows,
+    train: Rows | None,
+    members: dict[str, Figures],
+    leads: dict[str, Figures],
+    training: dict[str, Any],
+) -> list[Advice]:
+    """At most `MOST` steps, the most useful first.
+
+    Args:
+        train: the training rows, if they are known.
+        training: what only the training loop knows, as in `Summary`; empty: nothing.
+    """
+    found = [*_labels_to_check(outcomes, rows), *_class_to_learn(scores, train)]
+    found += [*_rows_or_steps(members.get(NETWORK, {}), training), *_other_model(leads), *_rows_to_judge(scores)]
+    return found[:MOST]
+
+
+def _labels_to_check(outcomes: Outcomes, rows: Rows) -> Iterator[Advice]:
+    """Labels that the model contradicts where it is nearly always right: some of them are wrong."""
+    sure_n = outcomes.confidence_n >= SURE
+    if outcomes.multi or not sure_n.any() or outcomes.right_n[sure_n].mean() < TRUSTED:
+        return
+    doubted = np.flatnonzero(sure_n & ~outcomes.right_n)
+    if len(doubted):
+        worst = doubted[np.argsort(-outcomes.confidence_n[doubted], kind="stable")].tolist()
+        why = f"{len(worst):,} of {sure_n.sum():,} answers of at least {SURE:.0%} confidence contradict the label"
+        yield Advice(f"Check the labels of rows {list_names([f'{rows.numbers[at]:,}' for at in worst])}", why)
+
+
+def _class_to_learn(scores: Scores, train: Rows | None) -> Iterator[Advice]:
+    """The class that most mistakes are about, or the label that is found worst."""
+    counts_C = class_counts(train, len(scores.labels)) if train is not None else [0] * len(scores.labels)
+    known = f" in {len(train):,} training rows" if train is not None else ""
+    if scores.confusion:
+        wrong_CC = np.array(scores.confusion)
+        np.fill_diagonal(wrong_CC, 0)
+        label, answer = divmod(int(wrong_CC.argmax()), len(wrong_CC))
+        n_wrong, n_rows = int(wrong_CC[label, answer]), scores.per_class[label].support
+        name, other = format_value(scores.labels[label]), format_value(scores.labels[answer])
+        step = f"Say what separates {name} from {other}, or label more rows of both"
+        if counts_C[label] < counts_C[answer]:
+            step = f"Label more rows of {name}"
+        why = f"{n_wrong:,} of {n_rows:,} rows of {name} are answered as {other}, the most frequent confusion"
+    else:
+        label, worst = min(enumerate(scores.per_class), key=lambda pair: (not pair[1].support, pair[1].f1))
+        n_wrong, name = worst.support * (worst.f1 < 1), format_value(worst.name)
+        step, why = f"Label more rows of {name}", f"It has the lowest F1, {worst.f1:.2f} on {worst.support:,} rows"
+    if n_wrong > 1:
+        yield Advice(step, f"{why}; {name} occurs {counts_C[label]:,} times{known}" if known else why)
+
+
+def _rows_or_steps(network: Figures, training: dict[str, Any]) -> Iterator[Advice]:
+    """Whether more rows or more epochs should help, by the network's figures on training and new rows."""
+    name, best, learnt = next(iter(network), ""), training.get("best"), training.get("train", {})
+    if name in learnt:
+        figures = f"{words_of(name)} of the network is {learnt[name]:.3f} on training rows, with dropout, and "
+        figures += f"{network[name].value:.3f} on these"
+        if learnt[name] > network[name].high + GAP:
+            yield Advice("Label more training rows", f"The {figures}")
+        elif best and best["epoch"] == training["epochs"]:
+            yield Advice("Train longer", f"The last of {training['epochs']} epochs was the best; the {figures}")
+
+
+def _other_model(leads: dict[str, Figures]) -> Iterator[Advice]:
+    """Other weights, or the linear model, if that is as good."""
+    name, lead = next(iter(leads.get(LINEAR, {}).items()), ("", None))
+    if lead is not None and lead.low <= 0:
+        step = "Begin from pretrained weights (init_from=), or use the linear model, which answers faster"
+        yield Advice(step, f"In {words_of(name)} it is {'better' if lead.high < 0 else 'not significantly worse'}")
+
+
+def _rows_to_judge(scores: Scores) -> Iterator[Advice]:
+    """More test rows, where the main figure is uncertain."""
+    name, figure = next(iter(scores.figures.items()))
+    half = (figure.high - figure.low) / 2
+    if half > WIDE:
+        why = f"With {scores.n_rows:,} rows {words_of(name)} is known to ±{POINTS * half:.0f} points"
+        yield Advice("Judge on more rows before you compare models", f"{why}; four times as many halve that")
