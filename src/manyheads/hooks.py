@@ -126,8 +126,11 @@ class Section(NamedTuple):
             classes of their own, each with the classes that it may stand for. Rows with such a label are in no split;
             those of the training table are `splits.coarse`, from which `rows` may learn.
         loss: `loss(run)` returns None or what is minimised in place of cross-entropy, as a part of kind `objective`.
-        keep: `keep(data, labels)`, of a section that widens `data`, returns plain values by name, which config.json of
+        keep: `keep(data, splits)`, of a section that widens `data`, returns plain values by name, which config.json of
             a classifier holds as `kept`; parts of kind `finding` have it as `stored.kept`.
+        fields: `fields(data)`, of such a section, returns names of columns that are joined to a text after `data.text`.
+        read: `read(kept)`, of such a section, returns None, or a function of the texts of rows that returns what the
+            tokenizer and the linear model of a classifier read of each. A text that was read is returned as it is.
     """
 
     name: str
@@ -151,6 +154,8 @@ class Section(NamedTuple):
     coarse: Code | None = None
     loss: Code | None = None
     keep: Code | None = None
+    fields: Code | None = None
+    read: Code | None = None
 
 
 class Part(NamedTuple):

@@ -56,9 +56,9 @@ def audit_splits(splits: Splits) -> None:
     has_classes = splits.train.targets is None and not splits.multi
     if has_classes and len(splits.labels) < 2:
         only = splits.labels[0] if splits.labels else ""
+        where = "data.label, the column of the label" if splits.train.voters is None else "the columns of the votes"
         raise UserError(
-            f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; "
-            "check data.label, the column of the label"
+            f"{splits.train.source} has one class only, '{only}': a classifier needs at least two; check {where}"
         )
     splits.notes += _scores_as_labels(splits)
     splits.notes += _repeated_texts(splits)

@@ -22,7 +22,7 @@ from manyheads.data.class_names import (
     normalise_name,
 )
 from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
-from manyheads.data.formats.fields import text_column
+from manyheads.data.formats.fields import joined_columns, text_column
 from manyheads.data.rows import Rows, row_hashes, zero_labels
 from manyheads.data.table import Coded, RawTable, Unread, coded
 from manyheads.data.texts import hash_texts
@@ -109,8 +109,9 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
 
     _require_names(table)
     of_class: list[str] = []
-    if isinstance(data.text, list):
-        parts = [find("text", name, is_one=False) for name in data.text]
+    if joined := joined_columns(data):
+        texts = data.text if isinstance(data.text, list) else [data.text]
+        parts = [find("text" if name in texts else "columns", name, is_one=False) for name in joined]
         text = text_column(parts)
     else:
         text, parts = find("text", data.text), []

@@ -18,7 +18,7 @@ from manyheads.config.facts import hooks
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import normalise_name
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
-from manyheads.data.formats.fields import with_joined_text
+from manyheads.data.formats.fields import joined_columns, with_joined_text
 from manyheads.data.formats.hub import is_saved, open_saved
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.split_names import (
@@ -103,13 +103,14 @@ def open_tables(data: DataConfig, *, typed: bool = True) -> tuple[Tables, list[s
 
 
 def change_tables(tables: Tables, data: DataConfig, *, typed: bool = True) -> Tables:
-    """The tables as plugins change them, if `data` was `typed` for these, and with the column of the text that
-    `data.text` joins of several."""
+    """The tables as plugins change them, if `data` was `typed` for these, and with the column of the text that is
+    joined of several."""
     for change in hooks(data, "tables") if typed else ():
         tables = change(data, tables)
-    if isinstance(data.text, str):
+    names = joined_columns(data)
+    if not names:
         return tables
-    return {role: partial(_read_joined, read, data.text) for role, read in tables.items()}
+    return {role: partial(_read_joined, read, names) for role, read in tables.items()}
 
 
 def _read_joined(read: Callable[[], RawTable], names: list[str]) -> RawTable:
@@ -319,7 +320,7 @@ def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> Ta
     whole: Tables = {"all": lambda: table}
     path = Path(data.path).expanduser()
     column = next((name for name in table.names if name.casefold() == COLUMN), None)
-    read_names = data.text if isinstance(data.text, list) else [data.text]
+    read_names = joined_columns(data) or [data.text]
     if column is None or column in (*read_names, data.text_pair, data.label, data.target):
         if typed and (path.is_file() or is_saved(path)):
             for role, name in typed_names(data).items():

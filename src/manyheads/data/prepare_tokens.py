@@ -1,6 +1,8 @@
 """The tokenizer of a run and the tokens of its splits, from the cache or made now; and what is wrong with them."""
 
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +12,9 @@ import manyheads.plugin as plugin
 from manyheads.config import DataConfig, Long, RunConfig
 from manyheads.config.facts import hooks
 from manyheads.config.sentences import format_value
+from manyheads.data.column import zipped
 from manyheads.data.disk_cache import cache_folder
+from manyheads.data.formats.fields import reader_of
 from manyheads.data.rows import ROWS_AT_ONCE, Rows, Splits
 from manyheads.data.token_cache import cached_tokenizer, cached_tokens
 from manyheads.data.tokenizer import decode, load_tokenizer, same_text, start_and_end_marks
@@ -23,16 +27,19 @@ MAX_TRAINING_ROWS = 1_000_000  # rows that a tokenizer is trained on
 def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str, Tokens]]:
     """The tokenizer of a run and the tokens of its train, validation and test (if any) splits.
 
-    Adds the share of texts that were cut to `splits.notes`.
+    Adds the share of texts that were cut to `splits.notes`, and what plugins keep to `splits.kept`.
 
     Raises:
         UserError: the tokenizer cannot be used, or not for the target texts.
     """
+    for keep in hooks(run.data, "keep") if splits.labels and not splits.kept else ():
+        splits.kept |= keep(run.data, splits)
+    read = splits_as_read(splits)
     folder, patience, max_length = cache_folder(run.data), float(run.hardware.timeout), run.data.max_length
     if run.tokenizer.path:
         tokenizer = given_tokenizer(run, pairs=splits.train.pairs is not None)
     else:
-        rows = tokenizer_rows(splits)
+        rows = tokenizer_rows(read)
         if len(rows) < len(splits.train):
             splits.notes.append(
                 f"train: the tokenizer is learned from {len(rows):,} of {len(splits.train):,} rows, evenly spread"
@@ -50,7 +57,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     if splits.train.targets is not None:
         check_target_marks(tokenizer)
     tokens: dict[str, Tokens] = {}
-    for name, rows in splits.by_name().items():
+    for name, rows in read.by_name().items():
         tokens[name] = cached_tokens(rows, tokenizer, max_length, folder, patience, run.data.cutting)
         splits.notes += long_text_notes(name, tokens[name], run.data)
         if name == "train" and run.tokenizer.path:
@@ -67,6 +74,17 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
             splits.notes += check_target_spelling(rows, targets, tokenizer, name)
             tokens[name].targets = targets
     return tokenizer, tokens
+
+
+def splits_as_read(splits: Splits) -> Splits:
+    """The splits with texts as a classifier reads them, see `Section.read`."""
+    read = reader_of(splits.kept)
+    if read is None:
+        return splits
+    parts: dict[str, Any] = {}
+    for name, rows in splits.by_name().items():
+        parts[name] = replace(rows, texts=zipped([rows.texts], lambda cells: read(cells)[0]))
+    return replace(splits, **parts)
 
 
 def unknown_notes(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:

@@ -140,6 +140,7 @@ class Splits:
         notes: facts and warnings for the log and the report.
         own_train: train without the rows that plugins added (`Section.rows`); None: they added none.
         coarse: rows whose label stands for several classes (`Section.coarse`), with equal `probabilities` of these.
+        kept: what plugins keep with a classifier of these rows (`Section.keep`), once their tokens were made.
     """
 
     train: Rows
@@ -149,6 +150,7 @@ class Splits:
     notes: list[str] = field(default_factory=list)
     own_train: Rows | None = None
     coarse: Rows | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def multi(self) -> bool:

@@ -36,7 +36,7 @@ from torch import Tensor
 import manyheads.plugin as plugin
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.config.sentences import format_value, older_tokenizer
-from manyheads.data.formats.fields import FIELD
+from manyheads.data.formats.fields import FIELD, UNIT
 from manyheads.data.rows import ROWS_AT_ONCE, Rows
 from manyheads.errors import UserError
 
@@ -307,7 +307,8 @@ def kept_ids(tokenizer: Tokenizer, whole: Tokenizer) -> list[int] | None:
     """The ids that the entries of a tokenizer have in another, which it was made of: by its own ids, 0 where they have
     gaps. None: its entries and their ids are all those of the other.
 
-    `FIELD` begins as the last mark of a text, such as [SEP], where the other has no entry for it.
+    Where the other has no entry for it, `FIELD` begins as the last mark of a text, such as [SEP], and a unit as
+    the last token of its words.
 
     Raises:
         UserError: it has an entry that the other lacks.
@@ -319,6 +320,9 @@ def kept_ids(tokenizer: Tokenizer, whole: Tokenizer) -> list[int] | None:
     for name, id in names.items():
         if name == FIELD and name not in known:
             found[id] = whole.encode("").ids[-1]
+            continue
+        if name.startswith(UNIT) and name not in known:
+            found[id] = whole.encode(name.strip(UNIT), add_special_tokens=False).ids[-1]
             continue
         if name not in known:
             raise UserError(f"a plugin gives the tokenizer '{format_value(name)}', which the weights do not know")

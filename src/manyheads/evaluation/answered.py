@@ -164,7 +164,7 @@ def answer_rows(classifier: TextClassifier, rows: Rows, setup: Setup) -> LogitSt
             return {BOTH: found["both"], NETWORK: found["network"], LINEAR: found["linear"]}
         logits_nC = {NETWORK: classifier.logits(texts, pairs, tokens=tokens, network_nC=network_nC)}
         if baseline is not None:
-            logits_nC[LINEAR] = baseline.logits(texts, pairs)
+            logits_nC[LINEAR] = baseline.logits(classifier.as_read(texts), pairs)
         return logits_nC
 
     kept = setup.logits or KeptLogits(new_array((n, len(models), n_classes)))

@@ -155,6 +155,8 @@ def with_words(classifier: TextClassifier, examples: Sequence[Example], *, most:
     """
     if not examples:
         return []
+    examples = [replace(one, texts=[*classifier.as_read(one.texts[:1]), *one.texts[1:]]) for one in examples]
+    classifier = replace(classifier, settings=replace(classifier.settings, kept={}))  # which reads these as they are
     rows = [tuple(example.texts) if classifier.pairs else example.texts[0] for example in examples]
     with tokenizer_errors("the tokenizer fails on a text"):
         encodings = classifier.tokenizer.encode_batch(rows)

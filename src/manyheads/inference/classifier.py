@@ -17,7 +17,7 @@ from torch import Tensor
 from manyheads.config import Cutting, PairKind, PredictConfig
 from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
-from manyheads.data.formats.fields import join_given
+from manyheads.data.formats.fields import join_given, reader_of
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import Tokens, encode
 from manyheads.errors import UserError
@@ -159,6 +159,12 @@ class TextClassifier(Predictor[Classifier]):
         """Whether a text has any number of labels."""
         return self.thresholds is not None
 
+    def as_read(self, texts: list[str]) -> list[str]:
+        """What the network and the linear model read of texts, see `Section.read`. A UserError where a text lacks a
+        column."""
+        read = reader_of(self.settings.kept) if self.settings.kept else None
+        return texts if read is None else read(texts)
+
     def predict(
         self,
         texts: list[Any],
@@ -265,7 +271,7 @@ class TextClassifier(Predictor[Classifier]):
             network_nC = self.network_logits(texts, pairs, tokens=tokens)
         if self.blend is None:
             return {"network": self.calibrated(network_nC)}
-        linear_nC = linear_logits(self.blend.linear, texts, pairs)
+        linear_nC = linear_logits(self.blend.linear, self.as_read(texts), pairs)
         both_nC = self.calibrated(self.blend.of(network_nC, linear_nC, multi=self.multi))
         if not self.share:
             network_nC = both_nC
@@ -294,7 +300,8 @@ class TextClassifier(Predictor[Classifier]):
     def network_logits(self, texts: list[str], pairs: list[str] | None, *, tokens: int) -> Tensor:
         """Logits `(n, C)` of the network alone. Arguments and errors are those of `logits`."""
         self.check(texts, pairs)
-        encoded = encode(self.tokenizer, texts, pairs, None, self.settings.max_length, self.settings.cutting)
+        read = self.as_read(texts)
+        encoded = encode(self.tokenizer, read, pairs, None, self.settings.max_length, self.settings.cutting)
         return self.run(encoded, tokens=tokens).values.reshape(len(texts), len(self.labels))
 
     def answer(self, batch: Batch, **asked: Any) -> Tensor:
@@ -310,7 +317,8 @@ class TextClassifier(Predictor[Classifier]):
         """Logits of the network for `texts` to those of both members, uncalibrated: the same where it answers alone."""
         if self.blend is None or not self.share:
             return network_nC
-        return self.blend.of(network_nC, linear_logits(self.blend.linear, texts, pairs), multi=self.multi)
+        linear_nC = linear_logits(self.blend.linear, self.as_read(texts), pairs)
+        return self.blend.of(network_nC, linear_nC, multi=self.multi)
 
     def probabilities(self, logits_nC: Tensor) -> Tensor:
         """Of logits `(n, C)` the probabilities: see `probabilities_of`."""
@@ -333,7 +341,8 @@ def read_vectors(
 ) -> tuple[Tokens, Tensor, Tensor]:
     """The tokens of texts, the network's logits `(n, C)`, and the vectors `(n, D)` that its head reads."""
     classifier.check(texts, pairs)
-    encoded = encode(classifier.tokenizer, texts, pairs, None, classifier.max_length, classifier.cutting)
+    read = classifier.as_read(texts)
+    encoded = encode(classifier.tokenizer, read, pairs, None, classifier.max_length, classifier.cutting)
     n_classes, width = len(classifier.labels), classifier.network.head.in_features
     found_nM = classifier.run(encoded, tokens=tokens, vectors=1).values.reshape(len(texts), n_classes + width)
     return encoded, found_nM[:, :n_classes], found_nM[:, n_classes:].double()

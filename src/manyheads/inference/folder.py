@@ -17,7 +17,6 @@ from torch import nn
 
 import manyheads.plugin as plugin
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, Precision
-from manyheads.config.facts import hooks
 from manyheads.config.plugins import use
 from manyheads.config.sentences import one_of
 from manyheads.data.tokenizer import copy_tokenizer, load_tokenizer, tokenizer_sizes
@@ -59,6 +58,7 @@ def save(
     tokenizer: Tokenizer,
     pairs: bool = False,
     labels: Sequence[str] = (),
+    kept: dict[str, Any] | None = None,
     tuned: Tuned | None = None,
     figures: dict[str, str] | None = None,
 ) -> None:
@@ -66,14 +66,12 @@ def save(
     the files hold no date, path or id.
 
     Args:
+        kept: what plugins keep with a classifier, by name.
         tuned: of a classifier, its thresholds and its linear model.
         figures: what is known of the model before it is judged, for its card.
     """
     tuned = tuned or Tuned()
     blend = tuned.blend
-    kept: dict[str, Any] = {}
-    for keep in hooks(data, "keep") if labels else ():
-        kept |= keep(data, labels)
     settings = Settings.of(
         task,
         model,
@@ -86,7 +84,7 @@ def save(
         terms=blend.linear.terms if blend else None,
         temperature=blend.temperature if blend else 1.0,
         network=type(network.module).__qualname__ if isinstance(network, OwnNetwork) else "",
-        kept=kept,
+        kept=kept or {},
     )
     known: dict[str, Any] = {"labels": labels, "thresholds": tuned.thresholds, "figures": figures}
     card = write_card(settings, n_parameters=count_parameters(network), tokenizer=tokenizer, **known)

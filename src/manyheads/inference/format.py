@@ -31,6 +31,7 @@ from manyheads.config.facts import settings as all_settings
 from manyheads.config.model import MOST_TABLE
 from manyheads.config.plugins import changed_since, recorded, require_given
 from manyheads.config.sentences import format_list, format_value, list_names
+from manyheads.data.formats.fields import joined_columns
 from manyheads.errors import UserError
 from manyheads.inference.download import download, is_hub_name
 from manyheads.runs.files import read_json
@@ -124,7 +125,7 @@ class Settings:
     def of(cls, task: str, model: ModelConfig, data: DataConfig, **learned: Any) -> "Settings":
         """Of a model trained with these settings; `learned` are facts that the data fixed."""
         columns = ColumnNames(
-            text=data.text,
+            text=joined_columns(data) or data.text,
             text_pair=data.text_pair,
             label=data.label,
             target=data.target,

@@ -1,6 +1,7 @@
 """A linear model of the terms of a text: what is counted, how it answers, and its file.
 
-The terms are words and pairs of neighbouring words, runs of characters, or both. A text is composed (NFC, as our
+The terms are words and pairs of neighbouring words, runs of characters, or both; and the units before a text, which say
+what is in other columns of its row (data/formats/fields.py). A text is composed (NFC, as our
 tokenizers do it: NFKC would also make `²` a `2`) and case-folded first. A word is a run of letters, digits and the
 marks that stand on them, so that a word of Hindi, Thai, Arabic or Hebrew stays whole however it is composed. Where no
 spaces stand between words, a "word" is a whole clause, and runs of characters are the terms.
@@ -33,6 +34,7 @@ from torch.nn import functional as F
 from manyheads.config import Terms
 from manyheads.config.conversion import from_plain, to_plain
 from manyheads.config.facts import check_ranges, setting
+from manyheads.data.formats.fields import UNIT, split_units
 from manyheads.data.texts import normalise_unicode
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json
@@ -107,7 +109,7 @@ def terms_of(text: str, pair: str | None = None, kind: Terms = Terms.words) -> I
         return
     others = _terms_by_sort(pair, kind)
     for sort, terms in _terms_by_sort(text, kind).items():
-        one, other = set(terms), set(others[sort])
+        one, other = set(terms), set(others.get(sort, ()))
         yield from (f"both {term}" for term in sorted(one & other))
         for side, alone in (("first", one - other), ("second", other - one)):
             yield from (f"{side} {term}" for term in sorted(alone))
@@ -132,6 +134,7 @@ def number_of(term: str) -> int:
 
 def unspaced(texts: Sequence[str]) -> bool:
     """Whether a tenth of the letters are of scripts that put no spaces between words."""
+    texts = [split_units(text)[0] for text in texts]
     n_letters = sum(len(word) for text in texts for word in split_words(text))
     return 10 * sum(len(UNSPACED.findall(text)) for text in texts) > n_letters
 
@@ -139,6 +142,9 @@ def unspaced(texts: Sequence[str]) -> bool:
 def _terms_by_sort(text: str, kind: Terms) -> dict[str, Iterable[str]]:
     """The terms of a text by their sorts, as how many a pair has alone is said of each."""
     found: dict[str, Iterable[str]] = {}
+    text, units = split_units(text)
+    if units:
+        found[" units"] = [f"{UNIT}{unit}" for unit in units]
     if kind is not Terms.characters:
         words = split_words(text)
         found |= {"": words, " neighbours": (f"{one} {other}" for one, other in pairwise(words))}

@@ -17,4 +17,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "editors": "manyheads.plugins.editors",
     "hierarchy": "manyheads.plugins.hierarchy",
     "active": "manyheads.plugins.active",
+    "columns": "manyheads.plugins.columns",
 }

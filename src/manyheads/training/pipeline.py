@@ -20,7 +20,7 @@ from manyheads.config.conversion import to_plain
 from manyheads.config.data import data_name
 from manyheads.config.facts import hooks
 from manyheads.data.disk_cache import cache_folder
-from manyheads.data.prepare_tokens import prepare_tokens
+from manyheads.data.prepare_tokens import prepare_tokens, splits_as_read
 from manyheads.distributed.collectives import destroy_groups
 from manyheads.distributed.heartbeat import monitor_peers
 from manyheads.distributed.ranks import this_process
@@ -148,6 +148,7 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
         tokenizer=context.tokenizer,
         pairs=splits.train.pairs is not None,
         labels=splits.labels,
+        kept=splits.kept,
         tuned=tuned,
         figures=figures,
     )
@@ -159,7 +160,7 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
 def fit_members(context: RunContext) -> Tuned:
     """Fit the linear model; with `linear=true` also the weights with which both members answer, and the thresholds of
     rows with any number of labels."""
-    run, splits, n_classes = context.run, context.splits, len(context.splits.labels)
+    run, splits, n_classes = context.run, splits_as_read(context.splits), len(context.splits.labels)
     weights_C = factors_C = None
     if run.optim.class_weights != "none":
         tokens = context.tokens["train"]

@@ -130,6 +130,20 @@ def test_columns_of_predictions_are_called_as_their_classes(place):
     assert splits.train.probabilities.sum(1) == pytest.approx(1)
 
 
+def test_a_column_of_times_is_none_of_votes(place, complaint):
+    write("times.csv", ["text", "votes"], [(f"text {at}", f"1{at % 3}:3{at % 6}") for at in range(30)])
+    said = complaint(DataConfig(path="times.csv", votes="votes"))
+    assert "'10:30' (data.votes) may be a time or votes, as all cells of the column" in said
+    splits = voted(["12:30|13:2", "12:30", "13:20"])  # in one of votes they are votes
+    assert splits.labels == ["12", "13"]
+
+
+def test_one_class_names_the_columns_of_votes(place, complaint):
+    write("one.csv", ["text", "votes"], [(f"text {at}", "spam:2") for at in range(30)])
+    said = complaint(DataConfig(path="one.csv", votes="votes"))
+    assert said == "one.csv has one class only, 'spam': a classifier needs at least two; check the columns of the votes"
+
+
 def test_mistakes_in_columns(place, complaint):
     rows = [(f"text {at}", 1, 2) for at in range(20)]
     write("p.csv", ["text", "no", "yes"], [*rows, ("x", "", 1), ("y", 0, 0)])

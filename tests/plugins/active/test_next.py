@@ -235,6 +235,7 @@ def test_a_run_of_rows_in_python(tmp_path, monkeypatch, capsys):
         (["by=cleverness"], "uncertainty, diversity, both, disagreement or random"),
         (["data.text=body"], "data.text"),
         (["data.label=stars"], "data.label"),
+        (["data.rename=names.csv"], "data.rename=names.csv does nothing here"),
         (["data.streaming=true"], "data.streaming"),
         (["data.on_bad_row=raise"], "row 85"),
     ],
@@ -306,3 +307,14 @@ def test_rows_labelled_above_classes_are_known(tmp_path):
     file = write(tmp_path / "rows.csv", ["text", "label"], [*rows, *((text, "sound") for text in above)])
     save_run(compose("train", [f"data.path={file}", "data.hierarchy=/"]), tmp_path / "config.yaml")
     assert {*known_rows(tmp_path)[-1].texts} == above
+
+
+def test_texts_of_labels_are_known(tmp_path):
+    """The run has learnt from them, too."""
+    file = write(
+        tmp_path / "rows.csv", ["text", "label"], [(f"{word} {at}", word) for at in range(20) for word in WORDS]
+    )
+    texts = write(tmp_path / "labels.csv", ["label", "text"], [("dull", "without a spark")])
+    run = compose("train", [f"data.path={file}", f"data.descriptions={texts}"])
+    save_run(run, tmp_path / "config.yaml")
+    assert "without a spark" in [*known_rows(tmp_path)[0].texts]

@@ -1,15 +1,23 @@
 """The text of several columns, as `data.text=[title,body]`: a column more of the table, whose cells are joined by
 `FIELD`. The tokenizer has an entry of its own for that sign, and a text that is too long is cut in all of its fields.
 
+A plugin may join further columns, and turn the text of a row into what a classifier reads (`Section.fields`, `read`):
+units, each between two `UNIT` and with an entry of its own in the tokenizer, before what is left of the text.
+
 Standard library at first.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
+from manyheads.config import DataConfig
+from manyheads.config.facts import hooks
 from manyheads.config.sentences import list_names
 from manyheads.data.class_names import drop_zero_fraction, normalise_name
 from manyheads.data.table import RawTable
@@ -19,8 +27,31 @@ from manyheads.errors import UserError
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-FIELD = "\u241e"  # a sign that can be seen, and that nobody types
+FIELD, UNIT = "\u241e", "\u241f"  # signs that can be seen, and that nobody types
+UNITS = re.compile(f"(?:{UNIT}[^{UNIT}]+{UNIT})+")
 ZIPPED = "manyheads.data.column:zipped"
+
+
+def joined_columns(data: DataConfig) -> list[str]:
+    """The columns that the text of a row is joined from; empty: it is of one."""
+    further = [name for more in hooks(data, "fields") for name in more(data)]
+    texts = data.text if isinstance(data.text, list) else [data.text]
+    return [*texts, *further] if len(texts) + len(further) > 1 else []
+
+
+def reader_of(kept: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]] | None:
+    """By what plugins `kept` with a classifier, how texts become what it reads; None: it reads them as they are."""
+    for section in plugin.sections("data"):
+        if section.read is not None and (read := plugin.resolve(section.read)(kept)) is not None:
+            return read
+    return None
+
+
+def split_units(text: str) -> tuple[str, list[str]]:
+    """The text without the units before it, and these."""
+    if not text.startswith(UNIT) or (found := UNITS.match(text)) is None:
+        return text, []
+    return text[found.end() :], found[0].strip(UNIT).split(UNIT * 2)
 
 
 def text_column(names: str | Sequence[str]) -> str:
@@ -29,11 +60,11 @@ def text_column(names: str | Sequence[str]) -> str:
 
 
 def join_cells(cells: Sequence[Any]) -> Any:
-    """The cells of a row as one text: empty ones keep their place, unless all are, and numbers are as in a csv. A list
-    or the like is returned as it is, for the sentence that refuses it."""
+    """The cells of a row as one text: empty ones keep their place, unless all are; numbers and dates are as in a csv. A
+    list or the like is returned as it is, for the sentence that refuses it."""
     parts: list[str] = []
     for cell in cells:
-        if cell is None or isinstance(cell, int | float):
+        if cell is None or isinstance(cell, int | float | Decimal | date):
             cell = drop_zero_fraction(normalise_name(cell))
         if not isinstance(cell, str):
             return cell

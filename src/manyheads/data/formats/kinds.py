@@ -11,7 +11,8 @@ from manyheads.data.formats.text_lines import TREC, is_marked
 KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
 REMEDIES: dict[str, str] = {
-    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods", ".numbers"), "is a spreadsheet: save it as .csv"),
+    **dict.fromkeys((".xls", ".ods", ".numbers"), "is a spreadsheet: save it as .csv, or as .xlsx"),
+    **dict.fromkeys((".xlsx", ".xlsm"), "is a spreadsheet: save it as .csv"),
     **dict.fromkeys((".ndjson", ".jsonlines"), "holds JSON lines: let its name end with .jsonl"),
     ".label": TREC,
 }

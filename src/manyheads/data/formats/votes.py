@@ -19,6 +19,7 @@ from manyheads.data.texts import NOT_UTF8, is_encodable
 MOST = 1e12  # of a vote or weight, so that squares have sums
 PREFIX = "p_"  # of a column of probabilities in what predict writes
 JOINED_OTHERWISE = re.compile(r"[^|:,;]+:\s*[\d.]+\s*([,;])(?:[^|:,;]+:\s*[\d.]+\s*\1)*[^|:,;]+:\s*[\d.]+\s*\1?\s*")
+TIME = re.compile(r"\s*([01]?\d|2[0-3]):[0-5]\d\s*")
 RANGE = f"a number from 0 to {MOST:g}"
 
 
@@ -82,6 +83,10 @@ def votes_in_cells(cells: Coded) -> tuple[list[str], np.ndarray, dict[int, str]]
     for code, votes in enumerate(of_values):
         for name, number in votes.items():
             votes_VK[code, at_name[name]] = number
+    filled = [cell for cell in cells.values if cell not in (None, "")]
+    if filled and all(isinstance(cell, str) and TIME.fullmatch(cell) for cell in filled):
+        why = f"'{filled[0]}' (data.votes) may be a time or votes, as all cells of the column: write votes as "
+        faults |= dict.fromkeys(range(len(cells.values)), why + '{"12": 30}, or name another column')
     return [*at_name] or [""], votes_VK[cells.codes], cells.by_row(faults)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import manyheads.plugin as plugin
 from manyheads.data.columns import text_rows
 from manyheads.data.formats.fields import text_column
-from manyheads.data.opening import open_tables
+from manyheads.data.opening import add_further_rows, open_tables
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
 from manyheads.errors import UserError
@@ -40,6 +40,10 @@ def choose_next(config: NextConfig) -> dict[str, int]:
         raise UserError(
             "data.path is empty, but texts to choose from are needed: name their file, for example "
             "data.path=unlabelled.csv"
+        )
+    if rename := getattr(config.data, "rename", ""):
+        raise UserError(
+            f"data.rename={rename} does nothing here, as texts are chosen by what the model answers: remove it"
         )
     folder = open_folder(config.run, "classify")
     check_output(config.output, overwrite=False)
@@ -80,6 +84,9 @@ def known_rows(home: Path | None) -> list[Rows]:
     for with_test in (True, False):  # a test split may be without labels
         with suppress(ValueError):
             if home is not None:
-                splits = read_rows(read_run(home / "config.yaml"), with_test=with_test)
+                run = read_run(home / "config.yaml")
+                splits = read_rows(run, with_test=with_test)
+                if getattr(run.data, "descriptions", ""):  # texts with a label, which are learnt from, too
+                    add_further_rows(run, splits)
                 return [*splits.by_name().values(), *([] if splits.coarse is None else [splits.coarse])]
     return []

@@ -107,7 +107,8 @@ def set_aside(rows: Rows, known: list[Rows], config: NextConfig) -> tuple[Rows, 
 def all_tokens(classifier: TextClassifier, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     """The tokens of all texts, end to end, and where each text begins and ends."""
     pairs = None if rows.pairs is None else list(rows.pairs)
-    found = encode(classifier.tokenizer, list(rows.texts), pairs, None, classifier.max_length, classifier.cutting)
+    texts = classifier.as_read(list(rows.texts))
+    found = encode(classifier.tokenizer, texts, pairs, None, classifier.max_length, classifier.cutting)
     return found.ids_N.numpy(), found.offsets.numpy()
 
 
@@ -156,7 +157,9 @@ def choose(
         baseline = classifier.baseline(home)
         if baseline is None:
             raise UserError(f"by=disagreement needs a linear model, but run={config.run} has none: choose by=both")
-        linear_nC = probabilities_of(baseline.logits(rows.texts, rows.pairs), multi=classifier.multi).numpy()
+        linear_nC = probabilities_of(
+            baseline.logits(classifier.as_read(list(rows.texts)), rows.pairs), multi=classifier.multi
+        ).numpy()
         network_nC = probabilities_of(answers["network"], multi=classifier.multi).numpy()
         scores_n = divergence(network_nC, linear_nC, multi=classifier.multi)
 

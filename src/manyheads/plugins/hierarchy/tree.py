@@ -97,11 +97,11 @@ def finder(data: Any) -> Callable[..., dict[str, list[str]]] | None:
     return find if typed_levels(data) else None
 
 
-def kept_lines(data: Any, labels: Sequence[str]) -> dict[str, Any]:
+def kept_lines(data: Any, splits: Any) -> dict[str, Any]:
     """The hook `Section.keep`: the nodes above each class, in the order of the classes."""
     if not typed_levels(data):
         return {}
-    return {"hierarchy": [line[:-1] for line in label_lines(data, labels)]}
+    return {"hierarchy": [line[:-1] for line in label_lines(data, splits.labels)]}
 
 
 class Tree:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from manyheads.config.sentences import install_extra
+from manyheads.data.formats.fields import reader_of
 from manyheads.errors import UserError
 from manyheads.inference.format import home_of, open_folder
 from manyheads.plugins.hub.config import EXPORTED, ExportConfig, Format
@@ -28,6 +29,11 @@ def export(config: ExportConfig) -> Path:
             written answers otherwise; the folder holds something.
     """
     opened = open_folder(config.run, "classify")
+    if reader_of(opened.settings.kept) is not None:
+        raise UserError(
+            f"run={config.run} reads columns in addition to the text, as no format of an export does: use manyheads "
+            "predict, serve or load"
+        )
     if config.output:
         folder = Path(config.output).expanduser().resolve()  # of a link: the folder that it leads to is filled
     else:

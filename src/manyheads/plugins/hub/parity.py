@@ -128,7 +128,7 @@ def hold_to_run(
 
 def apart(predictor: TextClassifier, exported: Ask, compared: Compared, *, both: bool) -> Apart:
     """The largest difference of `exported` to the run, see `hold_to_run`."""
-    texts, pairs = compared.texts, compared.pairs
+    texts, pairs = predictor.as_read(compared.texts), compared.pairs
     # texts are cut at their end, as the export cuts them, whatever the run does with long ones
     encoded = encode(predictor.tokenizer, texts, pairs, None, predictor.max_length)
     ours_nC = predictor.run(encoded).values

@@ -101,6 +101,7 @@ def attribute(
         label = ClassLookup(predictor.labels, any_case=True).find(label)
         if label not in predictor.labels:
             raise UserError(f"{label} is not a class of the model: choose one of {', '.join(predictor.labels)}")
+    (text,) = predictor.as_read([text])
     in_fp32 = replace(predictor, autocast=None)
     batch = only_batch(in_fp32, text, pair)
     maps = look_at_batch(in_fp32, batch)

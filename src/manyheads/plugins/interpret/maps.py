@@ -286,7 +286,8 @@ def tokens_of(predictor: TextClassifier, rows: Rows) -> Tokens:
         UserError: pairs for a model of single texts, or the other way round.
     """
     predictor.check(rows.texts, rows.pairs)
-    return encode(predictor.tokenizer, rows.texts, rows.pairs, rows.labels, predictor.max_length, predictor.cutting)
+    texts = predictor.as_read(rows.texts)
+    return encode(predictor.tokenizer, texts, rows.pairs, rows.labels, predictor.max_length, predictor.cutting)
 
 
 def batches(predictor: TextClassifier, tokens: Tokens, *, budget: int, maps: bool = False) -> Iterator[Batch]:

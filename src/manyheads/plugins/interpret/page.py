@@ -115,6 +115,7 @@ def look_at(
         answer: the model's answer to the text; None: it is answered here.
         attribution: shown in a section below the maps.
     """
+    (text,) = predictor.as_read([text])
     reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
     batch = only_batch(predictor, text, pair)
     with torch.inference_mode(), record_attention(predictor.network) as calls:

@@ -45,6 +45,7 @@ def heads_page(
         UserError: no such layers or heads, too many maps for a page, or Captum is not installed.
     """
     chosen = choose_heads(predictor.model, layers, heads)
+    (text,) = predictor.as_read([text])
     reading = read_words(predictor.tokenizer, text, pair, predictor.max_length, predictor.cutting)
     n_maps, n_cells = len(chosen.layers) * len(chosen.heads), sum(one**2 for one in reading.lengths)
     if n_maps * n_cells > MOST_CELLS:

@@ -101,6 +101,12 @@ def require_alike(name: str, folder: ModelFolder, first_name: str, first: ModelF
             f"runs: {name} has the classes {list_names(labels)}, but {first_name} has {list_names(first_labels)}: "
             "models of the same classes are compared"
         )
+    if len(folder.settings.fields) != len(first.settings.fields):
+        read = [list_names(one.settings.fields) or "one column" for one in (folder, first)]
+        raise UserError(
+            f"runs: {name} reads {read[0]}, but {first_name} reads {read[1]}: models of the same columns are compared; "
+            f"name what predict has written for {name} in its place"
+        )
     kinds = (
         ("pairs of texts", folder.settings.pairs, first.settings.pairs),
         ("any number of labels", folder.settings.multi, first.settings.multi),

@@ -1,0 +1,51 @@
+"""Settings of the columns that are read with the text. Standard library only."""
+
+from typing import Any
+
+from manyheads.config import Long
+from manyheads.config.facts import require, section, setting
+from manyheads.config.sentences import format_list
+
+
+@section("data.")
+class ColumnsConfig:
+    """Categories and numbers that are read with the text."""
+
+    columns: list[str] = setting(
+        list, "columns of categories or numbers, read with the text: [priority,amount]", tasks=("classify",)
+    )
+
+
+def column_names(data: Any) -> list[str]:
+    """The hook `Section.fields`."""
+    return list(getattr(data, "columns", ()))
+
+
+def refuse_columns(config: Any, where: str) -> None:
+    """Each is named once, has room before a text, and is read with all of it."""
+    data, names = config.data, column_names(config.data)
+    typed = f"data.columns={format_list(names)}"
+    texts = data.text if isinstance(data.text, list) else [data.text]
+    others = {*texts, data.text_pair, data.label, data.votes, data.weight, data.group, *data.label_columns}
+    twice = [name for at, name in enumerate(names) if not name or name in {*names[:at]} | others]
+    require(
+        not twice, f"{typed}: '{', '.join(twice)}' is empty, or is named twice in the settings data: name each once"
+    )
+    least = len(names) + 2 * len(texts) + 4 if names else 0
+    require(
+        data.max_length >= least, f"data.max_length={data.max_length} has no room for {typed}: use at least {least}"
+    )
+    for name, is_set in {
+        "data.long=windows": data.long is Long.windows,  # the first window alone would have them
+        "data.streaming": data.streaming,
+        "data.descriptions": getattr(data, "descriptions", ""),
+    }.items():
+        require(not (names and is_set), f"{typed} and {name} do not go together: remove one of them")
+
+
+def why_columns_unread(config: Any, name: str) -> str:
+    """Why a verb that opens a model does not read which columns it has."""
+    opens = isinstance(getattr(config, "run", None), str) or hasattr(config, "runs")
+    if name == "data.columns" and opens:
+        return "here, where the model itself says which columns it reads: remove it"
+    return ""

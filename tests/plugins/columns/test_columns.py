@@ -1,0 +1,329 @@
+"""Categories and numbers that are read with the text: their units, what learns from them, and each verb."""
+
+import csv
+import json
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manyheads
+from manyheads import TextData
+from manyheads.cli.main import main
+from manyheads.config import Terms
+from manyheads.data.formats.fields import FIELD, UNIT, join_cells, split_units
+from manyheads.data.rows import Rows
+from manyheads.data.tokenizer import kept_ids
+from manyheads.distributed import faults
+from manyheads.errors import UserError
+from manyheads.evaluation import results
+from manyheads.linear.model import terms_of
+from manyheads.plugins.columns.learning import FIGURE, with_units
+from manyheads.plugins.columns.units import (
+    BUCKETS,
+    learn_buckets,
+    learn_column,
+    read_units,
+    unit_of,
+    unit_reader,
+    units_of,
+)
+from manyheads.runs.files import read_json
+from tests.conftest import SPECIAL, WORDS, word_tokenizer
+
+TINY = [
+    *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.d_k=8", "model.d_v=8", "model.d_ff=16"),
+    *("hardware=cpu", "hardware.precision=fp32", "tokenizer.vocab_size=200", "batch.rows=16", "optim.average=0"),
+]
+NAMES = ["text", "priority", "amount", "label"]
+COLUMNS = {"priority": ["high", "low"], "amount": [8.0, 20.0]}
+KEPT = {"columns": {"texts": 1, "known": COLUMNS}}
+PRINTED = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), max_size=12)
+
+
+# Units
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6) | st.integers(-9, 9), min_size=1, max_size=60))
+def test_numbers_are_in_buckets_by_quantiles(numbers) -> None:
+    known, values = learn_column([str(one) for one in numbers]), np.array(numbers, dtype=float)
+    expected = np.unique(values)
+    if len(expected) > BUCKETS:
+        expected = np.unique(np.quantile(values, np.arange(1, BUCKETS) / BUCKETS, method="inverted_cdf"))
+    expected = expected[expected < values.max()]
+    assert known == expected.tolist()
+    if not known:  # all are the same number
+        return
+    units = units_of("amount", known)
+    assert len({*units}) == len(units) == len(expected) + 2
+    for one, at in zip(numbers, np.searchsorted(expected, values), strict=True):
+        assert unit_of("amount", known, str(one)) == units[1 + at]
+
+
+def test_buckets_have_about_as_many_rows_each() -> None:
+    drawn = np.random.default_rng(0).lognormal(size=4000)
+    known = learn_column([str(one) for one in drawn])
+    _, counts = np.unique([unit_of("amount", known, str(one)) for one in drawn], return_counts=True)
+    assert counts.tolist() == [500] * BUCKETS
+
+
+def test_categories_are_those_of_two_rows_and_all_else_has_a_unit() -> None:
+    known = learn_column(["b", "a", "b", "a", "c", "", "3"])
+    assert known == ["a", "b"]
+    assert [unit_of("kind", known, cell) for cell in ("a", "c", "new", "")] == [
+        "kind: a",
+        "kind is another",
+        "kind is another",
+        "kind is missing",
+    ]
+    assert units_of("kind", known) == ["kind is missing", "kind is another", "kind: a", "kind: b"]
+    numbers = learn_column(["1", "2", *["3"] * 20, "", "unknown"])
+    assert numbers == [1.0, 2.0]
+    for cell in ("unknown", "", "inf", "1e999"):
+        assert unit_of("age", numbers, cell) == "age is missing"
+    expected = ["age is missing", "age: -inf to 1.0", "age: 1.0 to 2.0", "age: 2.0 to inf"]
+    assert [unit_of("age", numbers, cell) for cell in ("", "-4", "1.5", "99")] == units_of("age", numbers) == expected
+    assert unit_of("same", learn_column(["7", "7.0"]), "8") == "same is another"
+
+
+def test_a_row_is_read_as_its_units_before_its_text() -> None:
+    read = unit_reader(KEPT)
+    assert read is not None
+    units = f"{UNIT}priority: high{UNIT}{UNIT}amount: 8.0 to 20.0{UNIT}"
+    assert read([join_cells(["the parcel came late", "high", 12.5])]) == [f"{units}the parcel came late"]
+    assert split_units(f"{units}the parcel") == ("the parcel", ["priority: high", "amount: 8.0 to 20.0"])
+    assert read([join_cells(["", " high ", "12.50"])]) == [units]  # its columns alone
+    assert read([""]) == [""]
+    assert unit_reader({}) is None
+    two = unit_reader({"columns": {"texts": 2, "known": COLUMNS}})
+    assert two is not None
+    assert two([join_cells(["title", "body", "low", None])]) == [
+        f"{UNIT}priority: low{UNIT}{UNIT}amount is missing{UNIT}title {FIELD} body"
+    ]
+    with pytest.raises(UserError, match="the text 'a parcel' comes without priority, amount, which the model reads"):
+        read(["a parcel"])
+
+
+@given(PRINTED.map(lambda text: f"a{text}"), PRINTED, st.floats(allow_nan=False) | st.none())
+def test_what_was_read_is_read_alike_again_and_nobody_types_a_unit(text, priority, amount) -> None:
+    typed = f"{UNIT}priority: high{UNIT}{text}"
+    for one in (text, typed):
+        (once,) = read_units(1, COLUMNS, [join_cells([one, priority, amount])])
+        assert read_units(1, COLUMNS, [once]) == [once]
+        rest, units = split_units(once)
+        assert len(units) == 2
+        assert UNIT not in rest
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "x",
+        {"texts": 1},
+        {"texts": 1, "known": {"a": 3}},
+        {"texts": 1, "known": {"a": [1.0, "b"]}},
+    ],
+)
+def test_what_a_stranger_wrote_is_refused(broken) -> None:
+    with pytest.raises(UserError, match=r"kept\.columns is not what a training has written"):
+        unit_reader({"columns": broken})
+
+
+def test_buckets_are_learnt_from_training_rows_alone() -> None:
+    data = SimpleNamespace(columns=["amount"], text="text")
+    train = Rows([join_cells(["a", at]) for at in range(20)], None, [0] * 20, "rows.csv", [*range(20)])
+    other = Rows([join_cells(["a", 1e6])], None, [0], "rows.csv", [20])
+    splits: SimpleNamespace = SimpleNamespace(train=train, validation=other, test=other, notes=[])
+    assert learn_buckets(data, splits)["columns"]["known"]["amount"][-1] < 20
+    assert splits.notes == ["data.columns: amount has 8 buckets of numbers, and is missing in 0 of 20 rows"]
+
+
+@pytest.mark.parametrize("kind", [*Terms])
+def test_units_are_terms_of_their_own(kind) -> None:
+    units = f"{UNIT}kind: very high{UNIT}{UNIT}amount: 8.0 to 20.0{UNIT}"
+    own = [f"{UNIT}kind: very high", f"{UNIT}amount: 8.0 to 20.0"]
+    assert sorted(terms_of(f"{units}a good film", kind=kind)) == sorted([*terms_of("a good film", kind=kind), *own])
+    with_pair, without = ([*terms_of(text, "a bad film", kind)] for text in (f"{units}a film", "a film"))
+    assert {*without} < {*with_pair}
+    assert {*with_pair} - {*without} == {
+        *(f"first {one}" for one in own),
+        "2 units alone in first",
+        "0 units alone in second",
+    }
+
+
+def test_a_unit_is_one_token_that_begins_as_the_last_of_its_words() -> None:
+    known = {"is": ["very good"]}
+    splits: Any = SimpleNamespace(kept={"columns": {"texts": 1, "known": known}})
+    made = with_units(None, splits, word_tokenizer())
+    (text,) = read_units(1, known, [join_cells(["a film", "very good"])])
+    ids = made.encode(text).ids
+    n = len(SPECIAL + WORDS)
+    assert ids == [2, n + 2, n_of("a"), n_of("film"), 3]
+    kept = kept_ids(made, word_tokenizer())
+    assert kept is not None
+    assert kept[n + 2] == n_of("good")
+    assert made.encode("is: very good").ids == word_tokenizer().encode("is: very good").ids
+
+
+def n_of(word: str) -> int:
+    return (SPECIAL + WORDS).index(word)
+
+
+# A run
+
+
+def some_rows(n: int, seed: int = 0) -> list[dict[str, str]]:
+    """Rows whose label is in their columns alone."""
+    drawn, found = random.Random(seed), []
+    for at in range(n):
+        priority, amount = drawn.choice(["high", "low", ""]), drawn.choice(["", round(drawn.uniform(0, 99), 2)])
+        label = "check" if amount and float(amount) > 50 else ("rush" if priority == "high" else "wait")
+        text = " ".join(drawn.choice(WORDS) for _ in range(drawn.choice([2, 8])))
+        found.append({"text": f"{text} {at}", "priority": priority, "amount": str(amount), "label": label})
+    return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    with (home / "orders.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, NAMES)
+        table.writeheader()
+        table.writerows(some_rows(300))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYHEADS_CACHE", str(home / "cache"))
+        patch.setattr(results, "write_page", lambda path, _: path.touch())
+        words = [f"data.path={home / 'orders.csv'}", "data.columns=[priority,amount]", "optim.lr=0.01"]
+        assert main(["train", *words, *TINY, "trainer.max_epochs=6", f"output={home / 'run'}"]) == 0
+    return home
+
+
+@pytest.fixture
+def asked(home, monkeypatch):
+    monkeypatch.setenv("MANYHEADS_CACHE", str(home / "cache"))
+    monkeypatch.setattr(results, "write_page", lambda path, _: path.touch())
+    monkeypatch.chdir(home)
+    return home
+
+
+def test_a_run_learns_from_its_columns_and_says_what_they_add(asked) -> None:
+    config, found = read_json(asked / "run/model/config.json"), read_json(asked / "run/summary.json")
+    assert config["columns"]["text"] == NAMES[:3]
+    known = config["kept"]["columns"]["known"]
+    assert known["priority"] == ["high", "low"]
+    assert len(known["amount"]) == BUCKETS - 1
+    assert found["test"]["accuracy"]["value"] > 0.8
+    assert found["members"]["test"]["network"]["accuracy"]["value"] > 0.8
+    assert found["members"]["test"]["linear model"]["accuracy"]["value"] > 0.8
+    assert found["measured"][FIGURE]["low"] > 0.1
+    assert "priority has 2 categories, and is missing in" in (asked / "run/run.log").read_text()
+
+
+def test_each_verb_takes_the_columns(asked, capsys) -> None:
+    assert main(["evaluate", "run=run"]) == 0
+    own = read_json(asked / "run/evaluate/orders-test/metrics.json")
+    assert own["accuracy"] == read_json(asked / "run/summary.json")["test"]["accuracy"]
+    assert main(["evaluate", "run=run", "data.path=orders.csv"]) == 0
+    assert main(["predict", "run=run", "input=orders.csv", "output=out.csv"]) == 0
+    with (asked / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(row["input_label"] == row["label"] for row in rows) > 250
+    capsys.readouterr()
+    assert main(["predict", "run=run", "text=a good film\tlow\t98"]) == 0
+    assert json.loads(capsys.readouterr().out)["label"] == "check"
+    (asked / "short.csv").write_text("text,priority\na film,high\n")
+    assert main(["predict", "run=run", "input=short.csv"]) == 2
+    assert "short.csv has no column 'amount', which the model reads" in capsys.readouterr().err
+    assert main(["evaluate", "run=run", "data.path=orders.csv", "data.columns=[amount]"]) == 2
+    assert "data.columns=['amount'] does nothing here" in capsys.readouterr().err
+
+
+def test_python_takes_mappings_and_the_same_rows_in_any_form(asked) -> None:
+    classifier = manyheads.load("run")
+    rows = [{name: row[name] for name in NAMES[:3]} for row in some_rows(9)]
+    as_numbers = [row | {"amount": float(row["amount"]) if row["amount"] else None} for row in rows]
+    assert classifier.predict(rows) == classifier.predict(as_numbers)
+    with pytest.raises(UserError, match=r"texts\[0\] has text, amount, but the model takes the columns"):
+        classifier.predict([{"text": "a", "amount": 3}])
+    with pytest.raises(UserError, match="comes without priority, amount, which the model reads"):
+        classifier.predict(["a good film"])
+    run = manyheads.compose("train", ["data.columns=[priority,amount]", *TINY])
+    data = TextData.from_rows(some_rows(60), run=run)
+    assert data.splits is not None
+    assert data.splits.kept["columns"]["texts"] == 1
+
+
+@pytest.mark.verb("look")
+def test_look_shows_the_units(asked, capsys) -> None:
+    assert main(["look", "run=run", "text=a good film\thigh\t3"]) == 0
+    assert "priority: high" in next((asked / "run/look").glob("*.html")).read_text()
+
+
+def test_a_stopped_run_is_resumed_to_the_bit(asked, monkeypatch) -> None:
+    command = ["train", "data.path=orders.csv", "data.columns=[priority,amount]", *TINY]
+    command += ["trainer.max_steps=6", "checkpoint.every=2"]
+    assert main([*command, "output=whole"]) == 0
+    monkeypatch.setenv(faults.VARIABLE, "step:4:fail")
+    faults.reset_counts()
+    assert main([*command, "output=broken"]) == 1
+    monkeypatch.delenv(faults.VARIABLE)
+    faults.reset_counts()
+    assert main(["train", "resume=broken"]) == 0
+    one, other = ((asked / name / "model/model.safetensors").read_bytes() for name in ("whole", "broken"))
+    assert one == other
+
+
+def test_the_logits_of_a_row_are_the_same_alone_and_with_others(asked) -> None:
+    classifier = manyheads.load("run", precision="fp32")
+    texts = [join_cells([row[name] for name in NAMES[:3]]) for row in some_rows(20, seed=1)]
+    together = classifier.logits(texts)
+    alone = torch.cat([classifier.logits([text]) for text in texts])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.columns=[nothing]"], "orders.csv has no column 'nothing' (data.columns)"),
+        (["data.columns=[amount,amount]"], "'amount' is empty, or is named twice in the settings data"),
+        (["data.columns=[text]"], "'text' is empty, or is named twice in the settings data"),
+        (["data.columns=[label]"], "'label' is empty, or is named twice in the settings data"),
+        (["data.columns=[amount]", "data.long=windows"], "do not go together"),
+        (["data.columns=[amount,priority]", "data.max_length=7"], "has no room for data.columns=[amount, priority]: use at least 8"),
+    ],
+)
+def test_mistakes_are_said_before_training(asked, capsys, words, said) -> None:
+    assert main(["train", "data.path=orders.csv", *words, *TINY, "output=none"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (asked / "none").exists()
+
+
+@pytest.mark.verb("compare", "export")
+def test_what_cannot_read_the_columns_is_refused(asked, capsys) -> None:
+    words = ["train", "data.path=orders.csv", *TINY, "trainer.max_steps=1", "output=alone"]
+    assert main(words) == 0
+    assert main(["compare", "runs=[run,alone]", "hardware.accelerator=cpu"]) == 2
+    said = capsys.readouterr().err
+    assert "alone reads one column, but " in said
+    assert "run reads text, priority, amount: models of the same columns are compared" in said
+    assert main(["export", "run=run", "format=transformers", "output=out"]) == 2
+    assert "reads columns in addition to the text" in capsys.readouterr().err
+
+
+@pytest.mark.verb("next")
+def test_next_reads_the_columns_of_what_it_chooses_from(asked) -> None:
+    with (asked / "more.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, NAMES[:3], extrasaction="ignore")
+        table.writeheader()
+        table.writerows(row | {"text": f"new {row['text']}"} for row in some_rows(20, seed=2))
+    words = ["next", "run=run", "data.path=more.csv", "n=4", "output=next.csv", "hardware=cpu"]
+    assert main(words) == 0
+    with (asked / "next.csv").open(newline="") as file:
+        assert list(csv.DictReader(file).fieldnames or [])[:4] == NAMES
