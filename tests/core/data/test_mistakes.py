@@ -42,7 +42,7 @@ def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
     )
     for name, why in (
         ("a.docx", f"is not a kind of file that is read: give {kinds}"),
-        ("a.ods", "is a spreadsheet: save it as .csv"),
+        ("a.ods", "is a spreadsheet: save it as .csv, or as .xlsx"),
         ("a.ndjson", "holds JSON lines: let its name end with .jsonl"),
     ):
         (tmp_path / name).write_bytes(b"PK")

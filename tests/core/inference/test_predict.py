@@ -421,7 +421,7 @@ def test_a_pipe_is_answered_as_a_file_to_the_last_bit(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("in.ods", "is a spreadsheet: save it as .csv"),
+        ("in.ods", "is a spreadsheet: save it as .csv, or as .xlsx"),
         ("in.zip", "is an archive: unpack it, and give the file or the folder that was in it"),
         ("in.gz", f"is not a kind of file that is read: give {KINDS_IN_WORDS}"),
     ],

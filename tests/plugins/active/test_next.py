@@ -235,7 +235,7 @@ def test_a_run_of_rows_in_python(tmp_path, monkeypatch, capsys):
         (["by=cleverness"], "uncertainty, diversity, both, disagreement or random"),
         (["data.text=body"], "data.text"),
         (["data.label=stars"], "data.label"),
-        (["data.rename=names.csv"], "data.rename=names.csv does nothing here"),
+        (["data.rename=names.csv"], "names.csv does nothing here, as texts are chosen by what the model answers"),
         (["data.streaming=true"], "data.streaming"),
         (["data.on_bad_row=raise"], "row 85"),
     ],

@@ -296,7 +296,10 @@ def test_the_logits_of_a_row_are_the_same_alone_and_with_others(asked) -> None:
         (["data.columns=[text]"], "'text' is empty, or is named twice in the settings data"),
         (["data.columns=[label]"], "'label' is empty, or is named twice in the settings data"),
         (["data.columns=[amount]", "data.long=windows"], "do not go together"),
-        (["data.columns=[amount,priority]", "data.max_length=7"], "has no room for data.columns=[amount, priority]: use at least 8"),
+        (
+            ["data.columns=[amount,priority]", "data.max_length=7"],
+            "has no room for data.columns=[amount, priority]: use at least 8",
+        ),
     ],
 )
 def test_mistakes_are_said_before_training(asked, capsys, words, said) -> None:

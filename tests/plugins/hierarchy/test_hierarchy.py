@@ -81,7 +81,7 @@ def test_labels_are_paths():
     below = finder(paths())(names, multi=False)
     assert below == {"a": ["a/b/c", "a/b/d", "a/f"], "a/b": ["a/b/c", "a/b/d"], "a / b": ["a/b/c", "a/b/d"]}
     assert finder(paths("")) is None
-    assert kept_lines(paths("."), ["comp.os", "misc"]) == {"hierarchy": [["comp"], []]}
+    assert kept_lines(paths("."), SimpleNamespace(labels=["comp.os", "misc"])) == {"hierarchy": [["comp"], []]}
 
 
 def test_parents_are_a_file(tmp_path):

@@ -25,7 +25,7 @@ def rows_of_nodes(run: Any, splits: Splits) -> Rows | None:
     where, rows = typed_levels(run.data), splits.coarse
     if not where:
         return None
-    tree = Tree(splits.labels, kept_lines(run.data, splits.labels)["hierarchy"])
+    tree = Tree(splits.labels, kept_lines(run.data, splits)["hierarchy"])
     splits.notes.append(f"{where}: {len(splits.labels):,} classes at up to {tree.depth} levels")
     if rows is None:
         return None
