@@ -50,7 +50,7 @@ def test_it_ends_well_and_says_each_thing_once(done):
         assert run.stderr.count(f"epoch {epoch}, step {epoch}: loss ") == 1
     for noise in ("Traceback", "Warning", "warn", "sync_dist", "recommended", "RANK"):
         assert noise not in run.stderr, run.stderr
-    assert run.stdout.count("95 % intervals in brackets") == 1
+    assert run.stdout.count("95 % intervals") == 1
 
 
 def test_there_is_one_run_folder_with_everything_in_it(done):

@@ -179,7 +179,7 @@ def test_the_log_tells_of_it_and_a_finished_run_is_left_alone(train, tmp_path, c
     assert "stopped by SIGTERM at step 2: resume=auto continues from there" in said
     assert "resumed at step 2" in said
     assert re.search(r"(?m)^trained: 1 epoch, 8 steps, ", written), "the table ends it"
-    assert written.count("95 % intervals in brackets") == 1
+    assert written.count("95 % intervals") == 1
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     capsys.readouterr()
     assert main(["train", f"resume={folder}"]) == 0

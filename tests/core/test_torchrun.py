@@ -96,7 +96,7 @@ def test_two_processes_are_one_run(start, home):
     (folder,) = (home / "outputs").iterdir()
     assert {path.name for path in folder.iterdir()} >= {"config.yaml", "summary.json", "model", "run.log"}
     assert [path.name for path in folder.glob("ranks/*.log")] == ["rank-1.log"]
-    assert said.count("95 % intervals in brackets") == 1
+    assert said.count("95 % intervals") == 1
     assert said.count("epoch 1, step") == 1
 
 

@@ -94,7 +94,7 @@ def test_a_run_ends_well_on_a_screen_that_lacks_its_signs(encoding, words, tmp_p
         shown = screen.buffer.getvalue().decode(encoding)
     log = (tmp_path / "Läufe ≈" / "run.log").read_text("utf-8")
     warning = next(line for line in log.splitlines() if "so intervals are up to ±" in line)
-    for line in (warning, next(line for line in log.splitlines() if line.startswith("best epoch: "))):
+    for line in (warning, next(line for line in log.splitlines() if line.startswith("result: "))):
         assert line in log
         assert line.encode(encoding, "backslashreplace").decode(encoding) in shown.splitlines()
 

@@ -448,9 +448,7 @@ def _carve(train: Rows, role: str, share: float, n_rows: int, seed: int, notes: 
         _, part = carve(held, min(of_held, MOST_OF_SAMPLE), seed, role)
         kept = train.pick(np.flatnonzero(~np.isin(train.numbers, part.numbers)))
     by_class = " by class" if train.targets is None else ""
-    notes.append(
-        f"{role}: {len(part):,} of {n_rows:,} rows of {train.source} held out{by_class} (data.{role}_share={share})"
-    )
+    notes.append(f"{role}: {len(part):,} of {n_rows:,} rows held out{by_class} (data.{role}_share={share})")
     return kept, part
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WIDE = 200  # characters of a line in run.log, which has no terminal
 CELL = 20  # characters of a column of figures, with its margin
-ON_SCREEN = ("trained", "best epoch", "memory", "left out")  # facts of a run, if it has them
+ON_SCREEN = ("memory", "left out")  # facts of a run that a person should see at once, if there are any
 LEANS = (
     "* the interval lies mostly to one side: where most classes have few rows, the figure seen is too low on average, "
     "and the interval makes up for it"
@@ -68,6 +68,8 @@ def show_summary(summary: Summary, run: RunConfig, file: Path, *, pairs: bool = 
     say(*lines)
     if summary.linear:
         say(f"both: each answer is {1 - summary.linear:.0%} network and {summary.linear:.0%} linear model")
+    epochs = f"{summary.epochs} epoch{'s' * (summary.epochs != 1)} in {summary.seconds:.0f} s"
+    say(f"trained: {epochs}; best epoch: {said['best epoch']}")
     say(*(f"{name}: {said[name]}" for name in (*ON_SCREEN, *summary.measured) if name in said))
     if run.data.fold is None:
         say(*next_steps(Path(summary.output), run, pairs=pairs))
@@ -102,7 +104,7 @@ def show_figures(screen: "Console", blocks: dict[str, dict[str, Figures]], names
     widest = max(len(name) for models in blocks.values() for name in models)
     shown = list(names)[: max(1, (screen.width - widest) // CELL)]
     more = ", ".join(map(words_of, names[len(shown) :]))
-    notes = [f"95 % intervals in brackets{f'; in {file}: {more}' if more else ''}"]
+    notes = [f"95 % intervals{f'; in {file}: {more}' if more else ''}"]
     for title, models in blocks.items():
         lines = []
         for name, figures in models.items():

@@ -235,7 +235,7 @@ def best_words(summary: Summary) -> str:
         return "the last one"
     shown = models_of(summary, "validation").get(NETWORK, {}).get(best["metric"])
     value = shown.value if shown else best["value"]
-    return f"{best['epoch']}, by the network's validation {words_of(best['metric'])} of {value:.4f}"
+    return f"{best['epoch']}, network's validation {words_of(best['metric'])} {value:.4f}"
 
 
 def linear_words(terms: str, share: float) -> str:

@@ -5,6 +5,7 @@ Throughput is counted on the host, so that no step waits for a GPU.
 
 import csv
 import logging
+import re
 import sys
 import time
 from datetime import timedelta
@@ -241,8 +242,8 @@ class EpochLines(Callback):
             return
         for name in ("validation_loss", f"validation_{self.metric}"):
             if name in trainer.callback_metrics:
-                figures[words_of(name)] = trainer.callback_metrics[name]
-        shown = ", ".join(f"{name} {float(figure):.4f}" for name, figure in figures.items())
+                figures[words_of(name if name == "validation_loss" else self.metric)] = trainer.callback_metrics[name]
+        shown = ", ".join(f"{name} {float(figure):.3f}" for name, figure in figures.items())
         is_last = trainer.should_stop or trainer.global_step >= module.n_steps
         on_screen = not shows_bar() and (is_last or now - self.shown >= SECONDS_BETWEEN)
         if on_screen:
@@ -266,6 +267,7 @@ def introduce(context: RunContext) -> None:
     if context.user_network is not None:
         kind, shape = type(context.user_network).__name__, "a module of your own"
     weights = f", begun from {Path(run.init_from).name}" if run.init_from else ""
+    shape = re.sub(r" \(.*?\)|, d_ff=\d+", "", shape)  # config.yaml has the rest
     log.info("model: %s, %s; %s parameters%s", kind, shape, f"{count_parameters(context.network):,}", weights)
     for note in context.notes:
         log.info("%s", note)

@@ -31,8 +31,8 @@ def test_one_file_is_split_by_class_and_seed(tmp_path, write, two_classes):
     numbers = [*splits.train.numbers, *splits.validation.numbers, *splits.test.numbers]
     assert sorted(numbers) == list(range(2, 202))
     assert splits.notes == [
-        "test: 20 of 200 rows of all.csv held out by class (data.test_share=0.1)",
-        "validation: 20 of 200 rows of all.csv held out by class (data.validation_share=0.1)",
+        "test: 20 of 200 rows held out by class (data.test_share=0.1)",
+        "validation: 20 of 200 rows held out by class (data.validation_share=0.1)",
     ]
     assert list(read_splits(data, 0).validation.numbers) == list(splits.validation.numbers)
     assert list(read_splits(data, 1).validation.numbers) != list(splits.validation.numbers)
@@ -182,7 +182,7 @@ def test_a_saved_split_that_is_the_test_split_is_not_validated_on(saved):
     assert splits.test.texts == [f"b{i}" for i in range(6)]
     assert (len(splits.train), len(splits.validation)) == (36, 4)
     assert {text[0] for text in splits.validation.texts} == {"a"}
-    assert splits.notes[-1].startswith("validation: 4 of 40 rows of saved/train held out by class")
+    assert splits.notes[-1].startswith("validation: 4 of 40 rows held out by class")
 
 
 def test_one_split_has_one_role():
@@ -345,7 +345,7 @@ def test_texts_that_are_answered_by_texts(tmp_path, write):
     for part in splits.by_name().values():
         assert part.targets == [f"answer {int(text.split()[1]) % 3}" for text in part.texts]
         assert list(part.labels) == [0] * len(part)
-    assert splits.notes[0] == "test: 4 of 40 rows of all.csv held out (data.test_share=0.1)"
+    assert splits.notes[0] == "test: 4 of 40 rows held out (data.test_share=0.1)"
     whole = read_split(data, "test", [])
     assert (whole.targets or [])[:4] == ["answer 0", "answer 1", "answer 2", "answer 0"]
     assert len(read_splits(replace(data, rows=5), 0, answer="target").train.targets or []) == 5

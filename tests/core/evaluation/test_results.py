@@ -116,9 +116,8 @@ def test_the_screen_shows_figures_and_what_to_type_and_never_obeys_a_path(tmp_pa
     said, log = shown(tmp_path, capsys)
     for words in (
         "0.500 (0.250-0.750)",
-        "95 % intervals in brackets; in report.html: calibration error, macro precision, macro recall\n",
-        "trained: 3 epochs, 4,000 steps, 1.2 s\n",
-        "best epoch: 2, by the network's validation accuracy of 0.5000\n",
+        "95 % intervals; in report.html: calibration error, macro precision, macro recall\n",
+        "trained: 3 epochs in 1 s; best epoch: 2, network's validation accuracy 0.5000\n",
         "report: /tmp/x[/b]\\x1b[2J/report.html\n",
         "next: manyheads predict 'run=/tmp/x[/b]\\x1b[2J' text=\"...\"\n",
     ):
@@ -127,7 +126,7 @@ def test_the_screen_shows_figures_and_what_to_type_and_never_obeys_a_path(tmp_pa
     assert "test" not in said
     assert log.startswith("what was said before\n")
     for words in (
-        "95 % intervals in brackets\n",
+        "95 % intervals\n",
         "parameters: 1,234\n",
         "speed: 56,789 real tokens/s in bf16-mixed\n",
         "padding: 5.1% of the attention grids\n",
@@ -197,7 +196,7 @@ def test_the_table_says_of_each_figure_which_model_has_it(tmp_path: Path, capsys
     assert order == sorted(order)
     assert "training, with dropout" in log
     assert "network, epoch 2" in log
-    assert "best epoch: 2, by the network's validation accuracy of 0.3600\n" in said
+    assert "best epoch: 2, network's validation accuracy 0.3600\n" in said
 
 
 def test_a_run_of_one_file_fills_no_more_than_a_screen(tmp_path: Path, capsys) -> None:

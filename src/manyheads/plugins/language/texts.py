@@ -94,7 +94,7 @@ def read_unlabelled(
         n_rows = len(train)
         train, validation = carve(train, data.validation_share, seed, "validation")
         notes.append(
-            f"validation: {len(validation):,} of {n_rows:,} rows of {train.source} held out "
+            f"validation: {len(validation):,} of {n_rows:,} rows held out "
             f"(data.validation_share={data.validation_share}, seed={seed})"
         )
     return Splits(train, validation, test, [], notes)
