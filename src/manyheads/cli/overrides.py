@@ -399,8 +399,11 @@ def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -
         return f"{typed}: {key} is a section: set its keys, such as {inside[0]}=VALUE"
     if why := why_unread(verb, key):
         return f"{typed} does nothing in {verb}, where {why}: remove it"
+    lacks_section = any(name.endswith(f".{key}") for name in known)  # such as text= for data.text=
     for other, its in VERBS.items():
-        if other != verb and (key in settings(schema_of(other)) or key in its.groups or key.startswith("trainer.")):
+        if other == verb or lacks_section:
+            continue
+        if key in settings(schema_of(other)) or key in its.groups or key.startswith("trainer."):
             return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
     near = _nearest_key(verb, key)
     if cut and not near:

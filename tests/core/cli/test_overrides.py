@@ -5,9 +5,9 @@ import re
 import pytest
 
 from manyheads.cli.overrides import read_overrides
-from manyheads.cli.verbs import VERBS, choices, schema_of
+from manyheads.cli.verbs import VERBS, choices, schema_of, settings_of
 from manyheads.config import RunConfig
-from manyheads.config.facts import settings, settings_where
+from manyheads.config.facts import SETTING_ALIASES, settings, settings_where
 
 
 def read(verb, *words, **more):
@@ -171,3 +171,25 @@ def test_paths_of_jobs_that_hold_a_sign_of_equality_are_told_as_paths(tmp_path, 
         read("evaluate", "sweep/model.n_heads=2,seed=0")
     with pytest.raises(ValueError, match=r"^model/n_heads=2 is not a setting: did you mean model.n_heads\?$"):
         read("train", "model/n_heads=2")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("text=review", "data.text"),  # a setting of predict, which has no sections
+        ("label=stars", "data.label"),
+        ("per_device_train_batch_size=8", "batch.rows"),
+        ("model_name_or_path=x", "init_from"),
+        ("early_stop=3", "checkpoint.patience"),
+        ("pretrainedVectors=x.vec", "init_from"),
+    ],
+)
+def test_settings_without_their_section_and_those_of_other_programs_are_understood(typed, meant):
+    with pytest.raises(ValueError, match=rf"^{typed} is not a setting: did you mean {meant}\?$"):
+        read("train", typed)
+
+
+def test_names_of_other_programs_lead_to_settings():
+    known = {name for verb, about in VERBS.items() for name in (*settings_of(verb), *about.groups)}
+    known |= {f"trainer.{flag}" for flag in settings_of("train")["trainer"].default}
+    assert set(SETTING_ALIASES.values()) <= known
