@@ -237,6 +237,8 @@ def _is_path(word: str) -> bool:
 
 def _cut_text(verb: str, word: str, words: Sequence[str], *, path: bool) -> str:
     """The remedy where `word` is a part of a text, or path, before it that the shell has cut at a space."""
+    if " " in word:
+        return ""  # it was quoted
     known = settings_of(verb)
     begins = [i for i, one in enumerate(words) if one.partition("=")[0] in known]  # of settings
     at = words.index(word) if word in words else 0

@@ -1,6 +1,7 @@
 """Typed words, each checked alone."""
 
 import re
+import shlex
 
 import pytest
 
@@ -132,6 +133,7 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
     ("line", "word", "remedy"),
     [
         ("runs a b", "a", "for these runs write runs=[a,b]"),
+        ("predict run=a 'worth every minute'", "worth every minute", "for a text write 'text=worth every minute'"),
         ("predict run=a text=my card", "card", "for a text with spaces write 'text=my card'"),
         ("look text=my card is lost run=a", "card", "for a text with spaces write 'text=my card is lost'"),
         ("predict my card", "my", "for a text write 'text=my card'"),
@@ -149,7 +151,7 @@ def test_a_word_alone_that_is_a_file_is_told_by_what_the_verb_reads(tmp_path, mo
     ],
 )
 def test_a_word_alone_is_answered_with_what_to_type(line, word, remedy):
-    verb, *words = line.split()
+    verb, *words = shlex.split(line)
     if verb not in VERBS:
         pytest.skip(f"no plugin adds {verb}")
     with pytest.raises(ValueError, match=rf"^{re.escape(f'{word} has no value: {remedy}')}$"):
