@@ -502,7 +502,9 @@ def test_matrices_in_8_bits_are_judged_on_validation_rows(model, exported, tmp_p
         changed_by_rounding(run, before, after, rows, -1.0, [])
     with pytest.raises(ValueError, match="has no validation rows to judge precision=int8 on"):
         changed_by_rounding(run, before, after, None, 1.0, [])
-    with pytest.raises(ValueError, match=r"^precision=int8 needs format=onnx, but format=transformers: set both"):
+    with pytest.raises(
+        ValueError, match=r"^precision=int8 needs format=onnx or browser, but format=transformers: set both"
+    ):
         ExportConfig(run="x", precision=Rounding.int8)
 
 

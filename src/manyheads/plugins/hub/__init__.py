@@ -13,10 +13,11 @@ EXPORT = Verb(
     "export",
     config="manyheads.plugins.hub.config:ExportConfig",
     run="manyheads.plugins.hub.export:export",
-    help="write a trained model for transformers, sentence-transformers, onnxruntime or torch",
+    help="write a trained model for transformers, sentence-transformers, onnxruntime, a browser or torch",
     examples=(
         "manyheads export run=outputs/reviews",
         "manyheads export run=outputs/reviews format=onnx",
+        "manyheads export run=outputs/reviews format=browser",
     ),
 )
 PUSH = Verb(

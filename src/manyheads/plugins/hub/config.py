@@ -16,6 +16,7 @@ EXPORTED = VerbOutput(
         *("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "thresholds.json"),
         *("head.safetensors", "modules.json", "sentence_bert_config.json", "?_*/config.json", "?_*/model.safetensors"),
         *("labels.json", "predict.py", "linear_terms.py", "__pycache__/*.pyc", "model.onnx", "model.pt2"),
+        *("index.html", "classifier.js", "linear_terms.js", "browser.json", "package.json"),
     ),
 )
 
@@ -25,6 +26,7 @@ class Format(Enum):
     sentence_transformers = "sentence_transformers"  # an encoder and its pooling, which give a text a vector
     torch = "torch"  # a program of torch.export, with a script that answers without manyheads
     onnx = "onnx"  # a graph for onnxruntime, with a script that answers without torch
+    browser = "browser"  # the same, with a page that answers in a browser
 
 
 class Members(Enum):
@@ -49,20 +51,21 @@ class ExportConfig:
     )
     format: Format = setting(
         Format.transformers,
-        "a classifier of transformers, an encoder for vectors, or a graph",
+        "a classifier of transformers, an encoder for vectors, a graph, or a graph with a page for browsers",
     )
     members: Members = setting(
         Members.auto, "who of the run is exported; all: refused where the format cannot carry its linear model"
     )
-    precision: Rounding = setting(Rounding.fp32, "of the matrices, with format=onnx")
+    precision: Rounding = setting(Rounding.fp32, "of the matrices, with format=onnx or browser")
     max_changed: float = setting(
         0.02, "share of validation rows whose answers may change by precision=int8", ge=0.0, le=1.0
     )
 
     def __post_init__(self) -> None:
         require(
-            self.precision is Rounding.fp32 or self.format is Format.onnx,
-            f"precision={self.precision.name} needs format=onnx, but format={self.format.name}: set both, or neither",
+            self.precision is Rounding.fp32 or self.format in (Format.onnx, Format.browser),
+            f"precision={self.precision.name} needs format=onnx or browser, but format={self.format.name}: set "
+            "both, or neither",
         )
 
 

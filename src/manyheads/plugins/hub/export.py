@@ -18,6 +18,7 @@ PACKAGES = {  # that write and read each format, and the extra that installs the
     Format.sentence_transformers: (("sentence_transformers",), "hf"),
     Format.torch: ((), ""),
     Format.onnx: (("onnx", "onnxscript", "onnxruntime"), "onnx"),
+    Format.browser: (("onnx", "onnxscript", "onnxruntime"), "onnx"),
 }
 
 

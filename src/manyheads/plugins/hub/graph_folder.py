@@ -1,4 +1,4 @@
-"""`manyheads export format=onnx` and `format=torch`: a graph (graph.py) in a folder with predict.py, which answers
+"""`manyheads export format=onnx`, `browser` and `torch`: a graph (graph.py) in a folder with predict.py, which answers
 texts by it without manyheads: onnxruntime runs it without torch, or torch.export loads it.
 """
 
@@ -22,6 +22,7 @@ from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import GRAPH, PROGRAM, write_settings
 from manyheads.plugin import VERSION
+from manyheads.plugins.hub.browser import ABOUT_PAGE, write_browser_files
 from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
 from manyheads.plugins.hub.graph import quantise, write_graph
 from manyheads.plugins.hub.parity import Ask, apart, changed_by_rounding, hold_to_run, rows_to_compare
@@ -34,12 +35,9 @@ made = Classifier(".")
 for line in sys.stdin:
     print(json.dumps(made.logits(*json.loads(line)).tolist()), flush=True)
 """
-FILES = {Format.onnx: GRAPH, Format.torch: PROGRAM}
-READERS = {Format.onnx: "onnxruntime", Format.torch: "torch"}
-OPENED = {
-    Format.onnx: " Where manyheads\nis there, `manyheads predict` and `evaluate` take this folder as `run=`, too.",
-    Format.torch: "",
-}
+FILES = {Format.onnx: GRAPH, Format.browser: GRAPH, Format.torch: PROGRAM}
+READERS = {Format.onnx: "onnxruntime", Format.browser: "onnxruntime", Format.torch: "torch"}
+OPENED = " Where manyheads\nis there, `manyheads predict` and `evaluate` take this folder as `run=`, too."
 INPUTS = {
     "ids": "`ids` (int64)",
     "real": "`real` (bool: true on tokens, which come first, false on padding)",
@@ -67,7 +65,7 @@ It gives `logits` (texts, {n_classes}){outputs}.{opened}
 
 {labelled}
 Texts are cut at their end after {max_length} tokens. {typed}
-
+{page}
 Exported by manyheads {version}.
 
 Compared with the run on {compared}.
@@ -102,6 +100,8 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     compared = rows_to_compare(predictor, model)
     inputs = write_graph(part / FILES[kind], predictor, kind, both=both)
     is_plain = write_tokenizer(part / "tokenizer.json", predictor)
+    if kind is Format.browser:
+        write_browser_files(part, predictor, both=both, is_plain=is_plain)
     settings = replace(predictor.settings, long=Long.cut)
     if not both:
         settings = replace(settings, linear=0.0, terms=None, temperature=1.0)
@@ -146,10 +146,11 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
         inputs=", ".join(INPUTS[name] for name in inputs),
         n_classes=len(predictor.labels),
         outputs=OUTPUTS_OF_BOTH if both else "",
-        opened=OPENED[kind],
+        opened=OPENED if FILES[kind] == GRAPH else "",
         labelled=labelled,
         max_length=predictor.max_length,
         typed=typed,
+        page=ABOUT_PAGE if kind is Format.browser else "",
         version=VERSION,
         compared=said,
     )
@@ -199,7 +200,7 @@ def script_for(
     )
     fields = predictor.settings.fields
     return template.render(
-        kind=kind.name,
+        file=FILES[kind],
         reader=READERS[kind],
         example=example,
         pairs=predictor.pairs,

@@ -35,6 +35,7 @@ BOUNDS = {  # of a logit, fp32 on both sides: sums are rounded in another order,
     Format.sentence_transformers: 5e-5,
     Format.torch: 5e-5,
     Format.onnx: 1e-4,
+    Format.browser: 1e-4,
 }
 BOUND_OF_BOTH = 1e-5  # of a probability where a linear model answers, too: its logits are logarithms without a floor
 Ask = Callable[[list[str], list[str] | None], Any]  # texts, and their pairs or None, to logits (n, C)

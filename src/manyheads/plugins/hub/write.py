@@ -58,6 +58,8 @@ def write_export(config: ExportConfig, opened: ModelFolder, folder: Path) -> Non
         if is_graph:
             has_linear = carries_linear(predictor, config.members)
             opens = f"predict.py in it answers by {READERS[config.format]}"
+            if config.format is Format.browser:
+                opens = f"index.html in it answers in a browser, once a server of files shows it, and {opens}"
         else:
             has_linear = False
             described, modules = describe(predictor, config)
