@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from manyheads.config.sentences import install_extra
@@ -90,7 +91,7 @@ def test_make_install_brings_what_the_docs_say():
 
 def test_every_night_all_slow_tests_are_run():
     nightly = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8"))
-    (job,) = nightly["jobs"].values()
+    job = nightly["jobs"]["slow"]
     assert "make test-slow" in job["steps"][-1]["run"]
     run = {file for tests in job["strategy"]["matrix"]["tests"] for one in tests.split() for file in ROOT.glob(one)}
     slow = [file for file in (ROOT / "tests").rglob("test_*.py") if "mark.slow" in file.read_text(encoding="utf-8")]
@@ -98,9 +99,39 @@ def test_every_night_all_slow_tests_are_run():
 
 
 def test_ci_is_yaml_that_names_files_that_are_there():
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
-    assert {"check", "test", "without-extras", "versions", "images", "uv"} <= set(jobs)
-    assert jobs["images"]["strategy"]["matrix"]["file"] == DOCKERFILES
-    for step in jobs["versions"]["steps"]:
-        for path in re.findall(r"tests/\w+", step.get("run", "")):
-            assert (ROOT / path).is_dir()
+    workflows = (ROOT / ".github" / "workflows").glob("*.yml")
+    files = {one.stem: yaml.safe_load(one.read_text(encoding="utf-8"))["jobs"] for one in workflows}
+    assert {"check", "without-extras", "versions", "images", "uv", "conda"} <= set(files["ci"])
+    assert {"suite", "macos", "windows"} <= set(files["tests"])
+    assert files["ci"]["images"]["strategy"]["matrix"]["file"] == DOCKERFILES
+    steps = [step for jobs in files.values() for job in jobs.values() for step in job["steps"]]
+    named = [path for step in steps for path in re.findall(r"tests/\w+(?:/\w+)*", step.get("run", ""))]
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).is_dir()] == []
+
+
+def test_every_allowed_python_is_tested():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))
+    versions = workflow["jobs"]["suite"]["strategy"]["matrix"]["python"]
+    listed = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert versions == listed
+    assert PROJECT["requires-python"] == f">={versions[0]}"
+    assert f"Python {versions[0]} to {versions[-1]}" in (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["context"]["version"] == PROJECT["version"]
+    names = {"torch": "pytorch", "matplotlib": "matplotlib-base"}  # as conda-forge calls them
+    needed = {names.get(one.name, one.name): one.specifier for one in map(Requirement, PROJECT["dependencies"])}
+    run = dict(one.split(" ", 1) for one in recipe["requirements"]["run"])
+    assert run.pop("python") == PROJECT["requires-python"]
+    assert {name: SpecifierSet(bounds) for name, bounds in run.items()} == needed
+
+
+def test_windows_is_told_in_one_sentence():
+    code = "import sys; sys.platform = 'win32'; import manyheads"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert re.search(r"needs Linux or macOS.* WSL", done.stderr)

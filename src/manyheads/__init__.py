@@ -3,6 +3,7 @@
 The blocks are in `manyheads.nn`; the names below are imported on first use, so that `import manyheads` costs nothing.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from manyheads.plugin import VERSION, register, resolve
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from manyheads.inference.folder import load_to_answer as load
     from manyheads.training.module import LitModule
     from manyheads.training_run import train
+
+if sys.platform == "win32":  # no locks of files by fcntl, no signals such as SIGUSR1, no groups of processes
+    print(
+        "manyheads needs Linux or macOS: on Windows, install it in WSL (wsl --install); folders of `manyheads export "
+        "format=onnx` answer on Windows by their predict.py",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 __version__ = VERSION
 __all__ = ["LitModule", "TextData", "__version__", "compose", "load", "register", "train"]
