@@ -131,6 +131,8 @@ class Section(NamedTuple):
         fields: `fields(data)`, of such a section, returns names of columns that are joined to a text after `data.text`.
         read: `read(kept)`, of such a section, returns None, or a function of the texts of rows that returns what the
             tokenizer and the linear model of a classifier read of each. A text that was read is returned as it is.
+        read_as: `read_as(kept)`, of a section that widens `data`, returns its settings, by name, by which other rows
+            are read for a model with these values `kept`.
     """
 
     name: str
@@ -156,6 +158,7 @@ class Section(NamedTuple):
     keep: Code | None = None
     fields: Code | None = None
     read: Code | None = None
+    read_as: Code | None = None
 
 
 class Part(NamedTuple):
@@ -186,7 +189,8 @@ class Task(NamedTuple):
             own answer.
         figures: validation figures for `checkpoint.metric`; `auto` is the first. Of a classifier those that are
             registered as such, like the next.
-        required: the figures of evaluate that `require` may bound.
+        required: the figures of evaluate that `require` may bound; or a function that returns them, of what is kept
+            with a model (`Section.keep`), or of None where that is not known yet.
         hub: the task's identifier on the Hugging Face hub, and its title.
         assemble: `assemble(model, vocab_size=, max_length=, n_classes=, n_segments=)` builds the network from the
             settings `model`; its attribute `words` is the word embedding.
@@ -202,6 +206,8 @@ class Task(NamedTuple):
         tokens: `tokens(splits, tokenizer, max_length, encoded)` returns the tokens of each split by name, where
             `encoded(rows, n)` encodes rows, cut to n tokens; None: all rows are cut to `max_length`.
         check: `check(run)` raises UserError for settings that do not go together.
+        finish: `finish(context)` is called with a network that has been trained, a `training.context.RunContext`, and
+            returns a function that writes further files into the folder of the model, its argument.
         unread: settings of core that it does not read; refused where they are typed.
         lacks: settings that it does not have at all; refused also in a preset.
         attends: whether its network has attention, whatever its encoder is.
@@ -213,7 +219,7 @@ class Task(NamedTuple):
     model: str
     column: str
     figures: tuple[str, ...]
-    required: tuple[str, ...]
+    required: tuple[str, ...] | Code
     hub: tuple[str, str]
     assemble: Code
     objective: Code
@@ -223,6 +229,7 @@ class Task(NamedTuple):
     read_split: Code | None = None
     tokens: Code | None = None
     check: Code | None = None
+    finish: Code | None = None
     unread: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     attends: bool = False

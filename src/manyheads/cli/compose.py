@@ -154,6 +154,10 @@ def resolve_settings(base: Base, typed: Values, varied: Sequence[str] = ()) -> C
         typed = apply_other_pretrained(values, typed)
     for name, value in typed.items():
         set_value(known, values, name, value)
+    for one in known.values():
+        other, implied = one.facts.implies or ("", "")
+        if other in values and values[one.name] != one.default and values[other] == known[other].default:
+            values[other] = implied
     if "plugins" in values:
         values["plugins"] = recorded()
     refuse_secrets(values)

@@ -94,6 +94,7 @@ class Facts(NamedTuple):
     tasks: tuple[str, ...] | None = None  # of a plugin's setting: those that read it; None: all
     needs: str | None = None  # without which nothing reads it: see cli/validation.py
     only_with: str = ""  # of a plugin's setting: another one, without which a verb does not have it
+    implies: tuple[str, str] | None = None  # a setting, unless it is changed, and what it is where this one is set
 
     def within(self, section: "Facts | None") -> "Facts":
         """The same, with what it leaves to the section around it."""

@@ -1,5 +1,7 @@
 """What the registry says of figures; evaluation/figures.py has those of core. Standard library only."""
 
+from typing import Any
+
 import manyheads.plugin as plugin
 
 
@@ -28,9 +30,13 @@ def figures_of_answers(rows: str) -> list[str]:
     return [name for name in figures_of(rows) if is_of_answers(name)]
 
 
-def measured_by(task: str) -> list[str]:
-    """All figures that `evaluate` measures of a task, which `require` may bound."""
-    return [*plugin.task(task).required] or figures_of()
+def measured_by(task: str, kept: dict[str, Any] | None = None) -> list[str]:
+    """All figures that `evaluate` measures of a task, which `require` may bound; `kept` is what plugins keep with the
+    model, if that is known."""
+    required = plugin.task(task).required
+    if not isinstance(required, tuple):
+        required = plugin.resolve(required)(kept)
+    return [*required] or figures_of()
 
 
 def checkpoint_figures(task: str, rows: str = "") -> list[str]:

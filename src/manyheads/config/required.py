@@ -16,6 +16,7 @@ CONDITION = re.compile(rf"\s*([^\s<>=!,]+)\s*({'|'.join(COMPARED)})\s*(.*?)\s*")
 COMMA = re.compile(r",(?![^\[]*\])")  # outside of a list
 BOUNDS = (">", ">=", "<", "<=")
 ENDS = ("value", "low", "high")  # of a figure: itself, and the ends of its 95 % interval
+OF_COLUMN = "COLUMN.FIGURE"  # among the figures that are known: any such as topic.accuracy may be one, too
 EXAMPLE = "require=[accuracy.low>0.85,macro_f1>0.8]"
 HELP = "figures to reach, else exit code 3, such as [accuracy.low>0.85,macro_f1>0.8]; low, high: of the 95 % interval"
 
@@ -63,7 +64,7 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
         figure, dot, end = name.rpartition(".")
         if not dot or end not in ENDS:
             figure, end = name, "value"
-        if figure not in known:
+        if figure not in known and not ("." in figure and OF_COLUMN in known):
             near = nearest(figure, known)
             remedy = f"did you mean {near}?" if near else f"choose {one_of([*known])}, each with .low or .high"
             raise UserError(f"{typed} names no figure that is measured here: {remedy}")

@@ -272,7 +272,7 @@ def as_found(table: RawTable, columns: ColumnRoles) -> ColumnRoles:
     lists = [cell for cell in cells if isinstance(cell, list)]
     in_lists = columns.answer == MULTI_LABEL or len(lists) == len(cells)
     has_several = any(len({*map(normalise_name, names)}) != 1 for names in lists)
-    return replace(columns, multi=in_lists and has_several)
+    return replace(columns, multi=table.multi or (in_lists and has_several))
 
 
 def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:

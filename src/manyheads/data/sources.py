@@ -212,7 +212,7 @@ def _make_splits(
     labels = [name for name in labels if name not in coarse]
     train, answers, apart = set_apart(train, answers, coarse, labels, notes)
     _set_answers(train, answers, labels)
-    if columns.multi:
+    if columns.multi and not table.multi:
         notes.append(describe_label_sets(train, labels))
     if columns.has_votes:
         notes.append(plugin.resolve(VOTES).describe_votes(train))

@@ -27,6 +27,7 @@ class RawTable:
         notes: what else was noticed, for the log and the report.
         positions: of the rows among those of the file, from 0; empty: all rows of the file, in order.
         hint: what to do where no column has the name that is looked for.
+        multi: its rows have any number of labels, whatever these are.
     """
 
     names: list[str]
@@ -38,6 +39,7 @@ class RawTable:
     notes: list[str] = field(default_factory=list)
     positions: Any = ()
     hint: str = ""
+    multi: bool = False
 
 
 def select_rows(table: RawTable, indices: Any) -> RawTable:

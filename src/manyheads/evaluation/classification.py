@@ -57,14 +57,14 @@ def evaluate_classifier(
     network: the linear model of the run, and the most frequent class or label.
 
     Args:
-        stored: answers to `rows` that are known already, of several classifiers that each answered some of the rows, as
-            in a cross-validation. Mistakes are then shown without the words that carry them.
+        stored: answers to `rows` that are known already. If several classifiers each answered some of the rows, as in a
+            cross-validation, mistakes are shown without the words that carry them.
 
     Raises:
         UserError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
-    explains = stored is None
+    explains = stored is None or stored.of_model_n is None
     if stored is None:
         stored = answer_rows(classifier, rows, setup)
     own_name, *other_names = stored.models

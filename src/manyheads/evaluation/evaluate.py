@@ -63,7 +63,7 @@ def prepare_evaluation(config: EvaluateConfig) -> EvaluationPlan:
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
     analyses = plugin.asked("analysis", config, opened, data.rows)
-    if settings.task == "classify" and data.run is None and not data.role:
+    if plugin.task(settings.task).has_classes and data.run is None and not data.role:
         n_learnt, sentence = learnt_texts(home, data.rows, labels)
         if n_learnt:
             data.learnt = f"{sentence}: figures and lead are optimistic"

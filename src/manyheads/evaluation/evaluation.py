@@ -109,6 +109,7 @@ class Evaluation:
             pictures of those without a title are shown together.
         findings: of the analyses.
         write: writes the answers to a path, as csv or parquet.
+        tuned: of rows with any number of labels, those whose thresholds were tuned; None: all.
     """
 
     title: str
@@ -126,6 +127,7 @@ class Evaluation:
     findings: list[Finding] = field(default_factory=list)
     details: Callable[[], list[ReportSection]] = list
     write: Callable[[Path], None]
+    tuned: Sequence[str] | None = None
 
     def page(
         self,
@@ -245,11 +247,17 @@ def warnings_of(
     """Warnings about the figures; the arguments are those of `seen_rows` and `few_rows`."""
     return [
         *seen_rows(role, linear=BOTH in evaluation.members, multi=rows.sets is not None),
-        *few_rows(rows, split, names, validation),
+        *few_rows(rows, split, names, validation, evaluation.tuned),
     ]
 
 
-def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | None = None) -> list[str]:
+def few_rows(
+    judged: Rows,
+    split: str,
+    names: Sequence[str],
+    validation: Rows | None = None,
+    thresholds_of: Sequence[str] | None = None,
+) -> list[str]:
     """One warning, or none, about too few rows: with fewer than `FEW_ROWS` the interval of a share is ten points or
     more to either side, with fewer than `FEW_OF_CLASS` rows of a class its figures are uncertain, and what was chosen
     on few rows is partly chance.
@@ -258,12 +266,13 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
         split: the name of the judged rows.
         names: of the classes or labels; empty if rows are answered by texts.
         validation: the rows on which the model was chosen, if they are known.
+        thresholds_of: the labels whose thresholds were tuned, where rows have any number of them; None: all.
     """
     reasons, n = [], len(judged)
 
-    def few_of(rows: Rows, least: int = 1) -> list[str]:
-        counts = zip(names, class_counts(rows, len(names)), strict=True)
-        return [f"{format_value(name)} ({count})" for name, count in counts if least <= count < FEW_OF_CLASS]
+    def few_of(rows: Rows, among: Sequence[str], least: int = 1) -> list[str]:
+        counts = {name: n for name, n in zip(names, class_counts(rows, len(names)), strict=True) if name in among}
+        return [f"{format_value(name)} ({n})" for name, n in counts.items() if least <= n < FEW_OF_CLASS]
 
     if n < FEW_ROWS:
         widest = share_interval(n // 2, n)
@@ -272,14 +281,15 @@ def few_rows(judged: Rows, split: str, names: Sequence[str], validation: Rows | 
     counts = zip(names, class_counts(judged, len(names)), strict=True)
     if missing := [format_value(name) for name, count in counts if not count]:
         reasons.append(f"{split} has no row of {_some(missing)}, of which nothing is measured")
-    if few := few_of(judged):
+    if few := few_of(judged, names):
         reasons.append(
             f"{split} has fewer than {FEW_OF_CLASS} rows of {_some(few)}: their figures, and with them macro F1, are "
             "uncertain"
         )
     if validation is not None and len(validation) < FEW_ROWS:
         reasons.append(f"validation has only {_n_rows(len(validation))}: what was chosen on them is partly chance")
-    if validation is not None and validation.sets is not None and (few := few_of(validation, 0)):
+    tuned = names if thresholds_of is None else thresholds_of
+    if validation is not None and validation.sets is not None and (few := few_of(validation, tuned, 0)):
         reasons.append(f"the thresholds of {_some(few)} come from fewer than {FEW_OF_CLASS} validation rows each")
     return [f"few rows: {'; '.join(reasons)}"] if reasons else []
 

@@ -15,7 +15,8 @@ import manyheads.plugin as plugin
 from manyheads.config import DataConfig, EvaluateConfig, MergeLabels, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.data import ROLES, data_name
-from manyheads.config.figures import figures_of
+from manyheads.config.facts import hooks
+from manyheads.config.figures import figures_of, measured_by
 from manyheads.config.required import bounds_of
 from manyheads.config.sentences import list_names
 from manyheads.data.class_names import MULTI_LABEL
@@ -26,7 +27,6 @@ from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_same
 from manyheads.inference.format import (
     COLUMNS,
-    ColumnNames,
     ModelFolder,
     Settings,
     check_text_columns,
@@ -44,7 +44,7 @@ EVALUATED = VerbOutput(
     ('"data":', '"split":', '"source":'),
     (
         *("predictions.csv", "predictions.parquet", "report.html"),
-        *(f"{name}.png" for name in ("loss", "accuracy", "f1", "reliability", "risk")),
+        *(f"{name}.png" for name in ("loss", "accuracy", "f1", "reliability", "risk", "column-*")),
     ),
 )
 PART = ".answers.part"  # of the folder: the logits of a classifier, while it is evaluated
@@ -118,7 +118,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
             labels, or single texts and the model takes pairs.
     """
     task = plugin.task(settings.task)
-    figures = task.required
+    figures = measured_by(settings.task, settings.kept)
     if settings.task == "classify":
         figures = figures_of("labels" if settings.multi else "classes")
     bounds_of(config.require, figures)
@@ -200,16 +200,16 @@ def _named(config: EvaluateConfig, settings: Settings) -> DataConfig | None:
     """The data that is named, with its columns; None: the run's own."""
     if config.data.source == "run" and not config.data.path:
         return None
-    return with_columns(config.data, settings.columns, pairs=settings.pairs)
+    return with_columns(config.data, settings)
 
 
-def with_columns(data: DataConfig, columns: ColumnNames, *, pairs: bool) -> DataConfig:
+def with_columns(data: DataConfig, settings: Settings) -> DataConfig:
     """`data` with the columns that the model was trained on in place of those that were not typed.
 
     A preset names its own columns. A model of single texts never reads a second one. Classes that were merged in
     training are merged here, too.
     """
-    changes: dict[str, Any] = {}
+    columns, changes = settings.columns, dict[str, Any]()
     if data.source in ("run", "files"):
         stored = {name: getattr(columns, name) for name in COLUMNS if not getattr(data, name)}
         changes = {"source": "files", **stored}
@@ -219,7 +219,9 @@ def with_columns(data: DataConfig, columns: ColumnNames, *, pairs: bool) -> Data
             changes |= {"votes": columns.votes, "label_columns": columns.label_columns}
     else:
         changes = {name: getattr(DEFAULTS, name) for name in COLUMNS if not getattr(data, name)}
-    if not pairs:
+    for read_as in hooks(data, "read_as"):
+        changes |= read_as(settings.kept)
+    if not settings.pairs:
         changes["text_pair"] = ""
     if data.merge_labels is MergeLabels.none:
         changes["merge_labels"] = columns.merge_labels

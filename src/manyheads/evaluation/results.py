@@ -222,13 +222,14 @@ def write_evaluation(
         UserError: the folder cannot be written to.
     """
     warnings = [data.learnt] if data.learnt else []
-    if isinstance(model, TextClassifier):
+    names = getattr(model, "labels", [])
+    if names:
         split, validation = data.split, None
         if split == "all":
             split = "the file"
         if data.splits is not None:
             validation = data.splits.validation
-        warnings += warnings_of(evaluation, data.rows, split, data.role, model.labels, validation)
+        warnings += warnings_of(evaluation, data.rows, split, data.role, names, validation)
         if data.run is None and not data.most_frequent:
             kind = "class" if data.rows.sets is None else "label"
             warnings.append(f"the most frequent {kind} is that of these rows, as the training rows are not known")
@@ -263,7 +264,7 @@ def write_evaluation(
 
 def _metrics(evaluation: Evaluation, data: EvaluationData, model: AnyPredictor, warnings: list[str]) -> dict[str, Any]:
     """The content of metrics.json."""
-    is_classifier = isinstance(model, TextClassifier)
+    is_classifier = plugin.task(model.task).has_classes
     metrics = {**evaluation.scores, **data.about}
     models = {"members": evaluation.members, "baselines": evaluation.baselines, "leads": evaluation.leads}
     for key, of_models in models.items():
@@ -273,6 +274,6 @@ def _metrics(evaluation: Evaluation, data: EvaluationData, model: AnyPredictor, 
         metrics[finding.name] = finding.content
     if is_classifier:
         metrics["warnings"] = warnings
-        if model.calibration is not None:
-            metrics["calibration"] = model.calibration.name
+        if calibration := getattr(model, "calibration", None):
+            metrics["calibration"] = calibration.name
     return metrics

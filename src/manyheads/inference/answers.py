@@ -178,7 +178,8 @@ def _are_answers(file: Path) -> bool:
         return False
     if any(not isinstance(one, str) for one in names):
         return False
-    if names and names[-1] in ("generated", "hidden"):
+    last = names[-1] if names else ""
+    if last in ("generated", "hidden", "probabilities") or (last.startswith("p_") and ": " in last):
         return True
     has_probabilities = "probabilities" in names or any(one.startswith("p_") for one in names)
     return has_probabilities and ("label" in names or "labels" in names)

@@ -6,7 +6,7 @@ before anything is allocated.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
 
@@ -59,16 +59,20 @@ def save(
     pairs: bool = False,
     labels: Sequence[str] = (),
     kept: dict[str, Any] | None = None,
+    multi: bool = False,
     tuned: Tuned | None = None,
     figures: dict[str, str] | None = None,
+    finish: Callable[[Path], object] | None = None,
 ) -> None:
     """Write the folder, whole or not at all; what was there before is replaced. The same model gives the same bytes:
     the files hold no date, path or id.
 
     Args:
         kept: what plugins keep with a classifier, by name.
+        multi: rows have any number of labels.
         tuned: of a classifier, its thresholds and its linear model.
         figures: what is known of the model before it is judged, for its card.
+        finish: writes further files of a task into the folder.
     """
     tuned = tuned or Tuned()
     blend = tuned.blend
@@ -79,7 +83,7 @@ def save(
         vocab_size=network.words.num_embeddings,
         n_classes=len(labels),
         pairs=pairs,
-        multi=tuned.thresholds is not None,
+        multi=multi or tuned.thresholds is not None,
         linear=tuned.share,
         terms=blend.linear.terms if blend else None,
         temperature=blend.temperature if blend else 1.0,
@@ -101,6 +105,8 @@ def save(
             (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
         if blend is not None:
             write_linear(part / LINEAR, blend.linear)
+        if finish is not None:
+            finish(part)
 
 
 @overload

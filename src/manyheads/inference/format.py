@@ -135,7 +135,7 @@ class Settings:
             merge_labels=data.merge_labels,
         )
         of_long_texts: dict[str, Any] = {}
-        if task == "classify":  # other tasks cut long texts
+        if plugin.task(task).has_classes:  # other tasks cut long texts
             of_long_texts = {"long": data.long, "stride": data.stride, "windows": data.windows}
         return cls(
             task=task,

@@ -56,7 +56,8 @@ def check_predict(config: PredictConfig) -> ModelFolder:
     refuse_other_task(config, folder.settings)
     plugin.asked("answer_rule", config, folder)
     if config.top_k and folder.settings.task != "classify":
-        raise UserError(f"top_k={config.top_k} does nothing, as the model of run has no classes: remove it")
+        model = plugin.task(folder.settings.task).model
+        raise UserError(f"top_k={config.top_k} does nothing, as the model of run {model}: remove it")
     check_members(config.members, folder)
     check_output(config.output, overwrite=config.overwrite)
     if config.overwrite:
@@ -70,7 +71,8 @@ def check_predict(config: PredictConfig) -> ModelFolder:
 def check_members(members: Member, folder: ModelFolder) -> None:
     """Raise UserError if the model has no such member."""
     if members is not Member.all and folder.settings.task != "classify":
-        raise UserError(f"members={members.name} does nothing, as the model of run has no classes: remove it")
+        model = plugin.task(folder.settings.task).model
+        raise UserError(f"members={members.name} does nothing, as the model of run {model}: remove it")
     if members is Member.linear and folder.settings.terms is None:
         raise UserError(
             "members=linear asks the linear model, but the model of run has none: name a run trained with linear=true, "

@@ -18,4 +18,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "hierarchy": "manyheads.plugins.hierarchy",
     "active": "manyheads.plugins.active",
     "columns": "manyheads.plugins.columns",
+    "multitask": "manyheads.plugins.multitask",
 }

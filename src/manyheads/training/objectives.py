@@ -69,11 +69,12 @@ class ClassFigures(Metric):
         for name in ("rows_C", "answers_C", "right_C"):
             self.add_state(name, torch.zeros(n_classes, dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update(self, logits_BC: Tensor, labels_B: Tensor) -> None:
-        answers_B, one_B = logits_BC.argmax(-1), torch.ones_like(labels_B)
+    def update(self, logits_BC: Tensor, labels_B: Tensor, counts_B: Tensor | None = None) -> None:
+        answers_B = logits_BC.argmax(-1)
+        one_B = torch.ones_like(labels_B) if counts_B is None else counts_B.long()  # 0 of a row that does not count
         self.rows_C.index_add_(0, labels_B, one_B)
         self.answers_C.index_add_(0, answers_B, one_B)
-        self.right_C.index_add_(0, labels_B, (answers_B == labels_B).long())
+        self.right_C.index_add_(0, labels_B, (answers_B == labels_B) * one_B)
 
     def compute(self) -> dict[str, Tensor]:
         occurs_C = self.rows_C + self.answers_C > 0

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lightning.pytorch.loggers import Logger
 
+import manyheads.plugin as plugin
 from manyheads.config import Resume, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.data import data_name
@@ -132,7 +133,7 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
     else it lies in the run folder, as the baseline that `TextClassifier.baseline(run folder)` opens.
     """
     run, splits = context.run, context.splits
-    tuned = Tuned()
+    tuned, task = Tuned(), plugin.task(run.task)
     if run.task == "classify":
         tuned = fit_members(context)
     figures: dict[str, str] = {}
@@ -149,8 +150,10 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
         pairs=splits.train.pairs is not None,
         labels=splits.labels,
         kept=splits.kept,
+        multi=splits.multi,
         tuned=tuned,
         figures=figures,
+        finish=plugin.resolve(task.finish)(context) if task.finish else None,
     )
     if tuned.baseline and not tuned.blend:
         write_baseline(context.folder, tuned.baseline)

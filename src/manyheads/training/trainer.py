@@ -20,6 +20,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException  # pyright: ignore[reportPrivateImportUsage]
 from torch import nn
 
+import manyheads.plugin as plugin
 from manyheads.config import HardwareConfig, PairKind, Precision, RunConfig, Strategy
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
@@ -107,7 +108,7 @@ def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Tra
     Args:
         n_steps: optimiser steps of the run.
     """
-    reads_tail = run.task == "classify" and run.model.pair is PairKind.joint
+    reads_tail = plugin.task(run.task).has_classes and run.model.pair is PairKind.joint
     mode = compile_mode(
         run.hardware,
         on_gpu=trainer.strategy.root_device.type == "cuda",

@@ -58,7 +58,7 @@ def read_pool(config: NextConfig, folder: ModelFolder) -> tuple[Rows, list[str]]
         UserError: no such file or column, no text, or single texts for a model of pairs.
     """
     settings = folder.settings
-    data = with_columns(config.data, settings.columns, pairs=settings.pairs)
+    data = with_columns(config.data, settings)
     tables, notes = open_tables(data)
     table = tables["all" if "all" in tables else "train"]()
     usual = table.names if len(table.names) == 1 else ["text"]  # such as that of a .txt

@@ -90,7 +90,7 @@ def held_out_rows(config: AnswerSettings, folder: ModelFolder) -> Rows:
     settings, labels, home = folder.settings, folder.labels(), enclosing_run(folder.path)
     if config.labelled:
         data = DataConfig(source="run", path=config.labelled, **UNNAMED)
-        return read_split(with_columns(data, settings.columns, pairs=settings.pairs), "validation", labels)
+        return read_split(with_columns(data, settings), "validation", labels)
     if home is None:
         raise UserError(
             f"run={config.run} is a model without its run folder, whose validation split abstain.risk and "

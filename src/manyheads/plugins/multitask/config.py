@@ -1,0 +1,99 @@
+"""Settings of several label columns, what they refuse, and what of them is kept with a model. Standard library only."""
+
+from typing import Any
+
+from manyheads.config.facts import require, section, setting
+from manyheads.config.figures import figures_of, is_of_answers
+from manyheads.config.required import OF_COLUMN, bounds_of
+from manyheads.config.sentences import format_list, format_value
+from manyheads.errors import UserError
+
+MEAN = "mean"  # of the main figures of all columns
+JOINT = ": "  # between a column and one of its labels
+RESERVED = (MEAN, "probabilities", "row", "index", "text", "text_pair")  # which answers and figures have already
+
+
+@section("data.")
+class LabelsConfig:
+    """Which columns hold labels."""
+
+    labels: list[str] = setting(
+        list,
+        "columns of labels, as [topic,urgency], each with a head of its own; a row may lack some",
+        tasks=("multitask",),
+        implies=("task", "multitask"),
+    )
+    label_sets: list[str] = setting(
+        list,
+        "those of data.labels in which a row has any number of labels, joined by |",
+        tasks=("multitask",),
+        implies=("task", "multitask"),
+    )
+
+
+def check_run(run: Any) -> None:
+    """The columns of a run are several different ones, and `require` is of their figures."""
+    labels, sets = run.data.labels, run.data.label_sets
+    typed = f"data.labels={format_list(labels)}"
+    require(bool(labels), "task=multitask learns several columns of labels: name them, as data.labels=[topic,urgency]")
+    require(len(labels) > 1, f"{typed} names one column: write data.label={format_value(labels[0])}")
+    require(all(labels) and len({*labels}) == len(labels), f"{typed} has an empty name, or one twice: name each once")
+    for name in labels:
+        is_like_other = any(name.startswith(f"{other}{JOINT}") for other in labels)
+        require(
+            name not in RESERVED and not is_like_other,
+            f"{typed}: '{format_value(name)}' would mean something else in answers, too: rename the column",
+        )
+    for name in sets:
+        require(name in labels, f"data.label_sets={format_list(sets)} has {format_value(name)}, which {typed} lacks")
+    bounds_of(run.require, figures_of_columns({name: name in sets for name in labels}))
+
+
+def figures_of_columns(columns: dict[str, bool]) -> list[str]:
+    """The names of all figures that `require` may bound, of columns with or without any number of labels a row."""
+    names = [MEAN]
+    for name, is_set in columns.items():
+        measured = figures_of("labels" if is_set else "classes", "table")
+        names += [f"{name}.{figure}" for figure in measured if is_of_answers(figure)]
+    return names
+
+
+def required_figures(kept: dict[str, Any] | None) -> list[str]:
+    """`Task.required`: the figures of a model, or of any."""
+    return [MEAN, OF_COLUMN] if kept is None else figures_of_columns(columns_in(kept))
+
+
+def kept_columns(data: Any, splits: object = None) -> dict[str, Any]:
+    """The hook `Section.keep`: of each column whether a row has any number of its labels."""
+    return {"labels": {name: name in data.label_sets for name in data.labels}} if data.labels else {}
+
+
+def columns_in(kept: dict[str, Any]) -> dict[str, bool]:
+    """The same, from config.json of a model."""
+    columns = kept.get("labels", {})
+    right = isinstance(columns, dict) and all(isinstance(is_set, bool) for is_set in columns.values())
+    require(right, "kept.labels in config.json does not say whether each column has any number of labels")
+    return columns
+
+
+def label_settings(kept: dict[str, Any]) -> dict[str, Any]:
+    """The hook `Section.read_as`."""
+    columns = columns_in(kept)
+    return {"labels": [*columns], "label_sets": [name for name, is_set in columns.items() if is_set]} if columns else {}
+
+
+def refuse_elsewhere(config: Any, where: str) -> None:
+    """The hook `Section.refuse`: other verbs than train compare or choose by the figures of one column."""
+    labels, is_train = config.data.labels, getattr(config, "task", "") == "multitask" and not hasattr(config, "search")
+    if labels and not is_train:
+        raise UserError(
+            f"data.labels={format_list(labels)} is learnt by train alone: name one column by data.label={labels[0]}"
+        )
+
+
+def why_labels_unread(config: Any, name: str) -> str:
+    """Why a verb that opens a model does not read which columns hold labels."""
+    opens = isinstance(getattr(config, "run", None), str) or hasattr(config, "runs")
+    if name in ("data.labels", "data.label_sets") and opens:
+        return "here, where the model itself holds the names of its columns: remove it"
+    return ""
