@@ -268,5 +268,7 @@ def test_data_has_a_name_fit_for_a_folder(data: DataConfig, name: str) -> None:
 
 def test_a_preset_names_its_own_columns() -> None:
     typed = DataConfig(source="hub", hub="glue", text="sentence", text_pair="other")
-    assert with_columns(typed, ColumnNames(text="review"), pairs=True) == typed
-    assert with_columns(typed, ColumnNames(text="review"), pairs=False).text_pair == ""
+    columns = ColumnNames(text="review")
+    pairs = Settings(vocab_size=9, n_classes=2, pairs=True, columns=columns)
+    assert with_columns(typed, pairs) == typed
+    assert with_columns(typed, replace(pairs, pairs=False)).text_pair == ""
