@@ -360,7 +360,9 @@ def test_a_column_is_a_classifier_of_its_own(home, quick):
     "words",
     [
         ["calibrate"], ["look", "text=parcel"], ["export", "format=torch"], ["predict", "text=parcel", "top_k=1"],
-        ["predict", "text=parcel", "members=linear"], ["serve"], ["evaluate", "slices=length", "output=x"],
+        ["predict", "text=parcel", "members=linear"], ["push", "repo=a/b", "dry=true"], ["serve"],
+        ["evaluate", "slices=length", "output=x"],
+        ["predict", "text=parcel", "outliers.false_alarms=0.1"], ["predict", "text=parcel", "abstain.risk=0.1"],
     ],
     ids=" ".join,
 )  # fmt: skip

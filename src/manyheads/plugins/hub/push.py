@@ -7,6 +7,7 @@ Only the model/ folder is uploaded, by a list of its files: no data, no settings
 import os
 from pathlib import Path
 
+import manyheads.plugin as plugin
 from manyheads.errors import UserError
 from manyheads.inference.download import OF_HUB, OUTLIERS, hub_errors, is_hub_name
 from manyheads.inference.format import CARD, GRAPH, MORE, open_folder
@@ -27,6 +28,9 @@ def push(config: PushConfig) -> dict[str, int]:
     if is_hub_name(config.run):
         raise UserError(f"run={config.run} is on the Hugging Face hub already: name a run of this machine")
     opened = open_folder(config.run)
+    task = plugin.task(opened.settings.task)
+    if task.finish:  # it has further files, which no list here names
+        raise UserError(f"run={config.run} {task.model}: push one of those")
     token = os.environ.get("HF_TOKEN", "")
     if not token and not config.dry:
         raise UserError(

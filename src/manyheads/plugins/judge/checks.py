@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any, Protocol
 
+import manyheads.plugin as plugin
 from manyheads.config.inference import InferenceBatch
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import ClassLookup
@@ -11,7 +12,7 @@ from manyheads.data.opening import read_file
 from manyheads.data.rows import Rows
 from manyheads.data.table import require_whole
 from manyheads.errors import UserError
-from manyheads.inference.format import WEIGHTS, ModelFolder
+from manyheads.inference.format import WEIGHTS, ModelFolder, Settings
 from manyheads.plugins.judge.sections import AbstainConfig, OutliersConfig, SetsConfig
 
 MOST_COST = 1e12  # of an answer, so that squares of costs have sums
@@ -45,13 +46,21 @@ def wants_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     return bool(config.slices)
 
 
+def no_one_class(model: Settings) -> str:
+    """Why a model does not give one class a text, after "the model of run"; empty where it does."""
+    if not model.n_classes:
+        return "has no classes"
+    if model.task != "classify":
+        return plugin.task(model.task).model
+    return "gives any number of labels" if model.multi else ""
+
+
 def wants_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     """Whether costs are asked for. A UserError where the model does not give one class a text, or the file lacks
     costs of its classes."""
     if not config.costs:
         return False
-    if folder.settings.multi or folder.settings.task != "classify":
-        has = "gives any number of labels" if folder.settings.multi else "has no classes"
+    if has := no_one_class(folder.settings):
         raise UserError(f"costs={config.costs} are of one class a text, but the model of run {has}: remove it")
     return bool(read_costs(config.costs, folder.labels()))
 
@@ -59,8 +68,10 @@ def wants_costs(config: Any, folder: ModelFolder, rows: Rows) -> bool:
 def wants_outliers(config: AnswerSettings, folder: ModelFolder) -> bool:
     """Whether outliers are asked for. A UserError where the model has no vectors of texts."""
     alarms, model = config.outliers.false_alarms, folder.settings
-    if alarms and (not model.n_classes or not (folder.path / WEIGHTS).is_file()):
-        has = "has no classes" if not model.n_classes else "is a graph for onnxruntime, which gives answers alone"
+    has = "" if model.task == "classify" else no_one_class(model)
+    if not (folder.path / WEIGHTS).is_file():
+        has = "is a graph for onnxruntime, which gives answers alone"
+    if alarms and has:
         raise UserError(
             f"outliers.false_alarms={alarms:g} asks for vectors of texts, but the model of run {has}: remove it"
         )
@@ -81,8 +92,7 @@ def wants_promises(config: AnswerSettings, folder: ModelFolder) -> bool:
         )
     if config.sets.by_class and not config.sets.coverage:
         raise UserError("sets.by_class=true does nothing without sets.coverage: add it, for example sets.coverage=0.9")
-    if asked and (folder.settings.multi or not folder.settings.n_classes):
-        has = "gives any number of labels" if folder.settings.multi else "has no classes"
+    if asked and (has := no_one_class(folder.settings)):
         raise UserError(f"{asked} is a promise of one class a text, but the model of run {has}: remove it")
     return bool(asked)
 
