@@ -39,6 +39,7 @@ PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "safetensors", "dat
 INK, GREY, BLUE, PALE, RED = "#1c2330", "#8a93a3", "#4a82e4", "#c9daf8", "#d1495b"
 FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
 SMALL = {"width": 2.6, "height": 2.2}  # inches of a picture of which four are in a line
+THIN = {"linewidth": 1.2, "marker": ".", "markersize": 3}  # a line in it
 PANELS = {"loss": ["loss"], "accuracy": ["accuracy", "token_accuracy"], "f1": ["micro_f1"]}  # figures in each picture
 BELOW = {"accuracy": ["macro_f1", "exact_match"], "f1": ["macro_f1"]}  # dotted, where there are those of validation
 
@@ -276,7 +277,7 @@ def draw_curves(curves: Sequence[MetricsRow]) -> dict[str, Figure]:
         figure, ((axes,),) = draw(1, 1, **SMALL)
         for name, colour, style in lines:
             if points := [(row["step"], row[name]) for row in curves if name in row]:
-                axes.plot(*zip(*points, strict=True), style, color=colour, label=words_of(name), linewidth=1.2)
+                axes.plot(*zip(*points, strict=True), style, color=colour, label=words_of(name), **THIN)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
         axes.legend(frameon=False, fontsize=6.5)

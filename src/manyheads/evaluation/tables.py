@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyheads.config import RunConfig
+from manyheads.config.facts import hooks
 from manyheads.evaluation.evaluation import Evaluation
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.runs.summary import (
@@ -28,8 +29,8 @@ WIDE = 200  # characters of a line in run.log, which has no terminal
 CELL = 20  # characters of a column of figures, with its margin
 ON_SCREEN = ("memory", "left out")  # facts of a run that a person should see at once, if there are any
 LEANS = (
-    "* the interval lies mostly to one side: where most classes have few rows, the figure seen is too low on average, "
-    "and the interval makes up for it"
+    "* mostly to one side: where most classes have few rows, chance pulls the figure to the other side; such intervals "
+    "held the true figure in 95 of 100 draws"
 )
 Figures = dict[str, Any]  # by name: an interval, or a number without one
 
@@ -92,7 +93,8 @@ def next_steps(folder: Path, run: RunConfig, *, pairs: bool) -> Iterator[str]:
     yield f"report: {shown}/report.html"
     name = shlex.quote(f"run={shown}")
     commands = [f"predict {name} input=NEW.csv", f"evaluate {name} data.path=NEW.csv"]
-    if run.task == "classify" and isinstance(run.data.text, str) and not pairs:
+    fields = [name for names in hooks(run, "fields") for name in names(run.data)]
+    if run.task == "classify" and isinstance(run.data.text, str) and not (pairs or fields):
         commands.insert(0, f'predict {name} text="..."')
     for command in commands:
         yield f"next: manyheads {command}"

@@ -155,7 +155,8 @@ def describe_shape(model: ModelConfig) -> tuple[str, str]:
             return plugin.resolve(describe)(model)
         return model.encoder, f"{model.n_layers} layers, d_model={model.d_model}"
     heads = f"{model.n_heads} heads (d_k={model.d_k}, d_v={model.d_v})"
-    return "Transformer", f"{model.n_layers} layers, {heads}, d_model={model.d_model}, d_ff={model.d_ff}"
+    layers = f"{model.n_layers} layer{'s' * (model.n_layers != 1)}"
+    return "Transformer", f"{layers}, {heads}, d_model={model.d_model}, d_ff={model.d_ff}"
 
 
 def _labels(labels: Sequence[str], thresholds: Sequence[float] | None) -> list[str]:

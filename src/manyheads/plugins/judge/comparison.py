@@ -37,6 +37,7 @@ from manyheads.evaluation.report import (
     INK,
     RED,
     SMALL,
+    THIN,
     Example,
     Page,
     Picture,
@@ -313,7 +314,7 @@ def run_sections(models: list[ComparedModel]) -> list[ReportSection]:
         drawn, ((axes,),) = draw(1, 1, **SMALL)
         for (name, of_run), colour in zip(points.items(), (BLUE, RED, INK, GREY), strict=False):
             if of_run:
-                axes.plot(*zip(*of_run, strict=True), color=colour, label=name.replace("$", r"\$"), linewidth=1.2)
+                axes.plot(*zip(*of_run, strict=True), color=colour, label=name.replace("$", r"\$"), **THIN)
         axes.legend(frameon=False, fontsize=6.5)
         pictures.append(Picture(figure, drawn, f"{words_of(figure)} of the networks over steps"))
     return [*sections, ReportSection("Learning curves", pictures=pictures)] if pictures else sections
