@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(markdown, encoding="utf-8")
     _read[source] = (page.title, markdown)
-    return markdown
+    return markdown.replace("\n```text\n", "\n``` { .text .output }\n")  # not wrapped, as commands are
 
 
 def on_env(env: Any, config: Any, **_: Any) -> Any:
