@@ -19,7 +19,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
     *("task", "objective", "source", "file", "weights", "tokenizer", "module"),
-    *("figure", "analysis", "finding", "answer_rule", "view"),
+    *("figure", "analysis", "finding", "answer_rule", "view", "record", "writer"),
 )
 
 
@@ -42,7 +42,8 @@ class Verb(NamedTuple):
         takes_several: set if the verb tries several values of a setting, such as `optim.lr=1e-3,1e-4` or `1..4`, which
             are collected in its setting `search`. `takes_several(name, given)` returns the values (or the ends of the
             range) as values of the setting, and raises UserError if that is impossible.
-        record: called in place of `run` where `--json` is typed; returns what is printed. None: what `run` returns.
+        record: called in place of `run` where `--json` is typed; returns what is printed. None: what `run` returns. A
+            part of kind `record` that has the verb's name makes tables of it.
         shared: `shared(config)` returns how several jobs of one command share its work; None: they cannot.
     """
 

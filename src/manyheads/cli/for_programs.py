@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path, PurePath
 from tempfile import TemporaryFile
@@ -22,6 +22,9 @@ import manyheads.plugin as plugin
 from manyheads.config import PredictConfig, RunConfig
 from manyheads.config.required import RequirementError
 from manyheads.errors import UserError
+from manyheads.plugin import Verb
+from manyheads.runs.files import refuse_unwritable
+from manyheads.runs.result_table import is_table_file, write_tables
 
 FLAG = "--json"
 NAMED = re.compile(r"(?:^|[ (`])([a-z][\w.]*)=(\[.*?\]|\S*?)(?=[:,;)`]*(?:\s|$))")
@@ -81,6 +84,25 @@ def predict_record(config: PredictConfig) -> Any:
             predict(config)
         lines.seek(0)
         return [json.loads(line) for line in lines]
+
+
+def found_by(verb: Verb, config: Any, *, as_record: bool) -> Any:
+    """Call a verb; returns what it found. Where its `output` names a file of tables or a figure (see `result_table`),
+    it works as without `output`, and the file is written of its document, also where a figure is not as `require` asks.
+    """
+    code, output = (verb.record or verb.run) if as_record else verb.run, getattr(config, "output", "")
+    if verb.name not in plugin.names("record") or not is_table_file(output):
+        return plugin.resolve(code)(config)
+    with refuse_unwritable(Path(output).parent):
+        Path(output).parent.mkdir(parents=True, exist_ok=True)
+    make_tables = plugin.make("record", verb.name)
+    try:
+        found = plugin.resolve(verb.record or verb.run)(replace(config, output=""))
+    except RequirementError as missed:
+        write_tables(output, make_tables(plain(missed.summary)))
+        raise
+    write_tables(output, make_tables(plain(found)))
+    return found
 
 
 @contextmanager

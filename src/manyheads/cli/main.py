@@ -19,9 +19,8 @@ from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-import manyheads.plugin as plugin
 from manyheads.cli.errors import user_sentence
-from manyheads.cli.for_programs import FLAG, as_document, mistake, output_to, take_readers, wants_json_errors
+from manyheads.cli.for_programs import FLAG, as_document, found_by, mistake, output_to, take_readers, wants_json_errors
 from manyheads.cli.help import top_help, verb_help
 from manyheads.cli.verbs import VERBS, Config, schema_of
 from manyheads.config.conversion import choices_of, from_plain
@@ -114,7 +113,7 @@ def _reader_left() -> int:
 def call(verb: str, config: Config) -> Any:
     """Import the function of a verb, which may import torch, and call it on its settings."""
     LOAD.let_threads_sleep()
-    return plugin.resolve(VERBS[verb].run)(config)
+    return found_by(VERBS[verb], config, as_record=False)
 
 
 class _Command(NamedTuple):
@@ -181,7 +180,7 @@ def _write_document(verb: str, config: Config) -> None:
     missed = None
     with output_to(2):
         try:
-            found = plugin.resolve(VERBS[verb].record or VERBS[verb].run)(config)
+            found = found_by(VERBS[verb], config, as_record=True)
         except RequirementError as error:
             found, missed = error.summary, error
     print(as_document(found))

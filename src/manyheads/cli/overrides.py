@@ -110,7 +110,7 @@ def read_overrides(
             if word in words and _is_path(word):  # such as a job of -m, whose folder has the settings that vary
                 raise UserError(f"{word} is not a setting: {_for_word(verb, word, words)}")
             raise UserError(_unknown(verb, key, value, list(known), _cut_text(verb, word, words, path=False)))
-        elif not (VERBS[verb].takes_several and _take_search(typed, key, value)):
+        elif sweep or not (VERBS[verb].takes_several and _take_search(typed, key, value)):
             _take_setting(typed, verb, key, value, sweep)
     for key in typed.search:
         if key in typed.values:

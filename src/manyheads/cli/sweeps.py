@@ -75,7 +75,7 @@ def refuse_many_devices(config: Config) -> None:
     if config.hardware.devices != 1:
         remedy = f"{one_by_one} {devices}; done`"
         for name, verb in VERBS.items():
-            if verb.takes_several:  # a search, which may use several
+            if verb.takes_several and "hardware.devices" not in verb.unread:  # a search, which may use several
                 remedy = f"use `manyheads {name} model.n_heads=2,4 {devices}`"
                 break
         raise UserError(f"{devices} is refused under -m, which runs on one device: {remedy}")

@@ -135,6 +135,9 @@ class RunsConfig:
         list, "instead of folder two runs or more, or evaluations: settings that differ, and figures", path=True
     )
     format: ListFormat = setting(ListFormat.table, "how they are printed; table: plain lines where no terminal reads")
+    output: str = setting(
+        "-", "file: .csv, .md, .tex, or a figure, .pdf, .svg, .png; -: standard output", path=True, may_be_empty=False
+    )
 
     def __post_init__(self) -> None:
         for name in ("where", "sort"):
@@ -154,9 +157,13 @@ class ReportConfig:
 
     run: str = setting(
         "",
-        "run folder, or folder of an evaluation, such as <run>/evaluate/reviews-test",
+        "run folder, folder of an evaluation, such as <run>/evaluate/reviews-test, or results of tune and others",
         path=True,
         required="name a finished run, for example run=outputs/my-run",
     )
     format: ReportFormat = setting(ReportFormat.md, "Markdown, JSON, or the page that is there")
-    output: str = setting("-", "file, replaced where it is there; -: standard output", path=True, may_be_empty=False)
+    of: str = setting("", "the only table to write, by its name, such as reliability; empty: those that fit")
+    output: str = setting(
+        "-", "file, replaced if it exists, also .tex, .csv, .pdf, .svg, .png; -: standard output", path=True,
+        may_be_empty=False,
+    )  # fmt: skip

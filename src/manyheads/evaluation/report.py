@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -26,16 +27,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from manyheads.config.sentences import format_value
+from manyheads.errors import UserError
 from manyheads.evaluation.metrics import Scores
 from manyheads.runs.files import write_atomic
 from manyheads.runs.metrics_csv import MetricsRow
+from manyheads.runs.result_table import ResultTable
 from manyheads.runs.summary import Figures, Interval, words_of
+from manyheads.terminal import one_line
 
 MOST_LETTERS = 600  # of a text on a page
 MOST_SHOWN = 5  # examples of a section that are not folded
 INVISIBLE = ("Cc", "Cs", "Cn")  # control characters, surrogates, unassigned characters
 BIDI_CONTROLS = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}  # turn what follows
 PACKAGES = ("manyheads", "torch", "lightning", "tokenizers", "safetensors", "datasets", "scikit-learn", "numpy")
+SERIES = (  # told apart by colour-blind readers (Okabe and Ito, 2008, "Color Universal Design"), and without colours
+    ("#0072B2", "o", "-"),
+    ("#D55E00", "s", "--"),
+    ("#009E73", "^", "-."),
+    ("#CC79A7", "D", ":"),
+)
+MOST_OF_NAME = 40  # letters of a row's name in a figure
 INK, GREY, BLUE, PALE, RED = "#1c2330", "#8a93a3", "#4a82e4", "#c9daf8", "#d1495b"
 FEW_ROWS = 20  # a bin with fewer says little: it is drawn pale
 SMALL = {"width": 2.6, "height": 2.2}  # inches of a picture of which four are in a line
@@ -312,3 +323,72 @@ def draw(n_rows: int, n_columns: int, *, width: float, height: float, **grid: An
         panel.xaxis.label.set(fontsize=9, color=INK)
         panel.yaxis.label.set(fontsize=9, color=INK)
     return figure, panels
+
+
+def draw_table(table: ResultTable) -> Figure:
+    """The figure of a table: its columns with intervals over a column of numbers, or the first of them row by row.
+
+    Raises:
+        UserError: it has no figures with intervals.
+    """
+    drawn = []
+    for name in table.columns:
+        if any(isinstance(cell, Interval) for cell in table.cells(name)):
+            drawn.append(name)
+    if not drawn:
+        raise UserError(f"{table.name} has no figures with intervals to draw: write it as .tex, .csv or .md")
+    figure = _draw_over(table, drawn) if table.over else _draw_rows(table, drawn[0])
+    figure.supxlabel(f"bars: {table.bars}", fontsize=7, color=INK)
+    return figure
+
+
+def _draw_rows(table: ResultTable, drawn: str) -> Figure:
+    """Each row by its texts, from top to bottom, with its value in the column `drawn`."""
+    before = [name for name in list(table.columns)[: list(table.columns).index(drawn)] if table.is_text(name)]
+    names = list[str]()
+    figure, panels = draw(1, 1, width=4.5, height=0.8 + 0.25 * max(2, len(table.rows)))
+    (axes,) = panels.flat
+    for row in table.rows:
+        cells = dict(zip(table.columns, row, strict=True))
+        value = cells[drawn]
+        if isinstance(value, Interval):
+            axes.hlines(len(names), value.low, value.high, color=INK, linewidth=1)
+            value = value.value
+        if value is not None:
+            axes.plot([value], [len(names)], "o", color=SERIES[0][0], markersize=5)
+            name = one_line(", ".join(str(cells[one]) for one in before or list(table.columns)[:1]))
+            names.append(name if len(name) <= MOST_OF_NAME else f"{name[: MOST_OF_NAME - 1]}…")
+    axes.set_yticks(range(len(names)), names)
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=drawn)
+    axes.grid(visible=False, axis="y")
+    return figure
+
+
+def _draw_over(table: ResultTable, drawn: Sequence[str]) -> Figure:
+    """The columns `drawn` over the numbers of another, and the lines that belong to them."""
+    figure, panels = draw(1, 1, width=4.5, height=3.2)
+    (axes,) = panels.flat
+    colours = dict[str, str]()
+    for name, (colour, marker, dashes) in zip(drawn, cycle(SERIES), strict=False):
+        points = []
+        for x, one in zip(table.cells(table.over), table.cells(name), strict=True):
+            if isinstance(one, Interval) and not isinstance(x, str):
+                points.append((x, one))
+        ends = [[one.value - one.low for _, one in points], [one.high - one.value for _, one in points]]
+        joined = "none" if table.lines else dashes
+        look: dict[str, Any] = {"marker": marker, "linestyle": joined, "markersize": 4, "capsize": 2, "linewidth": 1}
+        axes.errorbar([x for x, _ in points], [one.value for _, one in points], ends, color=colour, label=name, **look)
+        colours[name] = colour
+    for name, line in table.lines.items():
+        x, y = zip(*line, strict=True)
+        axes.plot(x, y, "--", color=colours.get(name, GREY), linewidth=1, label="" if name in colours else name)
+    axes.set(xlabel=table.over, ylabel=table.figure)
+    ticks = [x for x in table.cells(table.over) if isinstance(x, int)]
+    if ticks:  # counts, of which each is a multiple of the one before
+        ticks = sorted({*ticks, *(round(line[-1][0]) for line in table.lines.values())})
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
+    if len(drawn) + len(table.lines) > 1:
+        axes.legend(frameon=False, fontsize=8)
+    return figure

@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+import manyheads.plugin as plugin
 from manyheads.config import Cutting, PairKind, PredictConfig
 from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
@@ -32,6 +33,8 @@ from manyheads.linear.model import FILE as LINEAR
 from manyheads.linear.model import LinearBaseline, linear_logits, read_baseline, read_linear
 from manyheads.linear.thresholds import given_of, probabilities_of
 from manyheads.nn import Classifier
+from manyheads.plugin import Part
+from manyheads.runs.notebook import AnswerList, InlinePage
 
 OVERFLOW = "is not finite numbers, as the weights of the model are too large: use another model"
 CHUNK = 4096  # rows tokenised and sorted by length together
@@ -178,7 +181,30 @@ class TextClassifier(Predictor[Classifier]):
         several columns is a mapping from their names to their cells."""
         texts = join_given(texts, self.settings.fields)
         self.check(texts, pairs, filled=True)
-        return self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
+        return AnswerList(
+            texts, self.predictions(self.logits(texts, pairs, tokens=tokens, network_nC=network_nC), texts)
+        )
+
+    def explain(
+        self,
+        text: Any,
+        pair: str | None = None,
+        *,
+        view: str = "",
+        source: str = "this model",
+        tokens: int = ANSWER_TOKENS,
+        **options: Any,
+    ) -> InlinePage:
+        """What `manyheads look` shows of a text, as a page for a notebook: by the part `view`, or the first of its
+        kind, which has `options` such as `layers="2"`; `source` names the model. A UserError where there is none, or
+        it cannot show this model or text."""
+        part = plugin.find("view", view or next(iter(plugin.names("view")), ""))
+        if reason := why_not(part, self):
+            raise UserError(reason)
+        (text,), pairs = join_given([text], self.settings.fields), None if pair is None else [pair]
+        (answer,) = self.predict([text], pairs, tokens=tokens)
+        exactly = self.on(next(self.network.parameters()).device)  # in fp32, as `manyheads look`
+        return InlinePage(plugin.resolve(part.make)(exactly, text, pair, answer=answer, source=source, **options))
 
     def predictions(self, logits_nC: Tensor, texts: list[str]) -> list[Prediction] | list[LabelsPrediction]:
         """What the `logits` of these texts say, as `predict` returns it.
@@ -334,6 +360,12 @@ class TextClassifier(Predictor[Classifier]):
         if self.blend is not None:
             return LinearBaseline(self.blend.linear, self.member_thresholds.get("linear"))
         return read_baseline(home, len(self.labels), multi=self.multi) if home else None
+
+
+def why_not(view: Part, classifier: TextClassifier) -> str:
+    """Why a view has nothing to show of this model; empty where it has."""
+    reason_of = plugin.resolve(view.facts.get("why_not"))
+    return reason_of(classifier) if reason_of else ""
 
 
 def read_vectors(

@@ -19,4 +19,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "active": "manyheads.plugins.active",
     "columns": "manyheads.plugins.columns",
     "multitask": "manyheads.plugins.multitask",
+    "papers": "manyheads.plugins.papers",
 }

@@ -4,10 +4,11 @@ Nothing is evaluated again, and torch is not imported.
 """
 
 import csv
+import io
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from manyheads.config.sentences import format_list, format_value, list_names
 from manyheads.errors import UserError
 from manyheads.runs.finished import PLACES, FinishedRun, answering_model, network_figures, read_finished
 from manyheads.runs.report import as_json
+from manyheads.runs.result_table import Cell, ResultTable, write_file, write_tables
 from manyheads.runs.summary import BOTH, NETWORK, names_of, words_of
 from manyheads.terminal import Sheet, one_line, print_sheet
 
 MAX_DEPTH = 6  # of folders within that of the runs
+TEXTS = (".tex", ".md")  # of which a table need have no numbers
 MAX_REASONS = 3  # of damaged runs, that are printed
 COLUMNS = ("run", "date", "data", "split", "rows", "parameters", "steps", "seconds")
 WHERE = "where=[data=reviews, accuracy>0.8]"
@@ -35,26 +38,41 @@ def runs(config: RunsConfig) -> None:
     Raises:
         UserError: one sentence; no such folder, no such setting or figure, or a run to compare that is none.
     """
-    form = config.format.name
+    form, is_file = config.format.name, config.output != "-"
+    if is_file:
+        require(
+            form == "table",
+            f"format={form} does nothing with output={config.output}, whose name says the kind: remove one",
+        )
+        form = "csv" if config.output.lower().endswith(".csv") else "tables"
     unreadable: list[str] = []
     if config.runs:
         found = {name: read_finished(Path(one)) for name, one in zip(names_of(config.runs), config.runs, strict=True)}
         sheet = comparison_sheet(found)
     else:
         found, unreadable = find_runs(Path(config.folder), config.where, config.sort)
-        sheet = full_sheet(found) if form == "csv" else overview_sheet(found)
+        sheet = full_sheet(found) if form == "csv" else overview_table(found).as_sheet()
         if not found:
             every, _ = find_runs(Path(config.folder))
             if every:
                 print(one_line(_why_none(config.where, every)), file=sys.stderr)
-    if form == "json":
+    if form == "tables":
+        table = overview_table(found)
+        if config.runs and config.output.lower().endswith(TEXTS):
+            table = replace(table, title=sheet.title, columns=sheet.columns, rows=sheet.lines, notes=sheet.notes)
+        write_tables(config.output, [table])
+    elif form == "json":
         print(as_json(list(found.values())), end="")
     elif form == "table" and sys.stdout.isatty():
         print_sheet(sheet)
     else:  # plain lines, with tabs or as csv
         lines = [[one_line(cell) for cell in line] for line in (sheet.columns, *sheet.lines)]
-        dialect = "excel" if form == "csv" else "excel-tab"
-        csv.writer(sys.stdout, dialect, lineterminator="\n").writerows(lines)
+        text = io.StringIO()
+        csv.writer(text, "excel" if form == "csv" else "excel-tab", lineterminator="\n").writerows(lines)
+        if is_file:
+            write_file(config.output, text.getvalue())
+        else:
+            sys.stdout.write(text.getvalue())
     if unreadable:
         reasons = "; ".join(unreadable[:MAX_REASONS])
         if len(unreadable) > MAX_REASONS:
@@ -185,23 +203,24 @@ def _with_ends(figure: str) -> list[str]:
     return [figure, f"{figure}.low", f"{figure}.high"]
 
 
-def overview_sheet(found: FoundRuns) -> Sheet:
+def overview_table(found: FoundRuns) -> ResultTable:
     """One line a run: its columns and the figure that it names first. Where some runs answer by both models, also which
     one answers, and that figure of the network alone."""
     names = list(dict.fromkeys(next(iter(run["figures"])) for run in found.values() if run["figures"]))
     of_both = any(answering_model(run) == BOTH for run in found.values())
     columns = [*COLUMNS, "answers"] if of_both else [*COLUMNS]
-    lines = []
+    rows = []
     for run in found.values():
         values = values_of(run)
-        line = [_cell(values.get(column, "")) for column in columns]
+        row: list[Cell] = [values.get(column) for column in columns]
         for figures in [run["figures"], network_figures(run)] if of_both else [run["figures"]]:
-            line += [figures[name].words if name in figures else "" for name in names]
-        lines.append(line)
+            row += [figures.get(name) for name in names]
+        rows.append(row)
     columns += map(words_of, names)
     if of_both:
         columns += [f"{words_of(name)}, {NETWORK}" for name in names]
-    return Sheet(f"{len(found)} run{'' if len(found) == 1 else 's'}", columns, lines, [])
+    title = f"{len(found)} run{'' if len(found) == 1 else 's'}"
+    return ResultTable("runs", title, columns, rows, formats={"seconds": ",.1f"})
 
 
 def full_sheet(found: FoundRuns) -> Sheet:
@@ -219,12 +238,6 @@ def full_sheet(found: FoundRuns) -> Sheet:
         values = values_of(run)
         lines.append([str(values.get(column, "")) for column in columns])
     return Sheet("", columns, lines, [])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 def differing_settings(found: FoundRuns) -> list[str]:

@@ -14,6 +14,7 @@ from manyheads.config.figures import is_of_answers
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json, write_json
+from manyheads.runs.notebook import html_table
 
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds to model/
@@ -103,6 +104,16 @@ class Summary:
     most_frequent: str = ""
     measured: dict[str, Interval] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+    def _repr_html_(self) -> str:
+        """The figures as a notebook shows them."""
+        names, models = [*getattr(self, self.judged_on)], models_of(self, self.judged_on)
+        lines = [["", *map(words_of, names)]]
+        for model, figures in with_baselines(models, self.baselines).items():
+            lines.append([model, *(figures[name].words if name in figures else "" for name in names)])
+        title = f"{self.judged_on}: {self.rows[self.judged_on]:,} rows, with 95 % intervals"
+        notes = [f"{name}: {fact}" for name, fact in {**facts(self), "run": self.output}.items()]
+        return html_table(title, lines, [*(f"warning: {one}" for one in self.warnings), *notes])
 
     def write(self, path: Path) -> None:
         """The file appears whole or not at all."""

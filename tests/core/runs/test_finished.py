@@ -22,7 +22,7 @@ from manyheads.runs import listing as module
 from manyheads.runs.config_file import save_run
 from manyheads.runs.finished import read_finished
 from manyheads.runs.listing import find_runs, holds, run_folders
-from manyheads.runs.report import markdown
+from manyheads.runs.report import markdown, tables_of_run
 from manyheads.runs.summary import Interval, Summary, read_summary
 
 
@@ -504,6 +504,43 @@ def test_html_is_the_page_that_is_there_and_files_are_replaced(outputs: Path, tm
     (outputs / "a" / "report.html").unlink()
     code, _, err = typed(f"report run={outputs / 'a'} format=html", capsys)
     assert (code, err) == (2, f"{outputs / 'a' / 'report.html'} does not exist: choose format=md or format=json\n")
+
+
+def test_runs_are_a_table_in_a_file(outputs: Path, tmp_path: Path, capsys) -> None:
+    target = tmp_path / "runs.md"
+    assert typed(f"runs folder={outputs} output={target}", capsys) == (0, f"{target}: runs\n", "")
+    ((header, *lines),) = read_tables(target.read_text())
+    assert [header, *lines] == cells(typed(f"runs folder={outputs}", capsys)[1])
+    csv_file = tmp_path / "runs.csv"
+    assert typed(f"runs folder={outputs} output={csv_file}", capsys) == (0, "", "")
+    assert csv_file.read_text() == typed(f"runs folder={outputs} format=csv", capsys)[1]
+    both = f"runs compare {outputs / 'a'} {outputs / 'c'}"
+    assert typed(f"{both} output={target}", capsys)[0] == 0
+    ((header, *lines),) = read_tables(target.read_text())
+    assert [header, *lines] == cells(typed(both, capsys)[1])
+    for words, said in (
+        (f"output={tmp_path}/x.txt", f"output={tmp_path}/x.txt is no file of tables: choose a name that ends in .md"),
+        (f"output={target} format=json", f"format=json does nothing with output={target}"),
+    ):
+        code, out, err = typed(f"runs folder={outputs} {words}", capsys)
+        assert (code, out, err[: len(said)]) == (2, "", said)
+
+
+def test_tables_of_an_evaluation(outputs: Path, tmp_path: Path, capsys) -> None:
+    content = evaluated(outputs / "a")
+    metrics = outputs / "a" / "evaluate" / "new-reviews-all" / "metrics.json"
+    ends = {"low": 0.8, "high": 0.9, "n_rows": 7, "confidence": 0.875, "accuracy": 0.5, "least": 0.25, "most": 0.75}
+    metrics.write_text(json.dumps(content | {"reliability": [ends]}))
+    figures, reliability = tables_of_run(read_finished(metrics.parent), metrics.parent)
+    assert [row[0] for row in figures.rows] == ["both", "network", "linear model"]
+    assert figures.rows[0][1:] == [around(0.75), around(0.5)]
+    assert figures.rows[2][1:] == [around(0.6), None]
+    assert reliability.rows == [[0.875, 7, Interval(0.5, 0.25, 0.75)]]
+    target = tmp_path / "x.md"
+    assert typed(f"report run={metrics.parent} of=reliability output={target}", capsys)[0] == 0
+    assert read_tables(target.read_text())[0][1] == ["0.8750", "7", "0.5000 (0.250 to 0.750)"]
+    code, _, err = typed(f"report run={outputs / 'a'} of=reliability output={target}", capsys)
+    assert (code, err) == (2, "of=reliability is no table of these results: choose figures\n")
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).map(str.strip).filter(bool)

@@ -35,13 +35,14 @@ from manyheads.plugins.judge.comparison import (
     ComparedModel,
     answer_words,
     compare_answers,
+    comparison_tables,
     mcnemar,
     pair_verdict,
     rows_needed,
 )
 from manyheads.plugins.judge.config import CalibrateConfig, CalibrationMethod, CompareConfig
 from manyheads.runs.config_file import save_run
-from manyheads.runs.summary import names_of
+from manyheads.runs.summary import Interval, names_of
 
 LABELS = ["bad", "good", "so-so"]
 CPU = InferenceHardware(accelerator=Accelerator.cpu)
@@ -81,6 +82,11 @@ def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: 
     n_wrong = int((~right).sum())
     assert (better["won"], better["lost"], better["changed"]) == (n_wrong, 0, n_wrong)
     assert better["p_holm"] == pytest.approx(3 * 2 * 0.5**n_wrong)
+    models, pairs = comparison_tables(found)
+    assert [row[1].value for row in models.rows] == [one["accuracy"]["value"] for one in found["models"].values()]
+    assert pairs.rows[0][3:] == [0, 0, 0, 1.0, None]
+    assert pairs.rows[1][1] == Interval(**better["change"]["accuracy"])
+    assert pairs.in_words()[1][3:6] == [f"{n_wrong:,}", "0", f"{n_wrong:,}"]
     with (tmp_path / "out" / "changed.csv").open(newline="") as file:
         changed = list(csv.DictReader(file))
     assert [one["text"] for one in changed] == [

@@ -14,8 +14,22 @@ TWO = "values=[0,0.1]"
 MISTAKES = [
     (
         [],
-        "vary is empty: name the setting to compare, such as vary=model.score values=[scaled_dot,cosine], or an "
-        "experiment such as experiment=ablate_scores",
+        "nothing varies: give a setting several values, such as model.score=dot,cosine, or an experiment such as "
+        "experiment=ablate_scores",
+    ),
+    (["model.score=dot,dot"], "model.score is given dot twice: name each value once"),
+    (
+        ["model.n_heads=2..4"],
+        "model.n_heads=2..4 is a range, but values are compared: write model.n_heads=VALUE,VALUE",
+    ),
+    (
+        ["tokenizer.vocab_size=100,200"],
+        "tokenizer.vocab_size=[100, 200] cannot vary, as all rows share data, hardware and seeds: choose a setting of "
+        "model, optim or batch",
+    ),
+    (
+        ["experiment=ablate_scores", "model.d_k=8,16"],
+        "vary=model.score and several values of model.d_k both say what varies: remove one of them",
     ),
     (["vary=model.scor", TWO], "vary=model.scor is not a setting: did you mean model.score?"),
     (
@@ -111,6 +125,15 @@ def test_a_list_is_a_value_of_one_setting_and_one_value_of_each_of_several():
         "model.n_heads, model.d_k",
         ["1, 64", "4, 16"],
     )
+
+
+def test_several_values_of_settings_are_a_grid():
+    config = compose("ablate", ["model.score=dot,cosine", "model.n_heads=2,4,8"])
+    runs = [config.run(variant).model for variant in config.variants()]
+    assert [(run.score, run.n_heads) for run in runs] == [(s, n) for s in ("dot", "cosine") for n in (2, 4, 8)]
+    assert (config.vary_name, config.variants()[1].name) == ("model.score, model.n_heads", "dot, 4")
+    listed = compose("ablate", ["vary=model.score", "values=[dot,cosine]"])
+    assert compose("ablate", ["model.score=dot,cosine"]).variants() == listed.variants()
 
 
 @pytest.mark.parametrize("name", choices("ablate", "experiment"))

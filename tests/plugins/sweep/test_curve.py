@@ -18,7 +18,7 @@ from manyheads.cli import main as cli
 from manyheads.evaluation.intervals import share_interval
 from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep.config import CurveConfig
-from manyheads.plugins.sweep.curve_report import fit_line
+from manyheads.plugins.sweep.curve_report import curve_tables, fit_line
 
 FAST = [
     *("hardware=cpu", "seeds=1", "shares=[0.25,0.5,1]"),
@@ -63,6 +63,11 @@ def test_a_curve_is_drawn_and_goes_on(words, forked, tmp_path, capsys):
         a, b, c = line["law"]
         assert line["twice"]["value"] == pytest.approx(1 - a - b * 160**-c)
     assert "Accuracy with more rows" in (folder / "report.html").read_text()
+    (table,) = curve_tables(found)
+    assert [row[0] for row in table.rows] == [20, 40, 80, "160, by the fit", "any number, by the fit"]
+    assert [one.value for one in table.rows[-2][1:]] == [line["twice"]["value"] for line in found["models"].values()]
+    for (n, value), (a, b, c) in ((table.lines[m][-1], line["law"]) for m, line in found["models"].items()):
+        assert (n, value) == pytest.approx((160, 1 - a - b * n**-c))
     before = (folder / "curve.json").read_bytes()
     journal = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "journal.jsonl").write_bytes(b"".join(journal[:-1]) + journal[-1][:20])  # torn by a kill

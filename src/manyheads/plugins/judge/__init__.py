@@ -102,7 +102,10 @@ SECTIONS = (
         into=("judge", "answer"),
     ),
 )
+OF_COMPARE = {"keys": ("models", "pairs", "n_rows"), "file": "compare.json"}
 PARTS = (
+    Part("record", "compare", "manyheads.plugins.judge.comparison:comparison_tables", facts=OF_COMPARE),
+    Part("record", "slices", "manyheads.plugins.judge.slices:slice_tables", facts={"keys": ("slices",)}),
     Part("finding", "weights", "manyheads.plugins.judge.annotations:by_weights"),
     Part("finding", "votes", "manyheads.plugins.judge.annotations:by_votes"),
     Part(

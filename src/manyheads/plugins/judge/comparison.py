@@ -58,6 +58,7 @@ from manyheads.runs.config_file import read_run
 from manyheads.runs.files import write_json
 from manyheads.runs.listing import differing_settings
 from manyheads.runs.metrics_csv import read_metrics_csv
+from manyheads.runs.result_table import Cell, ResultTable
 from manyheads.runs.summary import Interval, figures_to_plain, words_of
 from manyheads.runs.verb_output import VerbOutput, output_folder
 from manyheads.terminal import progress_bar, say, show_files
@@ -254,30 +255,36 @@ def answer_words(answer: Any, labels: list[str]) -> str:
 
 def comparison_sections(found: dict[str, Any]) -> list[ReportSection]:
     """The tables of models and of pairs."""
-    names = list(next(iter(found["models"].values())))[:3]
-    models = []
-    for model, figures in found["models"].items():
+    models, pairs = comparison_tables(found)
+    figures = ReportTable(models.columns, models.rows, "w" + "i" * (len(models.columns) - 1))
+    return [
+        ReportSection("Figures", figures),
+        ReportSection("Differences", ReportTable(pairs.columns, pairs.in_words(), "w" + "n" * 7), pairs.notes),
+    ]
+
+
+def comparison_tables(document: dict[str, Any]) -> list[ResultTable]:
+    """The tables of compare.json: models, and pairs of them."""
+    names = list(next(iter(document["models"].values())))[:3]
+    models, pairs = list[list[Cell]](), list[list[Cell]]()
+    for model, figures in document["models"].items():
         models.append([model, *(Interval(**figures[name]) for name in names)])
-    pairs = []
-    for pair in found["pairs"]:
-        line = [f"{pair['from']} to {pair['to']}"]
-        for name in names[:2]:
-            change = pair["change"][name]
-            line.append(f"{change['value']:+.3f} ({change['low']:+.3f} to {change['high']:+.3f})")
-        line += [f"{pair[key]:,}" for key in ("won", "lost", "changed")]
-        line.append(f"{pair['p_holm']:.2g}")
-        line.append(f"{pair['rows_needed']:,}" if pair["rows_needed"] else "-")
-        pairs.append(line)
+    for pair in document["pairs"]:
+        changes = [Interval(**pair["change"][name]) for name in names[:2]]
+        counts = [pair[key] for key in ("won", "lost", "changed", "p_holm", "rows_needed")]
+        pairs.append([f"{pair['from']} to {pair['to']}", *changes, *counts])
     changes = [f"change of {words_of(name)}" for name in names[:2]]
     columns = ["", *changes, "won", "lost", "answers changed", "p", "rows needed"]
     note = (
         "won and lost are rows that the second alone, or the first alone, has right; p is McNemar's after Holm's "
-        "correction; on as many rows as are needed a difference of this size is found in four of five samples; - is no "
-        "difference"
+        "correction; on as many rows as are needed a difference of this size is found in four of five samples; an "
+        "empty cell is no difference"
     )
+    on, formats = f"on the same {document['n_rows']:,} rows", dict.fromkeys(changes, "+.3f") | {"p": ".2g"}
+    paired = "paired 95 % intervals over the rows"
     return [
-        ReportSection("Figures", ReportTable(["model", *map(words_of, names)], models, "w" + "i" * len(names))),
-        ReportSection("Differences", ReportTable(columns, pairs, "w" + "n" * 7), [note]),
+        ResultTable("models", f"figures {on}, with 95 % intervals", ["model", *map(words_of, names)], models),
+        ResultTable("pairs", f"differences {on}, with {paired}", columns, pairs, formats, [note], paired),
     ]
 
 

@@ -31,6 +31,8 @@ from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import rows_at_once
 from manyheads.linear.near_repeats import both_texts
+from manyheads.runs.result_table import Cell, ResultTable
+from manyheads.runs.summary import Interval
 
 FEWEST = 30  # rows of a slice that is judged
 MOST_VALUES = 20  # of a column, each of which is a slice; others are one slice together, or numbers cut into quarters
@@ -377,22 +379,26 @@ def _rule(no: str, yes: str, low: float, high: float) -> str:
 
 
 def _section(lines: list[dict[str, Any]], notes: list[str]) -> ReportSection:
+    (table,) = slice_tables({"slices": lines})
+    shown = ReportTable(table.columns, table.in_words(), "wwnnnnn")
+    return ReportSection("Slices", shown, [*notes, *table.notes], long=True)
+
+
+def slice_tables(document: dict[str, Any]) -> list[ResultTable]:
+    """The table of the slices in metrics.json."""
+    lines = document["slices"]
     f1, in_words = "macro_f1", "macro F1"
     if any("micro_f1" in line for line in lines):
         f1, in_words = "micro_f1", "micro F1"
-    rows = []
+    rows = list[list[Cell]]()
     for line in lines:
-        row = [line["by"], line["slice"], f"{line['n_rows']:,}"]
-        for name in ("accuracy", f1):
-            figure = line.get(name)
-            row.append(f"{figure['value']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})" if figure else "")
-        row += [f"{line['rest']:.3f}", f"{line['p_holm']:.2g}"] if "p_holm" in line else ["", ""]
-        rows.append(row)
-    notes = [
-        *notes,
+        figures = [Interval(**line[name]) if name in line else None for name in ("accuracy", f1)]
+        rows.append([line["by"], line["slice"], line["n_rows"], *figures, line.get("rest"), line.get("p_holm")])
+    note = (
         "p is the chance of so large a difference from the rest if there were none, after Holm's correction; slices of "
         f"fewer than {FEWEST} rows are not judged; the worst were searched on one half of the rows and are judged on "
-        "the other",
-    ]
-    table = ReportTable(["by", "slice", "rows", "accuracy", in_words, "the rest", "p"], rows, "wwnnnnn")
-    return ReportSection("Slices", table, notes, long=True)
+        "the other"
+    )
+    columns = ["by", "slice", "rows", "accuracy", in_words, "the rest", "p"]
+    formats = {"accuracy": ".3f", in_words: ".3f", "the rest": ".3f", "p": ".2g"}
+    return [ResultTable("slices", "figures of parts of the rows, with 95 % intervals", columns, rows, formats, [note])]

@@ -23,13 +23,13 @@ from manyheads.config.conversion import from_plain
 from manyheads.config.plugins import use_of_parent
 from manyheads.data.texts import text_faults
 from manyheads.errors import UserError
-from manyheads.inference.classifier import LabelsPrediction, Prediction, TextClassifier
+from manyheads.inference.classifier import LabelsPrediction, Prediction, TextClassifier, why_not
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import WEIGHTS, open_folder
 from manyheads.inference.graph import GraphNetwork
 from manyheads.inference.rules import AnswerRule, fit_rules, mark_texts
 from manyheads.nn.cost import count_parameters
-from manyheads.plugin import VERSION, Part
+from manyheads.plugin import VERSION
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.terminal import escape_unwritable
 
@@ -293,28 +293,11 @@ def request_thresholds(predictor: TextClassifier, asked: float | dict[str, float
     return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
 
 
-def why_not(view: Part, predictor: TextClassifier) -> str:
-    """Why a view has nothing to show of this model; empty where it has."""
-    reason_of = plugin.resolve(view.facts.get("why_not"))
-    if reason_of is None:
-        return ""
-    return reason_of(predictor)
-
-
 def make_page(served: Served, request: Request) -> str:
     """The page of one text that a view makes."""
-    predictor = served.predictor
-    view = plugin.find("view", request["view"])
-    reason = why_not(view, predictor)
-    if reason:
-        raise UserError(reason)
     (text,), pairs = request["texts"], request["pairs"]
-    predictor.check([text], pairs, filled=True)
-    (answer,) = predictor.predict([text], pairs, tokens=served.config.batch.tokens)
-    exactly = predictor.on(next(predictor.network.parameters()).device)  # in fp32, as `manyheads look`
-    pair = pairs[0] if pairs else None
-    name = about(served)["name"]
-    return plugin.resolve(view.make)(exactly, text, pair, answer=answer, source=name, **request["options"])
+    how = {"view": request["view"], "source": about(served)["name"], "tokens": served.config.batch.tokens}
+    return served.predictor.explain(text, pairs[0] if pairs else None, **how, **request["options"]).html
 
 
 if __name__ == "__main__":

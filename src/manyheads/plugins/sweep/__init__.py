@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from manyheads.plugin import FINISHED, TRAINING, Plugin, Verb
+from manyheads.plugin import FINISHED, TRAINING, Part, Plugin, Verb
 
 VERBS = (
     Verb(
@@ -14,7 +14,7 @@ VERBS = (
         examples=(
             "manyheads ablate experiment=ablate_scores",
             "manyheads ablate vary=model.score values=[scaled_dot,cosine,additive] equal=flops sets=[demo]",
-            "manyheads ablate vary=[model.n_heads,model.d_k] values=[[4,32],[8,16]] data.path=reviews.csv",
+            "manyheads ablate model.n_heads=4,8 model.d_k=16,32 data.path=reviews.csv output=heads.tex",
         ),
         barred=FINISHED
         | dict.fromkeys(("ddp", "fsdp"), "several devices, but ablate compares runs of one device")
@@ -27,11 +27,13 @@ VERBS = (
         },
         prefix={"experiment": "ablate_"},
         shared="manyheads.plugins.sweep.config:share_table",
+        takes_several="manyheads.plugins.sweep.axes:values_tried",
     ),
     Verb(
         "tune",
         config="manyheads.plugins.sweep.config:TuneConfig",
         run="manyheads.plugins.sweep.tune:tune_settings",
+        record="manyheads.plugins.sweep.tune:tune_record",
         help="try settings, a process each, and rank them by validation",
         groups=TRAINING,
         examples=(
@@ -61,4 +63,12 @@ VERBS = (
         no_multirun="runs one training after another itself",
     ),
 )
-PLUGIN = Plugin("sweep", verbs=VERBS, presets=Path(__file__).parent / "conf")
+OF_ABLATE = {"keys": ("vary", "equal", "measured")}
+OF_TUNE = {"keys": ("name", "columns", "rows"), "file": "search.json"}
+OF_CURVE = {"keys": ("models", "shares", "rows_judged"), "file": "curve.json"}
+RECORDS = (
+    Part("record", "ablate", "manyheads.plugins.sweep.tables:result_tables", facts=OF_ABLATE),
+    Part("record", "tune", "manyheads.plugins.sweep.ranking:search_tables", facts=OF_TUNE),
+    Part("record", "curve", "manyheads.plugins.sweep.curve_report:curve_tables", facts=OF_CURVE),
+)
+PLUGIN = Plugin("sweep", verbs=VERBS, parts=RECORDS, presets=Path(__file__).parent / "conf")

@@ -5,6 +5,7 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -19,6 +20,7 @@ from manyheads.config.training import CheckpointConfig, GuardConfig, HardwareCon
 from manyheads.errors import UserError
 from manyheads.plugin import Shared
 from manyheads.plugins.sweep.axes import Axis, count_values, make_axis
+from manyheads.runs.result_table import is_table_file
 
 COMPARED = ("model.", "optim.", "batch.")  # what may vary in `ablate`: all rows of a table see the same tokens
 WIDTHS = ("model.d_ff", "model.d_model")  # what its solver may set
@@ -235,6 +237,7 @@ class Variant:
 class AblateConfig:
     """All settings of `manyheads ablate`. The sections are those of a training run, the same for all rows."""
 
+    search: Any = setting(dict, "what varies, all combinations; typed as settings with several values: model.score=a,b")
     vary: Any = setting("", "the setting that varies, such as model.score, or several: [model.n_heads,model.d_k]")
     values: Any = setting(
         list, "its values, the first is what the others are compared with; of several settings: lists"
@@ -246,7 +249,7 @@ class AblateConfig:
     seed: int = setting(0, "the first seed; also that of carved-out splits, which all runs share", ge=0, lt=2**31)
     sets: list[str] = setting(list, "data: demo, a file or folder, or a name in $MANYHEADS_DATA; empty: as data says")
     output: str = setting(
-        "", "results file, <output>.json, which is continued; empty: outputs/ablate/<vary>.json", path=True
+        "", "results file, <output>.json, which is continued; empty: outputs/ablate/<what varies>.json", path=True
     )
     data: DataConfig = field_of(RunConfig, "data")
     tokenizer: TokenizerConfig = field_of(RunConfig, "tokenizer")
@@ -277,6 +280,8 @@ class AblateConfig:
     @property
     def varied(self) -> list[str]:
         """The settings that vary."""
+        if self.search:
+            return list(self.search)
         return [self.vary] if isinstance(self.vary, str) else list(self.vary)
 
     @property
@@ -291,6 +296,12 @@ class AblateConfig:
         """
         self._check_names()
         values = self.values if isinstance(self.values, list) else [self.values]
+        if self.search:
+            axes = [make_axis(str(name), given) for name, given in self.search.items()]
+            for axis in axes:
+                ends = f"{axis.name}={self.search[axis.name]}"
+                require(bool(axis.values), f"{ends} is a range, but values are compared: write {axis.name}=VALUE,VALUE")
+            values = [list(combination) for combination in product(*(axis.values for axis in axes))]
         require(
             len(values) > 1,
             f"values={format_list(values)} holds {count_values(values)}: a comparison needs two at least, such as "
@@ -298,7 +309,7 @@ class AblateConfig:
         )
         variants: dict[str, Variant] = {}
         for value in values:
-            each = [value] if isinstance(self.vary, str) else value
+            each = [value] if isinstance(self.vary, str) and not self.search else value
             require(
                 isinstance(each, list) and len(each) == len(self.varied),
                 f"values holds {format_value(value)}, but vary names {len(self.varied)} settings: give each value as "
@@ -311,23 +322,30 @@ class AblateConfig:
 
     def _check_names(self) -> None:
         require(
-            bool(self.vary),
-            "vary is empty: name the setting to compare, such as vary=model.score values=[scaled_dot,cosine], or an "
-            "experiment such as experiment=ablate_scores",
+            bool(self.vary or self.search),
+            "nothing varies: give a setting several values, such as model.score=dot,cosine, or an experiment such as "
+            "experiment=ablate_scores",
+        )
+        require(isinstance(self.search, dict), f"search={format_value(self.search)} holds no settings: type {EXAMPLE}")
+        named = f"vary={format_list(self.vary)}" if self.vary else f"values={format_list(self.values)}"
+        require(
+            not ((self.vary or self.values) and self.search),
+            f"{named} and several values of {', '.join(self.search)} both say what varies: remove one of them",
         )
         known = [name for name in settings(RunConfig) if name.startswith(COMPARED)]
         for name in self.varied:
+            typed = f"{name}={format_value(self.search[name])}" if self.search else f"vary={format_value(name)}"
             is_option = str(name).startswith(COMPARED) and mapping_of(str(name), settings(RunConfig))
             if name in known or is_option:
                 continue
             require(
                 name not in settings(RunConfig),
-                f"vary={format_value(name)} cannot vary, as all rows share data, hardware and seeds: "
+                f"{typed} cannot vary, as all rows share data, hardware and seeds: "
                 f"choose a setting of model, optim or batch",
             )
             near = nearest_setting(str(name), RunConfig)
             remedy = f"did you mean {near}?" if near in known else f"choose one such as {', '.join(known[:3])}"
-            raise UserError(f"vary={format_value(name)} is not a setting: {remedy}")
+            raise UserError(f"{typed} is not a setting: {remedy}")
 
     def run(self, variant: Variant, seed: int | None = None) -> RunConfig:
         """The training run of one row, before the solver; a UserError where a setting or the model refuses a value."""
@@ -336,14 +354,14 @@ class AblateConfig:
 
 def share_search(config: TuneConfig) -> Shared:
     """Jobs of `tune` share a folder, and in it a storage unless one is named."""
-    folder = Path(config.output) if config.output else None
+    folder = Path(config.output) if config.output and not is_table_file(config.output) else None
     words = () if config.storage or folder is None else (f"storage={folder / STORAGE}",)
     return Shared(folder, "folder: add output=FOLDER", words=words, processes=config.jobs)
 
 
 def share_table(config: AblateConfig) -> Shared:
     """Jobs of `ablate` share a results file."""
-    file = Path(config.output.removesuffix(".json")) if config.output else None
+    file = Path(config.output.removesuffix(".json")) if config.output and not is_table_file(config.output) else None
     return Shared(file, "results file: add output=FILE", is_folder=False)
 
 

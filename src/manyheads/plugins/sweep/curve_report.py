@@ -16,22 +16,20 @@ from manyheads.config.conversion import to_plain
 from manyheads.config.figures import lower_is_better
 from manyheads.evaluation.intervals import Z
 from manyheads.evaluation.report import (
-    BLUE,
-    GREY,
-    RED,
     Page,
     Picture,
     ReportSection,
     ReportTable,
-    draw,
+    draw_table,
     settings_sections,
     write_page,
 )
 from manyheads.evaluation.statistics import error_at, percentile_interval, power_law
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.runs.files import write_atomic
+from manyheads.runs.result_table import Cell, ResultTable
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Interval, Summary, words_of
-from manyheads.terminal import Sheet, print_sheet, show_files
+from manyheads.terminal import print_sheet, show_files
 
 DRAWS = 2000
 LEAST = 3  # sizes that a law of three numbers is fitted to
@@ -73,21 +71,49 @@ def write_curve(config: CurveConfig, metric: str, sizes: list[list[Summary]], fo
         "shares": config.shares,
         "models": {model: asdict(one) for model, one in lines.items()},
     }
-    table = [[f"{n:,}", *(one.figures[at].words for one in lines.values())] for at, n in enumerate(rows)]
-    if len(rows) >= LEAST:
-        table.append([f"{MORE * rows[-1]:,}, by the fit", *(one.twice.words for one in lines.values() if one.twice)])
-        table.append(["any number, by the fit", *(one.limit.words for one in lines.values() if one.limit)])
-    title = f"{words_of(metric)} on {n_judged:,} {split} row{'s' * (n_judged != 1)} by the number of training rows"
-    notes, columns = _notes(config, lines, metric), ["training rows", *lines]
-    picture = draw_lines(rows, lines, words_of(metric), falls=falls)
-    sections = [ReportSection("Learning curve", ReportTable(columns, table, "w" + "n" * len(lines)), notes, [picture])]
-    sections += settings_sections(to_plain(config))
-    write_page(folder / "report.html", Page(title="Accuracy with more rows", subtitle=title, sections=sections))
+    (table,) = curve_tables(content)
+    caption = f"{table.figure} by training rows, with 95 % intervals; lines: power laws, up to twice the rows"
+    picture = Picture("curve", draw_table(table), caption)
+    shown = ReportTable(table.columns, table.in_words(), "w" + "n" * len(lines))
+    sections = [ReportSection("Learning curve", shown, table.notes, [picture]), *settings_sections(to_plain(config))]
+    page = Page(title="Accuracy with more rows", subtitle=table.title, sections=sections)
+    write_page(folder / "report.html", page)
     write_atomic(folder / "curve.png", picture.png)
     write_atomic(folder / "curve.json", json.dumps(content, indent=2) + "\n")
-    print_sheet(Sheet(title, columns, table, notes))
+    print_sheet(table.as_sheet())
     show_files(folder, ["curve.json", "report.html"])
     return content
+
+
+def curve_tables(document: dict[str, Any]) -> list[ResultTable]:
+    """The table of curve.json: a line for each size, and what the power laws say of more rows."""
+    models, sizes, n_judged = document["models"], document["rows"], document["rows_judged"]
+    falls, metric = lower_is_better(document["metric"]), words_of(document["metric"])
+    rows: list[list[Cell]] = []
+    for at, n in enumerate(sizes):
+        rows.append([n, *(Interval(**of["figures"][at]) for of in models.values())])
+    if len(sizes) >= LEAST:
+        for words, key in ((f"{MORE * sizes[-1]:,}, by the fit", "twice"), ("any number, by the fit", "limit")):
+            rows.append([words, *(Interval(**of[key]) for of in models.values())])
+    n_P, laws = np.geomspace(sizes[0], MORE * sizes[-1], 100), {}
+    for model, of in models.items():
+        if of["law"]:
+            error_P = error_at(np.array(of["law"]), n_P)
+            laws[model] = list(zip(n_P.tolist(), (error_P if falls else 1 - error_P).tolist(), strict=True))
+    on = f"{n_judged:,} {document['split']} row{'s' * (n_judged != 1)}"
+    return [
+        ResultTable(
+            "curve",
+            f"{metric} on {on} by the number of training rows",
+            ["training rows", *models],
+            rows,
+            notes=_notes(models, document["metric"]),
+            bars="95 % intervals over the rows and the seeds; dashed: power laws",
+            over="training rows",
+            figure=metric,
+            lines=laws,
+        )
+    ]
 
 
 def _figures_of(model: str, run: Summary, split: str) -> dict[str, Interval]:
@@ -141,39 +167,19 @@ def fit_line(rows: list[int], figures: list[list[Interval]], *, falls: bool) -> 
     return line
 
 
-def _notes(config: CurveConfig, lines: dict[str, Line], metric: str) -> list[str]:
+def _notes(models: dict[str, Any], metric: str) -> list[str]:
     """How to read the table, and the laws."""
-    seeds = f"the mean of {config.seeds} seeds" if config.seeds > 1 else "one seed, whose chance no interval holds"
+    n_seeds = len(next(iter(models.values()))["runs"][0])
+    seeds = f"the mean of {n_seeds} seeds" if n_seeds > 1 else "one seed, whose chance no interval holds"
     notes = [
         f"A figure is {seeds}; 95 % intervals are over the rows that are judged and the seeds. The rows of each seed "
         "are drawn by class, those of a smaller share among those of a larger."
     ]
     error = metric if lower_is_better(metric) else f"1 - {metric}"
-    for model, one in lines.items():
-        if one.law:
-            a, b, c = one.law
+    for model, one in models.items():
+        if one["law"]:
+            a, b, c = one["law"]
             notes.append(f"{model}: {error} = {a:.4f} + {b:.3g} n^-{c:.3f}")
     if len(notes) == 1:
         notes.append(f"A power law is fitted to {LEAST} shares or more.")
     return notes
-
-
-def draw_lines(rows: list[int], lines: dict[str, Line], figure: str, *, falls: bool) -> Picture:
-    """Means with their intervals over the training rows, and the fits up to twice as many."""
-    picture, panels = draw(1, 1, width=7.0, height=4.2)
-    axes = panels[0, 0]
-    for (model, one), colour in zip(lines.items(), (BLUE, RED, GREY), strict=False):
-        value_S = np.array([of.value for of in one.figures])
-        ends_2S = np.array([[of.value - of.low, of.high - of.value] for of in one.figures]).T
-        axes.errorbar(rows, value_S, ends_2S, fmt="o", color=colour, markersize=4, capsize=2, label=model)
-        if one.law:
-            n = np.geomspace(rows[0], MORE * rows[-1], 100)
-            error = error_at(np.array(one.law), n)
-            axes.plot(n, error if falls else 1 - error, color=colour, linewidth=1)
-    axes.set(xscale="log", xlabel="training rows", ylabel=figure)
-    axes.minorticks_off()
-    ticks = [*rows, MORE * rows[-1]]
-    axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
-    axes.legend(frameon=False, fontsize=8)
-    caption = f"{figure} by training rows, with 95 % intervals; lines: power laws, up to twice the rows"
-    return Picture("curve", picture, caption)

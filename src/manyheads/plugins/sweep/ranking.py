@@ -1,11 +1,12 @@
-"""The settings of a search, ranked by their validation figures: the table on the screen, report.html and trials.csv.
+"""The settings of a search, ranked by their validation figures: the table on the screen, report.html, search.json and
+trials.csv.
 
 No ranking of settings by importance is made: with a few dozen trials such numbers are mostly noise.
 """
 
 import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -16,9 +17,9 @@ from manyheads.evaluation.intervals import fold_interval, seed_interval
 from manyheads.evaluation.report import Page, ReportSection, ReportTable, installed_versions, value_sections, write_page
 from manyheads.plugins.sweep.config import TuneConfig
 from manyheads.plugins.sweep.outcomes import Outcome, RunState
-from manyheads.runs.files import replace_file
+from manyheads.runs.files import replace_file, write_json
+from manyheads.runs.result_table import Cell, ResultTable
 from manyheads.runs.summary import NETWORK, Interval, words_of
-from manyheads.terminal import Sheet
 
 MOST_LINES = 20  # on the screen
 
@@ -99,50 +100,51 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool 
     return sorted(ranked, key=place)
 
 
-def search_sheet(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> Sheet:
+def search_table(config: TuneConfig, ranked: Sequence[Ranked], most: int | None = None) -> ResultTable:
     """One line a setting, best first; of more than `most` the best, and how many are left out."""
-    metric = words_of(config.checkpoint.metric)
-    columns = ["trial", *short_names(config.search), metric, "sd", "95 %", "steps", "minutes"]
-    if config.n_runs == 1:
-        columns.remove("sd")
-    lines, reasons = [], []
+    metric, rows, notes = words_of(config.checkpoint.metric), list[dict[str, Cell]](), [_how_to_read(config)]
+    names = short_names(config.search)
     for one in ranked[:most]:
-        lines.append(_line(config, one))
-        why = dict.fromkeys(run.why for run in one.runs if run.why)
-        if why:
-            reasons.append(f"trial {one.trial}: {'; '.join(why)}")
-    notes = [_how_to_read(config)]
-    if len(ranked) > len(lines):
-        notes.append(f"{len(ranked) - len(lines)} more are in trials.csv.")
+        value: Cell = one.shown
+        if value is not None and one.interval is not None:
+            value = Interval(value, min(one.interval[0], value), max(one.interval[1], value))
+        settings = [format_list(one.setting[name]) for name in config.search]
+        row: dict[str, Cell] = {"trial": one.trial, **dict(zip(names, settings, strict=True)), metric: value}
+        if config.n_runs > 1:
+            row["sd"] = one.deviation
+        row["steps"] = max((run.steps for run in one.runs), default=0)
+        rows.append(row | {"minutes": sum(run.seconds for run in one.runs) / 60, "remarks": _remarks(config, one)})
+        if why := dict.fromkeys(run.why for run in one.runs if run.why):
+            notes.append(f"trial {one.trial}: {'; '.join(why)}")
+    if len(ranked) > len(rows):
+        notes.insert(1, f"{len(ranked) - len(rows)} more are in trials.csv.")
     title = f"{len(ranked)} settings by validation {metric} of the {NETWORK}"
-    return sheet_with_remarks(title, columns, lines, [*notes, *reasons])
+    bars = "95 % intervals over the rows"
+    if config.n_runs > 1:
+        bars = f"95 % intervals of the mean over {config.n_runs} {'folds' if config.data.folds else 'seeds'}"
+    return table_of_rows("search", title, rows, formats={"minutes": ".1f"}, notes=notes, bars=bars)
 
 
-def sheet_with_remarks(title: str, columns: list[str], lines: list[list[str]], notes: list[str]) -> Sheet:
-    """A sheet whose lines end with a remark; the column of remarks is left out where there is none."""
-    if any(line[-1] for line in lines):
-        return Sheet(title, [*columns, "remarks"], lines, notes)
-    return Sheet(title, columns, [line[:-1] for line in lines], notes)
+def search_tables(document: dict[str, Any]) -> list[ResultTable]:
+    """The table that search.json holds."""
+    rows: list[list[Cell]] = []
+    for row in document["rows"]:
+        rows.append([Interval(**cell) if isinstance(cell, dict) else cell for cell in row])
+    return [ResultTable(**{**document, "rows": rows})]
+
+
+def table_of_rows(name: str, title: str, rows: Sequence[Mapping[str, Cell]], **more: Any) -> ResultTable:
+    """A table of cells by column, the last of which are remarks, left out where there are none."""
+    columns = [*rows[0]] if rows else []
+    if columns and not any(row["remarks"] for row in rows):
+        columns.remove("remarks")
+    return ResultTable(name, title, columns, [[row[column] for column in columns] for row in rows], **more)
 
 
 def short_names(names: Iterable[str]) -> list[str]:
     """Without their sections, where that leaves them different."""
     short = [name.rpartition(".")[2] for name in names]
     return short if len(set(short)) == len(short) else list(names)
-
-
-def _line(config: TuneConfig, one: Ranked) -> list[str]:
-    """The cells of a setting; one that is not known is empty."""
-    shown, deviation, interval = one.shown, one.deviation, one.interval
-    cells = [str(one.trial), *(format_list(one.setting[name]) for name in config.search)]
-    cells.append(f"{shown:.4f}" if shown is not None else "")
-    if config.n_runs > 1:
-        cells.append(f"{deviation:.4f}" if deviation is not None else "")
-    cells.append(f"{interval[0]:.3f}-{interval[1]:.3f}" if interval is not None else "")
-    steps, seconds = 0, 0.0
-    for run in one.runs:
-        steps, seconds = max(steps, run.steps), seconds + run.seconds
-    return [*cells, f"{steps:,}", f"{seconds / 60:.1f}", _remarks(config, one)]
 
 
 def _remarks(config: TuneConfig, one: Ranked) -> str:
@@ -176,23 +178,20 @@ def _how_to_read(config: TuneConfig) -> str:
 
 
 def write_results(
-    folder: Path, config: TuneConfig, ranked: Sequence[Ranked], outcomes: Sequence[Outcome], command: str
+    folder: Path, config: TuneConfig, table: ResultTable, outcomes: Sequence[Outcome], command: str
 ) -> list[str]:
-    """Write report.html and trials.csv, each file whole; returns their names."""
+    """Write report.html, search.json and trials.csv, each file whole; returns their names."""
     write_csv(folder / "trials.csv", config, outcomes)
-    write_page(folder / "report.html", search_page(config, ranked, command))
-    return ["report.html", "trials.csv"]
+    write_json(folder / "search.json", asdict(table))
+    write_page(folder / "report.html", search_page(config, table, command))
+    return ["report.html", "search.json", "trials.csv"]
 
 
-def search_page(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> Page:
+def search_page(config: TuneConfig, table: ResultTable, command: str) -> Page:
     """The report; `command` trains the best setting, where one came to a figure."""
-    sheet = search_sheet(config, ranked)
-    kinds = "n" * len(sheet.columns)
-    if sheet.columns[-1] == "remarks":
-        kinds = kinds[:-1] + "w"
-    sections = [
-        ReportSection(sheet.title, ReportTable(sheet.columns, sheet.lines, kinds, own=0), sheet.notes, long=True)
-    ]
+    kinds = "".join("w" if name == "remarks" else "n" for name in table.columns)
+    shown = ReportTable(table.columns, table.in_words(), kinds, own=0)
+    sections = [ReportSection(table.title, shown, table.notes, long=True)]
     if command:
         sections.append(ReportSection("Train the best setting and evaluate it on the test split", command=command))
     searched = {}
@@ -206,7 +205,7 @@ def search_page(config: TuneConfig, ranked: Sequence[Ranked], command: str) -> P
         "minutes": config.minutes,
     }
     sections += value_sections({"Searched": searched, "How": how, "Versions": installed_versions()})
-    subtitle = f"{len(ranked)} settings, {config.n_runs} run(s) each"
+    subtitle = f"{len(table.rows)} settings, {config.n_runs} run(s) each"
     return Page(title="A search for settings", subtitle=subtitle, sections=sections)
 
 

@@ -106,16 +106,20 @@ def read_results(path: Path) -> Comparison:
         UserError: it is none.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        measured = []
-        for one in content.pop("measured"):
-            runs = {seed: RunFigures(**figures) for seed, figures in one["runs"].items()}
-            measured.append(RowResults(**{**one, "runs": runs}))
-        return Comparison(**content, measured=measured)
+        return comparison_of(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"output={path} is not a results file of ablate: name another file, or move this one away"
         ) from error
+
+
+def comparison_of(document: dict[str, Any]) -> Comparison:
+    """What a results file, or `ablate --json`, has as JSON."""
+    measured = []
+    for one in document["measured"]:
+        runs = {seed: RunFigures(**figures) for seed, figures in one["runs"].items()}
+        measured.append(RowResults(**{**one, "runs": runs}))
+    return Comparison(**{**document, "measured": measured})
 
 
 def merge_earlier(results: Comparison, before: Comparison) -> int:

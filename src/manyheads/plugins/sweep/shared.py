@@ -43,7 +43,7 @@ LOST = 120.0  # seconds without one after which it is given back; a run that is 
 LOOK = 2.0  # seconds between two looks for a trial that waits
 READY = 60.0  # seconds in which the first machine enters the trials
 MARK = ".search"  # holds in a folder which search of a storage it belongs to
-OURS = ("trials", "trials.csv", "report.html")  # what a search leaves in its folder
+OURS = ("trials", "trials.csv", "search.json", "report.html")  # what a search leaves in its folder
 MOST_TRIES = 3  # of a trial whose run is killed or breaks off, or whose machine is lost
 log = logging.getLogger("manyheads.tune")
 

@@ -4,15 +4,22 @@ S seeds . n rows, or pairs
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from manyheads.evaluation.intervals import seed_interval, share_interval
 from manyheads.evaluation.statistics import holm
-from manyheads.plugins.sweep.ranking import sheet_with_remarks, short_names
-from manyheads.plugins.sweep.results_file import Comparison, RowResults, RunFigures, machine_words
+from manyheads.plugins.sweep.ranking import short_names, table_of_rows
+from manyheads.plugins.sweep.results_file import Comparison, RowResults, RunFigures, comparison_of, machine_words
+from manyheads.runs.result_table import Cell, ResultTable
+from manyheads.runs.summary import Interval
 from manyheads.terminal import Sheet
+
+FORMATS = {"steps": ",.0f", "off by": "+.2%", "FLOPs/token": ",.0f", "to first": "+.2f", "p": "p", "tokens/s": ",.0f"}
 
 
 def sign_flip(differences: ArrayLike) -> float:
@@ -55,36 +62,51 @@ def runs_differ(accuracies: Sequence[float], first: Sequence[float]) -> float:
 
 
 def sheets(results: Comparison) -> list[Sheet]:
-    """The tables of all data that has a finished run, and the one over several."""
-    begun = [name for name in results.sets if any(_runs(results, name, row) for row in results.rows)]
-    made = [sheet_of_set(results, name) for name in begun]
-    if len(begun) == len(results.sets) > 1:
-        made.append(sheet_over_sets(results))
+    """The tables for a screen, where an accuracy has no interval."""
+    made = []
+    for table in tables_of_comparison(results):
+        rows = [[cell.value if isinstance(cell, Interval) else cell for cell in row] for row in table.rows]
+        made.append(replace(table, rows=rows).as_sheet())
     return made
 
 
-def sheet_of_set(results: Comparison, name: str) -> Sheet:
+def result_tables(document: dict[str, Any]) -> list[ResultTable]:
+    """The tables of a results file."""
+    return tables_of_comparison(comparison_of(document))
+
+
+def tables_of_comparison(results: Comparison) -> list[ResultTable]:
+    """The tables of all data that has a finished run, and the one over several."""
+    begun = [name for name in results.sets if any(_runs(results, name, row) for row in results.rows)]
+    made = [table_of_set(results, name) for name in begun]
+    if len(begun) == len(results.sets) > 1:
+        made.append(table_over_sets(results))
+    return made
+
+
+def table_of_set(results: Comparison, name: str) -> ResultTable:
     """One line a row of the comparison; p is adjusted (Holm) for their number."""
-    first = results.rows[0]
+    first, axis, n_seeds = results.rows[0], _axis(results), len(results.seeds)
     runs_of = {row: _runs(results, name, row) for row in results.rows}
     adjusted = _adjusted({row: _p_of_rows(runs_of[row], runs_of[first]) for row in results.rows[1:]})
-    lines = []
+    rows = []
     for row, runs in runs_of.items():
-        accuracies = [run.accuracy for run in runs.values()]
+        of_seeds = [share_interval(run.right.count("1"), len(run.right)) for run in runs.values()]
         both = [seed for seed in runs if seed in runs_of[first] and row != first]
-        cells = [row, *_budget_cells(results, results.at(name, row), runs)]
-        cells.append(f"{fmean(accuracies):.4f}" if runs else "")
-        cells.append(f"{stdev(accuracies):.4f}" if len(runs) > 1 else "")
-        cells.append(_points([runs[seed].accuracy - runs_of[first][seed].accuracy for seed in both]))
-        cells.append(adjusted.get(row, ""))
-        cells.append(f"{fmean(run.tokens_per_s for run in runs.values()):,.0f}" if runs else "")
-        lines.append([*cells, _remarks(results, runs)])
-    columns = [_axis(results), *_budget_columns(results), "accuracy", "sd", "to first", "p", "tokens/s"]
+        cells: dict[str, Cell] = {axis: row} | _budget_cells(results, results.at(name, row), runs)
+        cells["accuracy"] = seed_interval(of_seeds) if len(of_seeds) > 1 else next(iter(of_seeds), None)
+        cells["sd"] = stdev(run.accuracy for run in runs.values()) if len(runs) > 1 else None
+        cells["to first"] = _points([runs[seed].accuracy - runs_of[first][seed].accuracy for seed in both])
+        cells["p"] = adjusted.get(row)
+        cells["tokens/s"] = fmean(run.tokens_per_s for run in runs.values()) if runs else None
+        rows.append(cells | {"remarks": _remarks(results, runs)})
     title = f"{name}: {results.vary}, equal {results.equal}"
-    return sheet_with_remarks(title, columns, lines, _how_to_read(results, name))
+    bars = f"95 % intervals of the mean over {n_seeds} seeds" if n_seeds > 1 else "95 % intervals over the rows"
+    notes = _how_to_read(results, name)
+    return table_of_rows(name, title, rows, formats=FORMATS, notes=notes, bars=bars)
 
 
-def sheet_over_sets(results: Comparison) -> Sheet:
+def table_over_sets(results: Comparison) -> ResultTable:
     """Mean difference to the first row over all runs of all data, and its p with runs as the units."""
     p_values: dict[str, float | None] = {}
     differences: dict[str, list[float]] = {}
@@ -98,14 +120,15 @@ def sheet_over_sets(results: Comparison) -> Sheet:
         differences[row] = [one - other for one, other in zip(own, others, strict=True)]
         p_values[row] = runs_differ(own, others) if own else None
     adjusted = _adjusted(p_values)
-    lines = [[row, _points(differences.get(row, [])), adjusted.get(row, "")] for row in results.rows]
     n_runs = len(results.sets) * len(results.seeds)
     note = (
         f"Mean difference to the first row in points of accuracy over {len(results.sets)} sets x {len(results.seeds)} "
         f"seeds. p: exact sign-flip test with runs as the units, paired by set and seed, {_holm_words(results)}; "
         f"of {n_runs} pairs it is {2 / 2**n_runs:.2g} at the least before that."
     )
-    return Sheet(f"all sets: {results.vary}, equal {results.equal}", [_axis(results), "to first", "p"], lines, [note])
+    rows = [[row, _points(differences.get(row, [])), adjusted.get(row)] for row in results.rows]
+    title = f"all sets: {results.vary}, equal {results.equal}"
+    return ResultTable("all sets", title, [_axis(results), "to first", "p"], rows, formats=FORMATS, notes=[note])
 
 
 def _axis(results: Comparison) -> str:
@@ -127,19 +150,13 @@ def _p_of_rows(runs: dict[str, RunFigures], first: dict[str, RunFigures]) -> flo
     return rows_differ(right_Sn, first_Sn)
 
 
-def _adjusted(p_values: Mapping[str, float | None]) -> dict[str, str]:
+def _adjusted(p_values: Mapping[str, float | None]) -> dict[str, float]:
     known = {row: p for row, p in p_values.items() if p is not None}
-    shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in holm(list(known.values()))]
-    return dict(zip(known, shown, strict=True))
+    return dict(zip(known, holm(list(known.values())), strict=True))
 
 
-def _points(differences: Sequence[float]) -> str:
-    return f"{100 * fmean(differences):+.2f}" if differences else ""
-
-
-def _budget_columns(results: Comparison) -> list[str]:
-    lever = ["steps"] if results.equal == "tokens" else _moved_widths(results)
-    return [*lever, "off by", "parameters", "FLOPs/token"]
+def _points(differences: Sequence[float]) -> float | None:
+    return 100 * fmean(differences) if differences else None
 
 
 def _moved_widths(results: Comparison) -> list[str]:
@@ -148,12 +165,15 @@ def _moved_widths(results: Comparison) -> list[str]:
     return ["d_ff"] if n_widths == 1 else ["d_model", "d_ff"]
 
 
-def _budget_cells(results: Comparison, of_row: RowResults, runs: dict[str, RunFigures]) -> list[str]:
+def _budget_cells(results: Comparison, of_row: RowResults, runs: dict[str, RunFigures]) -> dict[str, Cell]:
+    """What the solver has set, and what a row then costs."""
+    cells: dict[str, Cell] = {}
     if results.equal == "tokens":
-        lever = [f"{fmean(run.steps for run in runs.values()):,.0f}" if runs else ""]
+        cells["steps"] = fmean(run.steps for run in runs.values()) if runs else None
     else:
-        lever = [str(of_row.width[name]) for name in _moved_widths(results)]
-    return [*lever, f"{of_row.difference:+.2%}", f"{of_row.parameters:,}", f"{of_row.flops_per_token:,.0f}"]
+        cells |= {name: of_row.width[name] for name in _moved_widths(results)}
+    costs = {"parameters": of_row.parameters, "FLOPs/token": of_row.flops_per_token}
+    return cells | {"off by": of_row.difference} | costs
 
 
 def _machines(results: Comparison, name: str) -> list[str]:

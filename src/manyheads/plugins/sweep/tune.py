@@ -7,7 +7,7 @@ The road of a search:
     tune.py         the trials: all settings of a grid, or random draws; of Optuna's they are drawn on the way
     journal.py      the queue of trials, and the file of what each came to; optuna.py and shared.py have other queues
     scheduler.py    a process for each trial: started, watched, resumed, its outcome (outcomes.py) written down
-    ranking.py      settings from best to worst, report.html and trials.csv
+    ranking.py      settings from best to worst, report.html, search.json and trials.csv
 
 A search that was stopped is continued by the same command (same_search.py). This process imports no torch.
 """
@@ -18,7 +18,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -56,10 +56,20 @@ log = logging.getLogger("manyheads.tune")
 
 
 def tune_settings(config: TuneConfig) -> "list[Ranked]":
+    """Search; returns the settings, best first."""
+    return search(config)[0]
+
+
+def tune_record(config: TuneConfig) -> dict[str, Any]:
+    """Search; returns the content of search.json."""
+    return search(config)[1]
+
+
+def search(config: TuneConfig) -> "tuple[list[Ranked], dict[str, Any]]":
     """Make the runs that the journal lacks, then rank the settings, print them and write the report.
 
     Returns:
-        The settings, best first.
+        The settings, best first, and the content of search.json.
 
     Raises:
         Stopped: a signal ended the search; its runs have saved, and the same command resumes it.
@@ -79,18 +89,19 @@ def tune_settings(config: TuneConfig) -> "list[Ranked]":
         Search(config, queue).run()
         outcomes = queue.outcomes
 
-    from manyheads.plugins.sweep.ranking import MOST_LINES, rank, search_sheet, write_results
+    from manyheads.plugins.sweep.ranking import MOST_LINES, rank, search_table, write_results
 
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric, folds=config.data.folds > 0)
     best = ranked[0] if ranked and ranked[0].values else None
     command = "" if best is None else final_command(typed, best)
-    files = write_results(folder, config, ranked, outcomes, command)
-    print_sheet(search_sheet(config, ranked, MOST_LINES))
+    table = search_table(config, ranked)
+    files = write_results(folder, config, table, outcomes, command)
+    print_sheet(search_table(config, ranked, MOST_LINES).as_sheet())
     show_files(folder, files)
     if best is None:
         raise UserError(f"no run came to a figure: {folder / 'trials.csv'} says of each why")
     say(f"train trial {best.trial} and judge it on the test split: {command}")
-    return ranked
+    return ranked, asdict(table)
 
 
 def check_search(config: TuneConfig) -> None:

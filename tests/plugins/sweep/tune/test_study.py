@@ -115,7 +115,7 @@ def test_a_trial_that_was_stopped_goes_on_with_its_setting(place):
     assert len(after) == 3
     assert after[0] == before
     assert sorted(path.name for path in place.output.iterdir()) == [
-        "journal.jsonl", "report.html", "trials", "trials.csv",
+        "journal.jsonl", "report.html", "search.json", "trials", "trials.csv",
     ]  # fmt: skip
 
 

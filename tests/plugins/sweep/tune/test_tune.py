@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+from dataclasses import asdict
 from importlib import metadata
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from scipy import stats
 
 from manyheads import plugin
 from manyheads.cli.compose import compose
+from manyheads.cli.main import main
 from manyheads.config import RunConfig
 from manyheads.config.conversion import plain_settings
 from manyheads.evaluation.intervals import fold_interval
@@ -21,6 +23,7 @@ from manyheads.plugins.sweep import same_search, scheduler
 from manyheads.plugins.sweep.config import USUAL
 from manyheads.plugins.sweep.journal import open_journal
 from manyheads.plugins.sweep.outcomes import Outcome, RunState, trial_folder
+from manyheads.plugins.sweep.ranking import search_tables
 from manyheads.plugins.sweep.tune import final_command
 from manyheads.runs.config_file import read_run
 from manyheads.runs.many import settings_file
@@ -44,7 +47,7 @@ def test_a_grid_runs_each_setting_once_and_ranks_them(place, capsys):
     assert "6 settings by validation accuracy" in said.out
     assert said.err.count("trial ") == 6
     assert sorted(path.name for path in place.output.iterdir()) == [
-        "journal.jsonl", "report.html", "trials", "trials.csv",
+        "journal.jsonl", "report.html", "search.json", "trials", "trials.csv",
     ]  # fmt: skip
     with (place.output / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -52,6 +55,41 @@ def test_a_grid_runs_each_setting_once_and_ranks_them(place, capsys):
         ("1", "0.001", "0.8"), ("2", "0.001", "0.8"),
     ]  # fmt: skip
     assert not list(place.output.rglob("checkpoints"))
+
+
+def test_a_search_is_a_table_of_its_document(place, capsys, monkeypatch):
+    """Typed with a table as output, it works in its usual folder."""
+    file, words = place.folder / "rates.csv", [one for one in place.words(RATES) if not one.startswith("output=")]
+    monkeypatch.chdir(place.folder)
+    assert main(["tune", *words, f"output={file}"]) == 0
+    folder = place.folder / "outputs" / "tune-lr"
+    document = json.loads((folder / "search.json").read_text())
+    with file.open() as table:
+        rows = list(csv.DictReader(table))
+    assert [row["lr"] for row in rows] == ["0.003", "0.001", "0.01"]
+    for row, cells in zip(rows, document["rows"], strict=True):
+        one = dict(zip(document["columns"], cells, strict=True))["accuracy"]
+        assert [float(row[f"accuracy{end}"]) for end in ("", ".low", ".high")] == [
+            one["value"],
+            one["low"],
+            one["high"],
+        ]
+        assert int(row["steps"]) == 20
+    assert "sd" not in rows[0]
+    assert asdict(search_tables(document)[0]) == document
+    capsys.readouterr()
+    assert main(["report", f"run={folder}"]) == 0
+    assert capsys.readouterr().out.startswith("## 3 settings by validation accuracy of the network\n")
+
+
+def test_seeds_have_a_deviation_and_what_failed_a_remark(place):
+    place.behave({1e-2: "diverge"})
+    place.tune(RATES, "seeds=2")
+    (table,) = search_tables(json.loads((place.output / "search.json").read_text()))
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert rows[0]["sd"] == pytest.approx(0.01 / 2**0.5)
+    assert (rows[-1]["accuracy"], rows[-1]["remarks"]) == (None, "failed")
+    assert table.bars == "95 % intervals of the mean over 2 seeds"
 
 
 def read_command(capsys):
@@ -181,7 +219,7 @@ def test_seeds_are_an_axis_and_the_mean_decides(place, capsys):
     assert [one["data.split_seed"] for one in calls] == [None] * 3 + [2] * 6, "all see the same validation rows"
     out = capsys.readouterr().out
     assert "sd" in out
-    assert "0.905-0.955" in out
+    assert "0.9300 (0.905 to 0.955)" in out
     place.tune(RATES, "seeds=4", "seed=2")
     assert [one["seed"] for one in place.calls()] == [5] * 3
 
