@@ -17,13 +17,7 @@ from manyheads.evaluation.answered import LogitStore, answer_rows, write_predict
 from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
 from manyheads.evaluation.metrics import LabelScore, Outcomes, Scores, change_of_answers, score_answers
 from manyheads.evaluation.mistakes import cell_groups, cell_key, with_words, worst_mistakes
-from manyheads.evaluation.report import (
-    Link,
-    Picture,
-    ReportSection,
-    ReportTable,
-    draw_reliability,
-)
+from manyheads.evaluation.report import Link, Picture, ReportSection, ReportTable, draw_reliability
 from manyheads.inference.classifier import TextClassifier
 from manyheads.runs.summary import LINEAR, Figures, lead_words, linear_words, strongest, with_baselines, words_of
 

@@ -19,17 +19,7 @@ from manyheads.evaluation.answered import AnsweredRows, LogitStore
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.metrics import Outcomes
-from manyheads.evaluation.report import (
-    BLUE,
-    MOST_LETTERS,
-    PALE,
-    SMALL,
-    Example,
-    Group,
-    Picture,
-    ReportSection,
-    draw,
-)
+from manyheads.evaluation.report import BLUE, MOST_LETTERS, PALE, SMALL, Example, Group, Picture, ReportSection, draw
 from manyheads.inference.classifier import TextClassifier
 
 NO_LABEL = "no label"

@@ -10,16 +10,7 @@ from manyheads.config import RunConfig
 from manyheads.config.facts import hooks
 from manyheads.evaluation.evaluation import Evaluation
 from manyheads.evaluation.evaluation_data import EvaluationData
-from manyheads.runs.summary import (
-    NETWORK,
-    Interval,
-    Summary,
-    facts,
-    lead_line,
-    models_of,
-    with_baselines,
-    words_of,
-)
+from manyheads.runs.summary import NETWORK, Interval, Summary, facts, lead_line, models_of, with_baselines, words_of
 from manyheads.terminal import Sheet, console, print_sheet, say, show_files
 
 if TYPE_CHECKING:

@@ -11,15 +11,7 @@ import manyheads.plugin as plugin
 from manyheads.config import ModelConfig
 from manyheads.inference.format import Settings
 from manyheads.inference.predictor import ShapeWords
-from manyheads.runs.summary import (
-    Interval,
-    Summary,
-    lead_line,
-    models_of,
-    moved_by,
-    with_baselines,
-    words_of,
-)
+from manyheads.runs.summary import Interval, Summary, lead_line, models_of, moved_by, with_baselines, words_of
 
 MOST_LABELS = 100  # that a card names
 FIGURE = "| figure | value |"
