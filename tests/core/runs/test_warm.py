@@ -23,6 +23,8 @@ SMALL = ["model.n_layers=1", "model.n_heads=1", "model.d_model=16", "model.d_ff=
 def run_of(tmp_path, monkeypatch):
     """`run_of(name, *words)`: the settings of a tiny run into a folder of this name."""
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # as the tests' server: two threads add in another order
+        monkeypatch.setenv(name, "1")
     rows = "".join(f"it {('purrs', 'barks')[at % 2]} {at},{'ab'[at % 2]}\n" for at in range(60))
     (tmp_path / "rows.csv").write_text(f"text,label\n{rows}")
     fixed = [f"data.path={tmp_path}/rows.csv", "hardware=cpu", "trainer.max_epochs=2", *SMALL]
