@@ -39,6 +39,7 @@ from manyheads.plugins.hub.config import EXPORTED, ExportConfig, Format, Members
 from manyheads.plugins.hub.export import export
 from manyheads.plugins.hub.linear_terms import count_terms
 from manyheads.plugins.hub.parity import Compared, changed_by_rounding
+from manyheads.runs.verb_output import refuse_occupied
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 
@@ -234,13 +235,17 @@ def test_of_a_calibrated_run_that_reads_long_texts_labels_are_given_as_before_it
         assert [one.labels for one in manyheads.load(folder).predict(short)] == given  # type: ignore[union-attr]
 
 
-def test_the_folder_says_what_it_was_compared_on(exported):
+def test_the_folder_says_what_it_was_compared_on(exported, tmp_path):
     """By which it is known as an export, and may be replaced by another."""
     readme = (exported / "README.md").read_text()
     assert "texts made of its vocabulary, as its data cannot be read, and 9 odd ones" in readme
     assert all(word in readme for word in EXPORTED.words)
     assert "more than 1e-04 would have been refused" in readme
     assert json.loads((exported / "labels.json").read_text()) == ["bad", "good", "so-so"]
+    used = shutil.copytree(exported, tmp_path / "used")
+    (used / "__pycache__").mkdir()
+    (used / "__pycache__" / "linear_terms.cpython-311.pyc").write_bytes(b"")  # Python leaves it
+    refuse_occupied(used, EXPORTED, overwrite=True)
 
 
 @pytest.mark.slow
