@@ -134,6 +134,7 @@ class Section(NamedTuple):
             tokenizer and the linear model of a classifier read of each. A text that was read is returned as it is.
         read_as: `read_as(kept)`, of a section that widens `data`, returns its settings, by name, by which other rows
             are read for a model with these values `kept`.
+        script: the same as a function of `kept` and texts, in a module of plain Python, which `export` ships.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Section(NamedTuple):
     fields: Code | None = None
     read: Code | None = None
     read_as: Code | None = None
+    script: Code | None = None
 
 
 class Part(NamedTuple):

@@ -3,6 +3,10 @@
 import csv
 import json
 import random
+import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,18 +22,18 @@ from manyheads.cli.main import main
 from manyheads.config import Terms
 from manyheads.data.formats.fields import FIELD, UNIT, join_cells, split_units
 from manyheads.data.rows import Rows
+from manyheads.data.sources import read_splits
 from manyheads.data.tokenizer import kept_ids
 from manyheads.distributed import faults
 from manyheads.errors import UserError
 from manyheads.evaluation import results
 from manyheads.linear.model import terms_of
-from manyheads.plugins.columns.learning import FIGURE, with_units
+from manyheads.plugins.columns.learning import FIGURE, gain_of_columns, with_units
+from manyheads.plugins.columns.row_units import clean, read_rows, unit_of
 from manyheads.plugins.columns.units import (
     BUCKETS,
     learn_buckets,
     learn_column,
-    read_units,
-    unit_of,
     unit_reader,
     units_of,
 )
@@ -110,12 +114,19 @@ def test_a_row_is_read_as_its_units_before_its_text() -> None:
         read(["a parcel"])
 
 
+@pytest.mark.parametrize(
+    ("cell", "read"), [("1.0", "1"), ("-2.", "-2"), ("2.10", "2.10"), ("a\u3000 b", "a b"), (".", ".")]
+)
+def test_cells_are_compared_in_one_spelling(cell, read) -> None:
+    assert clean(cell) == read
+
+
 @given(PRINTED.map(lambda text: f"a{text}"), PRINTED, st.floats(allow_nan=False) | st.none())
 def test_what_was_read_is_read_alike_again_and_nobody_types_a_unit(text, priority, amount) -> None:
     typed = f"{UNIT}priority: high{UNIT}{text}"
     for one in (text, typed):
-        (once,) = read_units(1, COLUMNS, [join_cells([one, priority, amount])])
-        assert read_units(1, COLUMNS, [once]) == [once]
+        (once,) = read_rows(KEPT, [join_cells([one, priority, amount])])
+        assert read_rows(KEPT, [once]) == [once]
         rest, units = split_units(once)
         assert len(units) == 2
         assert UNIT not in rest
@@ -162,7 +173,7 @@ def test_a_unit_is_one_token_that_begins_as_the_last_of_its_words() -> None:
     known = {"is": ["very good"]}
     splits: Any = SimpleNamespace(kept={"columns": {"texts": 1, "known": known}})
     made = with_units(None, splits, word_tokenizer())
-    (text,) = read_units(1, known, [join_cells(["a film", "very good"])])
+    (text,) = read_rows(splits.kept, [join_cells(["a film", "very good"])])
     ids = made.encode(text).ids
     n = len(SPECIAL + WORDS)
     assert ids == [2, n + 2, n_of("a"), n_of("film"), 3]
@@ -330,3 +341,47 @@ def test_next_reads_the_columns_of_what_it_chooses_from(asked) -> None:
     assert main(words) == 0
     with (asked / "next.csv").open(newline="") as file:
         assert list(csv.DictReader(file).fieldnames or [])[:4] == NAMES
+
+
+@pytest.mark.slow
+@pytest.mark.verb("export")
+def test_an_exported_graph_answers_rows_by_its_own_script(asked) -> None:
+    pytest.importorskip("onnxscript")
+    assert main(["export", "run=run", "format=onnx", "output=graph"]) == 0
+    assert main(["export", "run=run", "format=onnx", "output=graph", "overwrite=true"]) == 0
+    command = [sys.executable, "predict.py", "--file", "../orders.csv", "../theirs.csv"]
+    subprocess.run(command, cwd=asked / "graph", check=True)
+    assert main(["predict", "run=run", "input=orders.csv", "output=ours.csv", "hardware.precision=fp32"]) == 0
+    ours, theirs = ([*csv.DictReader((asked / name).open(newline=""))] for name in ("ours.csv", "theirs.csv"))
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one["label"], one["amount"]) == (other["label"], other["amount"])
+        assert float(one["p_rush"]) == pytest.approx(float(other["p_rush"]), abs=1e-5)
+    broken = subprocess.run(
+        [sys.executable, "predict.py", "a film"], cwd=asked / "graph", capture_output=True, text=True
+    )
+    assert "comes without priority, amount, which the model reads" in broken.stderr
+
+
+def test_the_figures_of_the_docs(tmp_path, monkeypatch) -> None:
+    """The page's command on 1,500 rows whose label is said by text, priority and amount."""
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    drawn, rows = random.Random(0), []
+    what = ["the parcel", "the box", "a cup", "my order", "one chair", "the lamp"]
+    how = ["never came", "is torn", "is broken", "came late", "has a scratch"]
+    for at in range(1500):
+        priority = drawn.choice(["high", "low", "normal", ""])
+        amount = round(drawn.lognormvariate(3.3, 1), 2) if drawn.random() > 0.1 else ""
+        text = f"{drawn.choice(what)} {drawn.choice(how)}, order {at}"
+        sure = (amount != "" and amount > 40) + (priority == "high") + ("never" in text or "broken" in text)
+        rows.append((text, priority, amount, "refund" if sure + drawn.random() > 1.6 else "voucher"))
+    with (tmp_path / "returns.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([NAMES, *rows])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    (words,) = re.findall(r"(?m)^    manyheads train (data.path=returns.csv .*)$", page)
+    run = manyheads.compose("train", words.replace("'", "").split())
+    splits = read_splits(run.data, run.seed)
+    splits.kept = learn_buckets(run.data, splits)
+    assert splits.notes[-1] in page
+    figure = gain_of_columns(SimpleNamespace(run=run, splits=splits))[FIGURE]
+    assert f"{FIGURE}: {figure.words}" in page

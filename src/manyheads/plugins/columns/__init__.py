@@ -16,6 +16,7 @@ COLUMNS = Section(
     fields="manyheads.plugins.columns.config:column_names",
     keep="manyheads.plugins.columns.units:learn_buckets",
     read="manyheads.plugins.columns.units:unit_reader",
+    script="manyheads.plugins.columns.row_units:read_rows",
     tokenizer="manyheads.plugins.columns.learning:with_units",
     measure="manyheads.plugins.columns.learning:gain_of_columns",
 )

@@ -1,25 +1,19 @@
-"""What a classifier reads of the cells of data.columns: a unit of each, by its category or the bucket of its number.
-
-    the parcel came late ␞ high ␞ 12.5    ->    ␟priority: high␟␟amount: 8.0 to 20.0␟the parcel came late
+"""The units of data.columns: which there are is learnt from the training rows; row_units.py reads rows by them.
 
 A column of numbers has buckets of about as many training rows each, or one for each number if there are few. A column
 of categories has those of two training rows at least. What is missing has a unit, and so have all other categories.
 """
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf, isfinite, nextafter
 from typing import Any
 
-from manyheads.config.sentences import format_value, list_names
-from manyheads.data.class_names import drop_zero_fraction, natural_order, normalise_name
+from manyheads.data.class_names import natural_order
 from manyheads.data.formats.fields import FIELD, UNIT
-from manyheads.data.formats.votes import number_in
-from manyheads.data.texts import is_blank
 from manyheads.errors import UserError
 from manyheads.plugins.columns.config import column_names
+from manyheads.plugins.columns.row_units import clean, is_numbers, number_of, read_rows, unit_of
 
 BUCKETS, MOST_CATEGORIES = 8, 200  # of a column
 LEAST_NUMBERS = 0.9  # share of the cells of a column of numbers
@@ -44,36 +38,16 @@ def learn_buckets(data: Any, splits: Any) -> dict[str, Any]:
     return {"columns": {"texts": n_texts, "known": known}}
 
 
-def clean(cell: str) -> str:
-    """A cell as it is compared: 1.0 is 1."""
-    return drop_zero_fraction(normalise_name(cell.replace(UNIT, " ")))
-
-
 def learn_column(cells: Sequence[str]) -> Known:
     """What is known of a column by its cells."""
     found = [cell for cell in cells if cell]
-    numbers = sorted(filter(isfinite, map(number_in, found)))
+    numbers = sorted(filter(isfinite, map(number_of, found)))
     if not numbers or len(numbers) < LEAST_NUMBERS * len(found):
         return natural_order({cell for cell, n in Counter(found).most_common(MOST_CATEGORIES) if n > 1})
     bounds = {*numbers}
     if len(bounds) > BUCKETS:
         bounds = {numbers[-(-at * len(numbers) // BUCKETS) - 1] for at in range(1, BUCKETS)}
     return sorted(bounds - {numbers[-1]})
-
-
-def is_numbers(known: Known) -> bool:
-    return bool(known) and isinstance(known[0], float)
-
-
-def unit_of(name: str, known: Known, cell: str) -> str:
-    """The unit of a cell that is `clean`."""
-    if is_numbers(known):
-        number, ends = number_in(cell), [-inf, *known, inf]
-        at = bisect_left(known, number)  # pyright: ignore[reportArgumentType]
-        return f"{name}: {ends[at]} to {ends[at + 1]}" if isfinite(number) else f"{name} is missing"
-    if cell in known:
-        return f"{name}: {cell}"
-    return f"{name} is another" if cell else f"{name} is missing"
 
 
 def units_of(name: str, known: Known) -> list[str]:
@@ -89,28 +63,16 @@ def unit_reader(kept: Any) -> Callable[[Sequence[str]], list[str]] | None:
     if "columns" not in kept:
         return None
     try:
-        n_texts, known = int(kept["columns"]["texts"]), dict(kept["columns"]["known"])
-        for name, of_column in known.items():
-            units_of(name, [*of_column])
-    except (KeyError, TypeError, ValueError):
+        int(kept["columns"]["texts"])
+        for name, known in kept["columns"]["known"].items():
+            units_of(name, [*known])
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError("config.json: kept.columns is not what a training has written: train the model again") from None
-    return partial(read_units, n_texts, known)
 
+    def read(texts: Sequence[str]) -> list[str]:
+        try:
+            return read_rows(kept, [*texts])
+        except ValueError as problem:
+            raise UserError(str(problem)) from None
 
-def read_units(n_texts: int, known: dict[str, Known], texts: Sequence[str]) -> list[str]:
-    """Each text after its units. A UserError where one lacks a column."""
-    found = []
-    for text in texts:
-        parts = text.split(FIELD)
-        if is_blank(text) or (len(parts) == n_texts and text.startswith(UNIT)):  # nothing to read, or as it is read
-            found.append(text)
-            continue
-        if len(parts) != n_texts + len(known):
-            raise UserError(
-                f"the text '{format_value(text)}' comes without {list_names([*known])}, which the model reads, too: "
-                "give each row as a mapping from the names of columns to their cells"
-            )
-        cells = zip(known.items(), parts[n_texts:], strict=True)
-        units = [f"{UNIT}{unit_of(*of_column, clean(cell))}{UNIT}" for of_column, cell in cells]
-        found.append("".join(units) + FIELD.join(parts[:n_texts]).replace(UNIT, " ").strip())
-    return found
+    return read

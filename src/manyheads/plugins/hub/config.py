@@ -15,7 +15,7 @@ EXPORTED = VerbOutput(
     (
         *("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors", "thresholds.json"),
         *("head.safetensors", "modules.json", "sentence_bert_config.json", "?_*/config.json", "?_*/model.safetensors"),
-        *("labels.json", "predict.py", "linear_terms.py", "__pycache__/*.pyc", "model.onnx", "model.pt2"),
+        *("labels.json", "predict.py", "linear_terms.py", "reading.py", "__pycache__/*.pyc", "model.onnx", "model.pt2"),
         *("index.html", "classifier.js", "linear_terms.js", "browser.json", "package.json"),
     ),
 )

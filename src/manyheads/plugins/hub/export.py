@@ -30,10 +30,11 @@ def export(config: ExportConfig) -> Path:
             written answers otherwise; the folder holds something.
     """
     opened = open_folder(config.run, "classify")
-    if reader_of(opened.settings.kept) is not None:
+    is_graph = config.format in (Format.onnx, Format.torch)
+    if reader_of(opened.settings.kept) is not None and not is_graph:
         raise UserError(
-            f"run={config.run} reads columns in addition to the text, as no format of an export does: use manyheads "
-            "predict, serve or load"
+            f"run={config.run} reads columns in addition to the text, which format={config.format.name} does not: use "
+            "format=onnx or format=torch"
         )
     if config.output:
         folder = Path(config.output).expanduser().resolve()  # of a link: the folder that it leads to is filled

@@ -2,6 +2,7 @@
 texts by it without manyheads: onnxruntime runs it without torch, or torch.export loads it.
 """
 
+import inspect
 import json
 import shutil
 import subprocess
@@ -16,7 +17,9 @@ from jinja2 import StrictUndefined, Template
 from tokenizers import Tokenizer
 from torch import Tensor
 
+import manyheads.plugin as plugin
 from manyheads.config import Long, Terms
+from manyheads.data.formats.fields import reader_of
 from manyheads.data.tokenizer import PROBE, copy_tokenizer, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
@@ -116,7 +119,12 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     example, asked = '"a text" "another text"', "texts"
     if predictor.pairs:
         example, asked = '"a text" "its pair"', "texts, pairs"
-    script = script_for(predictor, kind, settings.terms, example=example, is_plain=is_plain)
+    read = ""
+    if reader_of(settings.kept) is not None:
+        (code,) = [plugin.resolve(section.script) for section in plugin.sections("data") if section.script]
+        shutil.copyfile(inspect.getfile(code), part / "reading.py")
+        read = code.__name__
+    script = script_for(predictor, kind, settings.terms, example=example, is_plain=is_plain, read=read)
     (part / "predict.py").write_text(script, encoding="utf-8")
     if settings.terms is not None:
         shutil.copyfile(TERMS, part / TERMS.name)
@@ -192,9 +200,19 @@ def plain_tokenizer(tokenizer: Tokenizer) -> tuple[Tokenizer, bool]:
 
 
 def script_for(
-    predictor: TextClassifier, kind: Format, terms: Terms | None, *, example: str, is_plain: bool = True
+    predictor: TextClassifier,
+    kind: Format,
+    terms: Terms | None,
+    *,
+    example: str,
+    is_plain: bool = True,
+    read: str = "",
 ) -> str:
-    """predict.py of a folder: the lines of its template that it needs. No text that comes from data is put into it."""
+    """predict.py of a folder: the lines of its template that it needs. No text that comes from data is put into it.
+
+    Args:
+        read: the function of `Section.script`, in reading.py, that reads texts; empty: they are read as they are.
+    """
     template = Template(
         SCRIPT.read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
@@ -210,6 +228,7 @@ def script_for(
         multi=predictor.multi,
         terms=terms and terms.name,
         special=not is_plain,
+        read=read,
     )
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from functools import cache
 from itertools import pairwise
+from re import match
 from unicodedata import category, name, normalize
 from zlib import crc32
 
@@ -21,8 +22,11 @@ def list_terms(texts: list[str], kind: str) -> list[tuple[int, int, int]]:
 
 def count_terms(text: str, kind: str) -> Counter[int]:
     """How often a text has each term; a term is known by its checksum."""
-    text = " ".join(normalize("NFC", normalize("NFC", text).casefold()).split())
     terms: list[str] = []
+    if units := match("(?:\u241f[^\u241f]+\u241f)+", text):  # what is read of other columns of a row
+        terms += [f"\u241f{unit}" for unit in units[0].strip("\u241f").split("\u241f\u241f")]
+        text = text[units.end() :]
+    text = " ".join(normalize("NFC", normalize("NFC", text).casefold()).split())
     if kind != "characters":
         words = "".join(map(letter_of_word, text)).split()
         terms += words

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from manyheads.config.sentences import format_value
+from manyheads.data.formats.fields import FIELD, join_cells, reader_of
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
 from manyheads.data.tokenizer import names_of_marks
@@ -60,7 +61,8 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
     are made of the vocabulary."""
     rows = validation_rows(model)
     words = [word for word in sorted(predictor.tokenizer.get_vocab()) if word.isalpha()] or ["a"]
-    longest = " ".join(islice(cycle(words), 2 * predictor.max_length))
+    reads_rows = reader_of(predictor.settings.kept) is not None
+    longest = " ".join(islice(cycle(words), predictor.max_length // 4 if reads_rows else 2 * predictor.max_length))
     odd, odd_pairs = ["", words[0], longest, UNKNOWN], [words[0], "", longest, words[-1]]
     for name in names_of_marks(predictor.tokenizer)[:TYPED]:
         odd.append(f"{words[0]} {name} {words[-1]}")
@@ -79,8 +81,11 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
         texts = [" ".join(words[at : at + 12]) for at in range(0, len(words), step)][:COMPARED]
         pairs = texts[::-1]
         said = f"{len(texts)} {kind} made of its vocabulary, as its data cannot be read,"
-    all_pairs = [*pairs, *odd_pairs] if predictor.pairs else None
-    return Compared([*texts, *odd], all_pairs, f"{said} and {len(odd)} odd ones ({named})", rows)
+    texts, all_pairs = [*texts, *odd], [*pairs, *odd_pairs] if predictor.pairs else None
+    if reads_rows:  # of those made here all other columns are empty
+        empty = [""] * (len(predictor.settings.fields) - 1)
+        texts = [text if FIELD in text else join_cells([text, *empty]) for text in texts]
+    return Compared(texts, all_pairs, f"{said} and {len(odd)} odd ones ({named})", rows)
 
 
 def validation_rows(model: Path) -> Rows | None:

@@ -1,0 +1,62 @@
+"""What a model reads of the columns of a row: units before its text. Plain Python, which predict.py of an export has
+next to it.
+
+    the parcel came late ␞ high ␞ 12.5    ->    ␟priority: high␟␟amount: 8.0 to 20.0␟the parcel came late
+"""
+
+from bisect import bisect_left
+from math import inf, isfinite
+from unicodedata import normalize
+
+FIELD, UNIT = "\u241e", "\u241f"  # between the columns of a row; around a unit
+
+
+def read_rows(kept: dict, texts: list[str]) -> list[str]:
+    """Each row, whose columns are joined, as its text after the units; what was read so before stays as it is."""
+    n_texts, known = kept["columns"]["texts"], kept["columns"]["known"]
+    return [read_row(n_texts, known, text) for text in texts]
+
+
+def read_row(n_texts: int, known: dict[str, list], text: str) -> str:
+    parts = text.split(FIELD)
+    if not text.strip() or (len(parts) == n_texts and text.startswith(UNIT)):
+        return text
+    if len(parts) != n_texts + len(known):
+        raise ValueError(
+            f"the text '{text[:60]}' comes without {', '.join(known)}, which the model reads, too: give each row as a "
+            "mapping from the names of columns to their cells, or with its columns joined by ' \u241e '"
+        )
+    units = [unit_of(name, known[name], clean(cell)) for name, cell in zip(known, parts[n_texts:], strict=True)]
+    rest = FIELD.join(parts[:n_texts]).replace(UNIT, " ").strip()
+    return "".join(f"{UNIT}{unit}{UNIT}" for unit in units) + rest
+
+
+def clean(cell: str) -> str:
+    """A cell as it is compared: composed, with single spaces; 1.0 is 1."""
+    cell = " ".join(normalize("NFC", cell.replace(UNIT, " ")).split())
+    whole, dot, fraction = cell.partition(".")
+    return whole if dot and not fraction.strip("0") and whole.lstrip("+-").isdecimal() else cell
+
+
+def number_of(cell: str) -> float:
+    """The number that a cell is; NaN where it is none."""
+    try:
+        return float(cell)
+    except ValueError:
+        return float("nan")
+
+
+def is_numbers(known: list) -> bool:
+    """Whether these are the bounds of buckets of numbers, not names of categories."""
+    return bool(known) and isinstance(known[0], float)
+
+
+def unit_of(name: str, known: list, cell: str) -> str:
+    """The unit of a cell of the column `name`: by its category, or by the bucket of its number."""
+    if is_numbers(known):
+        number, ends = number_of(cell), [-inf, *known, inf]
+        at = bisect_left(known, number)
+        return f"{name}: {ends[at]} to {ends[at + 1]}" if isfinite(number) else f"{name} is missing"
+    if cell in known:
+        return f"{name}: {cell}"
+    return f"{name} is another" if cell else f"{name} is missing"
