@@ -22,7 +22,7 @@ def read_row(n_texts: int, known: dict[str, list], text: str) -> str:
     if not text.strip() or (len(parts) == n_texts and text.startswith(UNIT)):
         return text
     if len(parts) != n_texts + len(known):
-        raise ValueError(
+        raise LookupError(
             f"the text '{text[:60]}' comes without {', '.join(known)}, which the model reads, too: give each row as a "
             "mapping from the names of columns to their cells, or with its columns joined by ' \u241e '"
         )

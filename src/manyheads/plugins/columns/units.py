@@ -72,7 +72,7 @@ def unit_reader(kept: Any) -> Callable[[Sequence[str]], list[str]] | None:
     def read(texts: Sequence[str]) -> list[str]:
         try:
             return read_rows(kept, [*texts])
-        except ValueError as problem:
+        except LookupError as problem:
             raise UserError(str(problem)) from None
 
     return read
