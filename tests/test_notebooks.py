@@ -151,6 +151,7 @@ def test_own_csv(python, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.verb("look", "ablate")
+@pytest.mark.skipif(".png" not in plugin.names("writer"), reason="no plugin draws figures")
 def test_own_score(python, tmp_path):
     few = {"trainer.max_steps=200": "trainer.max_steps=3 seeds=2 hardware=cpu data.rows=200"}
     shown = run(python, tmp_path, "own_score", **few)
