@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyheads.config import RunConfig
 from manyheads.config.facts import hooks
+from manyheads.config.plugins import plugin_words
 from manyheads.evaluation.evaluation import Evaluation
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.runs.summary import NETWORK, Interval, Summary, facts, lead_line, models_of, with_baselines, words_of
@@ -82,7 +83,7 @@ def next_steps(folder: Path, run: RunConfig, *, pairs: bool) -> Iterator[str]:
     """Where the report is, and commands that use the model, as they are typed here."""
     shown = os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)
     yield f"report: {shown}/report.html"
-    name = shlex.quote(f"run={shown}")
+    name = shlex.join([*plugin_words(), f"run={shown}"])
     commands = [f"predict {name} input=NEW.csv", f"evaluate {name} data.path=NEW.csv"]
     fields = [name for names in hooks(run, "fields") for name in names(run.data)]
     if run.task == "classify" and isinstance(run.data.text, str) and not (pairs or fields):

@@ -112,6 +112,12 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], **typed: Any) -> t
     return capsys.readouterr().out, log.read_text(encoding="utf-8")
 
 
+def test_what_to_type_next_names_the_plugins_of_the_run(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("manyheads.evaluation.tables.plugin_words", lambda: ["plugins=[/home/me/my parts.py]"])
+    said, _ = shown(tmp_path, capsys, output="/tmp/x")
+    assert "next: manyheads evaluate 'plugins=[/home/me/my parts.py]' run=/tmp/x data.path=NEW.csv\n" in said
+
+
 def test_the_screen_shows_figures_and_what_to_type_and_never_obeys_a_path(tmp_path: Path, capsys) -> None:
     said, log = shown(tmp_path, capsys)
     for words in (
