@@ -29,7 +29,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation import results
 from manyheads.linear.model import terms_of
 from manyheads.plugins.columns.learning import FIGURE, gain_of_columns, with_units
-from manyheads.plugins.columns.row_units import clean, read_rows, unit_of
+from manyheads.plugins.columns.row_units import clean, rows_with_units, unit_of
 from manyheads.plugins.columns.units import (
     BUCKETS,
     learn_buckets,
@@ -125,8 +125,8 @@ def test_cells_are_compared_in_one_spelling(cell, read) -> None:
 def test_what_was_read_is_read_alike_again_and_nobody_types_a_unit(text, priority, amount) -> None:
     typed = f"{UNIT}priority: high{UNIT}{text}"
     for one in (text, typed):
-        (once,) = read_rows(KEPT, [join_cells([one, priority, amount])])
-        assert read_rows(KEPT, [once]) == [once]
+        (once,) = rows_with_units(KEPT, [join_cells([one, priority, amount])])
+        assert rows_with_units(KEPT, [once]) == [once]
         rest, units = split_units(once)
         assert len(units) == 2
         assert UNIT not in rest
@@ -173,7 +173,7 @@ def test_a_unit_is_one_token_that_begins_as_the_last_of_its_words() -> None:
     known = {"is": ["very good"]}
     splits: Any = SimpleNamespace(kept={"columns": {"texts": 1, "known": known}})
     made = with_units(None, splits, word_tokenizer())
-    (text,) = read_rows(splits.kept, [join_cells(["a film", "very good"])])
+    (text,) = rows_with_units(splits.kept, [join_cells(["a film", "very good"])])
     ids = made.encode(text).ids
     n = len(SPECIAL + WORDS)
     assert ids == [2, n + 2, n_of("a"), n_of("film"), 3]

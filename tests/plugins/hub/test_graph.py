@@ -184,7 +184,7 @@ def test_every_script_is_short_formatted_and_compiles(tmp_path):
     known = SimpleNamespace(encode=lambda *_: SimpleNamespace(sequence_ids=[0, 1], type_ids=[0, 0]))
     for pairs, multi, fields, plain in product((False, True), (False, True), ([], ["title", "body"]), (False, True)):
         about = {"pairs": pairs, "multi": multi, "settings": SimpleNamespace(fields=fields), "tokenizer": known}
-        reads = ["", "read_rows"] if fields and plain else [""]
+        reads = ["", "rows_with_units"] if fields and plain else [""]
         for kind, terms, read in product((Format.onnx, Format.torch), [None] if pairs else [None, *Terms], reads):
             how: dict[str, Any] = {"example": '"a text"', "is_plain": plain, "read": read}
             script = graph_folder.script_for(SimpleNamespace(**about), kind, terms, **how)

@@ -16,7 +16,7 @@ COLUMNS = Section(
     fields="manyheads.plugins.columns.config:column_names",
     keep="manyheads.plugins.columns.units:learn_buckets",
     read="manyheads.plugins.columns.units:unit_reader",
-    script="manyheads.plugins.columns.row_units:read_rows",
+    script="manyheads.plugins.columns.row_units:rows_with_units",
     tokenizer="manyheads.plugins.columns.learning:with_units",
     measure="manyheads.plugins.columns.learning:gain_of_columns",
 )

@@ -11,7 +11,7 @@ from unicodedata import normalize
 FIELD, UNIT = "\u241e", "\u241f"  # between the columns of a row; around a unit
 
 
-def read_rows(kept: dict, texts: list[str]) -> list[str]:
+def rows_with_units(kept: dict, texts: list[str]) -> list[str]:
     """Each row, whose columns are joined, as its text after the units; what was read so before stays as it is."""
     n_texts, known = kept["columns"]["texts"], kept["columns"]["known"]
     return [read_row(n_texts, known, text) for text in texts]
@@ -38,7 +38,7 @@ def clean(cell: str) -> str:
     return whole if dot and not fraction.strip("0") and whole.lstrip("+-").isdecimal() else cell
 
 
-def number_of(cell: str) -> float:
+def as_number(cell: str) -> float:
     """The number that a cell is; NaN where it is none."""
     try:
         return float(cell)
@@ -54,7 +54,7 @@ def is_numbers(known: list) -> bool:
 def unit_of(name: str, known: list, cell: str) -> str:
     """The unit of a cell of the column `name`: by its category, or by the bucket of its number."""
     if is_numbers(known):
-        number, ends = number_of(cell), [-inf, *known, inf]
+        number, ends = as_number(cell), [-inf, *known, inf]
         at = bisect_left(known, number)
         return f"{name}: {ends[at]} to {ends[at + 1]}" if isfinite(number) else f"{name} is missing"
     if cell in known:

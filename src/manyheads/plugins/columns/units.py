@@ -13,7 +13,7 @@ from manyheads.data.class_names import natural_order
 from manyheads.data.formats.fields import FIELD, UNIT
 from manyheads.errors import UserError
 from manyheads.plugins.columns.config import column_names
-from manyheads.plugins.columns.row_units import clean, is_numbers, number_of, read_rows, unit_of
+from manyheads.plugins.columns.row_units import clean, is_numbers, as_number, rows_with_units, unit_of
 
 BUCKETS, MOST_CATEGORIES = 8, 200  # of a column
 LEAST_NUMBERS = 0.9  # share of the cells of a column of numbers
@@ -41,7 +41,7 @@ def learn_buckets(data: Any, splits: Any) -> dict[str, Any]:
 def learn_column(cells: Sequence[str]) -> Known:
     """What is known of a column by its cells."""
     found = [cell for cell in cells if cell]
-    numbers = sorted(filter(isfinite, map(number_of, found)))
+    numbers = sorted(filter(isfinite, map(as_number, found)))
     if not numbers or len(numbers) < LEAST_NUMBERS * len(found):
         return natural_order({cell for cell, n in Counter(found).most_common(MOST_CATEGORIES) if n > 1})
     bounds = {*numbers}
@@ -71,7 +71,7 @@ def unit_reader(kept: Any) -> Callable[[Sequence[str]], list[str]] | None:
 
     def read(texts: Sequence[str]) -> list[str]:
         try:
-            return read_rows(kept, [*texts])
+            return rows_with_units(kept, [*texts])
         except LookupError as problem:
             raise UserError(str(problem)) from None
 
