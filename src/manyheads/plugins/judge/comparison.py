@@ -205,7 +205,7 @@ def write_comparison(
     for name, figures in found["models"].items():
         accuracy = figures["accuracy"]
         say(f"{name}: accuracy {accuracy['value']:.4f} ({accuracy['low']:.3f} to {accuracy['high']:.3f})")
-    say(*verdicts, *(f"warning: {one}" for one in warnings))
+    say(*(f"warning: {one}" for one in warnings), *verdicts)
     show_files(folder, ["compare.json", "changed.csv", "report.html"])
     if config.require:
         last, first_to_last = models[-1].name, found["pairs"][len(models) - 2]  # pairs of the first model come first
