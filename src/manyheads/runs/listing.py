@@ -24,7 +24,7 @@ from manyheads.runs.summary import BOTH, NETWORK, names_of, words_of
 from manyheads.terminal import Sheet, one_line, print_sheet
 
 MAX_DEPTH = 6  # of folders within that of the runs
-TEXTS = (".tex", ".md")  # of which a table need have no numbers
+TEXTS = (".tex", ".md")  # in which a table may be of words alone
 MAX_REASONS = 3  # of damaged runs, that are printed
 COLUMNS = ("run", "date", "data", "split", "rows", "parameters", "steps", "seconds")
 WHERE = "where=[data=reviews, accuracy>0.8]"
