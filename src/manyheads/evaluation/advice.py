@@ -35,9 +35,19 @@ def advise(
         train: the training rows, if they are known.
         training: what only the training loop knows, as in `Summary`; empty: nothing.
     """
-    found = [*_labels_to_check(outcomes, rows), *_class_to_learn(scores, train)]
-    found += [*_rows_or_steps(members.get(NETWORK, {}), training), *_other_model(leads), *_rows_to_judge(scores)]
-    return found[:MOST]
+    found = [*_nothing_learnt(leads)]
+    if not found:
+        found += [*_labels_to_check(outcomes, rows), *_class_to_learn(scores, train)]
+        found += [*_rows_or_steps(members.get(NETWORK, {}), training), *_other_model(leads)]
+    return [*found, *_rows_to_judge(scores)][:MOST]
+
+
+def _nothing_learnt(leads: dict[str, Figures]) -> Iterator[Advice]:
+    """A model that is in no figure better than one answer to all rows: what it confuses says nothing."""
+    for name, figures in leads.items():
+        if name != LINEAR and not any(lead.low > 0 for lead in figures.values()):
+            step = "Check that the right columns were read (manyheads audit), then train longer or on more rows"
+            yield Advice(step, f"The model is not significantly better than the answer of the {name} to all rows")
 
 
 def _labels_to_check(outcomes: Outcomes, rows: Rows) -> Iterator[Advice]:
@@ -49,7 +59,9 @@ def _labels_to_check(outcomes: Outcomes, rows: Rows) -> Iterator[Advice]:
     if len(doubted):
         worst = doubted[np.argsort(-outcomes.confidence_n[doubted], kind="stable")].tolist()
         why = f"{len(worst):,} of {sure_n.sum():,} answers of at least {SURE:.0%} confidence contradict the label"
-        yield Advice(f"Check the labels of rows {list_names([f'{rows.numbers[at]:,}' for at in worst])}", why)
+        numbers = [f"{rows.numbers[at]:,}" for at in worst]
+        which = f"rows {list_names(numbers)}" if numbers[1:] else f"row {numbers[0]}"
+        yield Advice(f"Check the label{'s' * (len(worst) > 1)} of {which}", why)
 
 
 def _class_to_learn(scores: Scores, train: Rows | None) -> Iterator[Advice]:
@@ -62,7 +74,7 @@ def _class_to_learn(scores: Scores, train: Rows | None) -> Iterator[Advice]:
         label, answer = divmod(int(wrong_CC.argmax()), len(wrong_CC))
         n_wrong, n_rows = int(wrong_CC[label, answer]), scores.per_class[label].support
         name, other = format_value(scores.labels[label]), format_value(scores.labels[answer])
-        step = f"Say what separates {name} from {other}, or label more rows of both"
+        step = f"Write down what separates {name} from {other}, or label more rows of both"
         if counts_C[label] < counts_C[answer]:
             step = f"Label more rows of {name}"
         why = f"{n_wrong:,} of {n_rows:,} rows of {name} are answered as {other}, the most frequent confusion"
@@ -82,16 +94,18 @@ def _rows_or_steps(network: Figures, training: dict[str, Any]) -> Iterator[Advic
         figures += f"{network[name].value:.3f} on these"
         if learnt[name] > network[name].high + GAP:
             yield Advice("Label more training rows", f"The {figures}")
-        elif best and best["epoch"] == training["epochs"]:
-            yield Advice("Train longer", f"The last of {training['epochs']} epochs was the best; the {figures}")
+        elif best and best["epoch"] == training["epochs"] and network[name].value < 1:
+            last = f"The last of {best['epoch']} epochs was the best" if best["epoch"] > 1 else "There was one epoch"
+            yield Advice("Train longer", f"{last}; the {figures}")
 
 
 def _other_model(leads: dict[str, Figures]) -> Iterator[Advice]:
     """Other weights, or the linear model, if that is as good."""
     name, lead = next(iter(leads.get(LINEAR, {}).items()), ("", None))
     if lead is not None and lead.low <= 0:
-        step = "Begin from pretrained weights (init_from=), or use the linear model, which answers faster"
-        yield Advice(step, f"In {words_of(name)} it is {'better' if lead.high < 0 else 'not significantly worse'}")
+        step = "Begin from other weights (init_from=), or use the linear model alone (members=linear), which is faster"
+        better = "better" if lead.high < 0 else "not significantly worse"
+        yield Advice(step, f"In {words_of(name)} the linear model is {better}")
 
 
 def _rows_to_judge(scores: Scores) -> Iterator[Advice]:

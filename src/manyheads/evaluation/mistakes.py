@@ -244,21 +244,12 @@ def _marked(example: Example, cut: Cuts, added: list[float]) -> Example:
             reached = end
         parts.append([*pieces, (text[reached:MOST_LETTERS], 0.0)])
     words.sort(key=lambda pair: -abs(pair[0]))
-    loses, gains = [], []
-    for one, word in words:
-        if one >= LEAST:
-            loses.append(f"{_short(word)} {100 * one:.1f}")
-        elif -one >= LEAST:
-            gains.append(f"{_short(word)} {100 * -one:.1f}")
-    said = []
-    if loses:
-        said.append(f"loses {', '.join(loses[:MOST_TOLD])}")
-    if gains:
-        said.append(f"gains {', '.join(gains[:MOST_TOLD])}")
-    if not said:
-        said.append("neither loses nor gains")
+    falls = [(one, word) for one, word in words if one >= LEAST][:MOST_TOLD]
+    rises = [(one, word) for one, word in words if one <= -LEAST][:MOST_TOLD]
     each = "a word" if cut.together == 1 else f"{cut.together} neighbouring words"
-    return replace(example, parts=parts, note=f"points that {example.answer} {'; '.join(said)} without {each}")
+    changes = ", ".join(f"{_short(word)} {-100 * one:+.1f}" for one, word in falls + rises)
+    changed = f": {changes} points" if changes else " by less than one point"
+    return replace(example, parts=parts, note=f"removing {each} changes the probability of {example.answer}{changed}")
 
 
 def _short(word: str) -> str:

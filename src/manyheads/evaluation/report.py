@@ -76,8 +76,8 @@ class ReportTable:
     """Rows of cells.
 
     Attributes:
-        kinds: a letter for each column: w word, n number, i figure with its interval, b bar of a figure or share,
-            l link, s link that is shaded.
+        kinds: a letter for each column: w word, n number, i figure with its interval, c change with its interval, b bar
+            of a figure or share, l link, s link that is shaded.
         own: the row that is set in bold.
     """
 

@@ -32,7 +32,7 @@ def test_sure_mistakes_of_a_model_that_is_right_when_sure_are_labels_to_check() 
     labels = [0, 1, 2] * 400
     answers = [1, *labels[1:]]
     (step,) = steps(labels, answers, [0.99] * 1200)
-    assert step.step == "Check the labels of rows 2"
+    assert step.step == "Check the label of row 2"
     assert step.why == "1 of 1,200 answers of at least 95% confidence contradict the label"
     assert steps(labels, answers, [0.94] * 1200) == []
     often_wrong = steps(labels, [(one + (at % 5 == 0)) % 3 for at, one in enumerate(labels)], 0.99)
@@ -43,8 +43,12 @@ def test_sure_mistakes_of_a_model_that_is_right_when_sure_are_labels_to_check() 
     ("train", "said", "known"),
     [
         ([0] * 5 + [1] * 9, "Label more rows of anger", "; anger occurs 5 times in 14 training rows"),
-        ([0] * 9 + [1] * 5, "Say what separates anger from joy, or label more rows of both", "; anger occurs 9 times"),
-        (None, "Say what separates anger from joy, or label more rows of both", "confusion"),
+        (
+            [0] * 9 + [1] * 5,
+            "Write down what separates anger from joy, or label more rows of both",
+            "; anger occurs 9 times",
+        ),
+        (None, "Write down what separates anger from joy, or label more rows of both", "confusion"),
     ],
 )
 def test_the_most_frequent_confusion_is_named(train: list[int] | None, said: str, known: str) -> None:
@@ -66,10 +70,28 @@ def test_more_rows_or_more_epochs(learnt: float, best: int, said: str) -> None:
     assert [one.step for one in found] == ([said] if said else [])
 
 
+def test_a_model_that_has_learnt_nothing_is_not_told_which_class_it_confuses() -> None:
+    level = {"accuracy": Interval(0.0, -0.1, 0.1), "macro_f1": Interval(-0.05, -0.1, 0.0)}
+    labels, answers = [0, 1, 2] * 1000, [0, 0, 2] * 1000
+    (step,) = steps(labels, answers, leads={"most frequent class": level, LINEAR: {"accuracy": Interval(0, -0.1, 0.1)}})
+    assert step.step.startswith("Check that the right columns were read")
+    assert step.why.endswith("better than the answer of the most frequent class to all rows")
+    rare = level | {"macro_f1": Interval(0.2, 0.1, 0.3)}  # such as of classes of which one has nearly all rows
+    assert steps(labels, answers, leads={"most frequent class": rare})[0].step.startswith("Write down what separates")
+
+
+@pytest.mark.parametrize(("right", "epochs", "said"), [(1.0, 9, ""), (0.8, 1, "There was one epoch; the accuracy")])
+def test_a_perfect_network_need_not_train_longer(right: float, epochs: int, said: str) -> None:
+    training = {"train": {"accuracy": 0.7}, "best": {"epoch": epochs}, "epochs": epochs}
+    members = {NETWORK: {"accuracy": Interval(right, right - 0.01, right)}}
+    found = steps([0, 1, 2] * 1000, [0, 1, 2] * 1000, members=members, training=training)
+    assert [one.why[: len(said)] for one in found] == ([said] if said else [])
+
+
 def test_a_linear_model_that_is_as_good_is_said_and_few_rows_are() -> None:
     leads = {LINEAR: {"accuracy": Interval(0.0, -0.02, 0.02)}}
     found = [one.step for one in steps([0, 1, 2] * 20, [0, 1, 2] * 20, leads=leads)]
-    assert found[0].startswith("Begin from pretrained weights")
+    assert found[0].startswith("Begin from other weights")
     assert steps([0, 1, 2] * 2, [0, 1, 2] * 2)[0].why == (
         "With 6 rows accuracy is known to ±20 points; four times as many halve that"
     )
@@ -88,4 +110,4 @@ def test_labels_have_their_worst_named_and_there_are_never_more_than_three() -> 
     found = advise(scores, outcomes, rows_of([0] * 60), None, members, leads, training)
     assert len(found) == MOST
     assert found[0] == Advice("Label more rows of joy", "It has the lowest F1, 0.67 on 20 rows")
-    assert found[2].why == "In micro F1 it is better"
+    assert found[2].why == "In micro F1 the linear model is better"

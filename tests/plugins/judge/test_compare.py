@@ -97,7 +97,7 @@ def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: 
     assert f"theirs.csv is right, a is wrong: {n_wrong} rows" in page
     assert "Settings that differ" not in page
     assert "<h2>Classes, those that differ most first</h2>" in page
-    assert "theirs.csv is better than a: accuracy of theirs.csv less that of a is" in capsys.readouterr().out
+    assert "theirs.csv is better than a: the accuracy of theirs.csv is" in capsys.readouterr().out
 
 
 def test_a_model_of_any_number_of_labels_is_compared_by_all_of_them(label_folder: Path, tmp_path: Path) -> None:

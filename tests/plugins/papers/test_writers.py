@@ -19,8 +19,10 @@ from manyheads.runs.summary import Interval
 from manyheads.terminal import one_line
 
 SEEN = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^"}
-SEEN |= {r"\textless{}": "<", r"\textgreater{}": ">", r"\textbar{}": "|"}
+SEEN |= {r"\textless{}": "<", r"\textgreater{}": ">", r"\textbar{}": "|", r"\textasciigrave{}": "`"}
+SEEN |= {"{[}": "[", "{]}": "]", "{*}": "*", "{}": ""}
 READ = re.compile("|".join(map(re.escape, SEEN)) + r"|\\([&%$#_{}])")
+JOINED = ("--", "''", ",,")  # signs that fonts of LaTeX join
 
 
 def table(**own):
@@ -40,7 +42,7 @@ def table(**own):
 
 def printed(source: str) -> str:
     """What LaTeX prints of a text in the middle of a line."""
-    return READ.sub(lambda found: found[1] or SEEN[found[0]], source)
+    return READ.sub(lambda found: found[1] or SEEN.get(found[0], ""), source)
 
 
 def body(source: str) -> list[list[str]]:
@@ -63,13 +65,27 @@ def test_latex_is_a_table_of_booktabs():
     assert latex([table(), table(name="second")]).count(r"\toprule") == 2
 
 
+def test_exponents_are_powers_and_a_cell_in_brackets_is_no_option_of_the_line_before():
+    rows = [["[16,4]", 1, None, -2.5e-7, 1.0], ["*", 1, None, 1.0, 1.0]]
+    source = latex([table(rows=rows, formats={"change": ".2g"})])
+    assert body(source)[1:] == [["[16,4]", "1", "", r"$-2.5 \cdot 10^{-7}$", "1.0000"], ["*", "1", "", "1", "1.0000"]]
+    assert not re.search(r"\\\\\s*[\[*]|rule\s*\[", source)
+
+
+@pytest.mark.parametrize("text", ["--x", "---", "it''s", ",,a", "``x''", "?`"])
+@given(more=st.text(st.characters(exclude_categories=["Cs"])))
+def test_no_two_signs_are_joined(text, more):
+    test_no_text_is_a_command_of_latex.hypothesis.inner_test(more + text)
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_no_text_is_a_command_of_latex(text):
     source = latex([table(columns=["a", "b"], rows=[[text, "x"]])])
     (line,) = re.findall(r"\\midrule\n(.*)\n\\bottomrule", source)
     cell = line.removesuffix(r" & x \\")
     bare = READ.sub("", cell)
-    assert not {*bare} & {*"&%$#_{}\\~^<>|"}
+    assert not {*bare} & {*"&%$#_{}\\~^<>|[]*`"}
+    assert not any(two in cell for two in JOINED)
     assert printed(cell) == one_line(text)
 
 

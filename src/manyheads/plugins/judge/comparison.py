@@ -195,7 +195,7 @@ def write_comparison(
             *settings_sections(to_plain(config)),
         ],
         tiles={f"accuracy of {one.name}": Interval(**found["models"][one.name]["accuracy"]) for one in models},
-        verdict=f"{verdicts[0][:1].upper()}{verdicts[0][1:]}.",
+        verdict=f"{verdicts[0]}.",
         warnings=warnings,
     )
     with output_folder(folder, output, overwrite=config.overwrite) as part:
@@ -215,18 +215,24 @@ def write_comparison(
 
 
 def pair_verdict(pair: dict[str, Any], n_rows: int) -> str:
-    """The result of a pair in a sentence."""
-    change, first, second = pair["change"]["accuracy"], pair["from"], pair["to"]
+    """The result of a pair in a sentence, in which the more accurate model comes first."""
+    change, better, other = Interval(**pair["change"]["accuracy"]), pair["to"], pair["from"]
+    n_better, n_other = pair["won"], pair["lost"]
+    if change.value < 0:
+        change = Interval(-change.value, -change.high, -change.low)
+        better, other, n_better, n_other = other, better, n_other, n_better
     points = (
-        f"{100 * change['value']:+.1f} points (95 % interval {100 * change['low']:.1f} to {100 * change['high']:.1f})"
+        f"the accuracy of {better} is {100 * change.value:.1f} points higher (95 % interval {100 * change.low:.1f} to "
+        f"{100 * change.high:.1f})"
     )
+    if not change.value:
+        points = f"they are equally accurate (95 % interval of the difference ±{100 * change.high:.1f} points)"
     counts = (
-        f"right where the other is wrong: {pair['won']:,} rows against {pair['lost']:,}, Holm p = {pair['p_holm']:.2g}"
+        f"rows that {better} alone has right: {n_better:,}, {other} alone: {n_other:,}; Holm p = {pair['p_holm']:.2g}"
     )
     if pair["p_holm"] < 0.05:
-        better, other = (second, first) if change["value"] > 0 else (first, second)
-        return f"{better} is better than {other}: accuracy of {second} less that of {first} is {points}; {counts}"
-    said = f"{second} and {first} do not differ significantly: {points}; {counts}"
+        return f"{better} is better than {other}: {points}; {counts}"
+    said = f"{better} and {other} do not differ significantly: {points}; {counts}"
     needed = pair["rows_needed"]
     if needed and needed > n_rows:
         said += f"; about {needed:,} rows are needed to find a difference of this size"
@@ -257,9 +263,12 @@ def comparison_sections(found: dict[str, Any]) -> list[ReportSection]:
     """The tables of models and of pairs."""
     models, pairs = comparison_tables(found)
     figures = ReportTable(models.columns, models.rows, "w" + "i" * (len(models.columns) - 1))
+    differences = []
+    for row, words in zip(pairs.rows, pairs.in_words(), strict=True):
+        differences.append([words[0], *row[1:3], *words[3:]])
     return [
         ReportSection("Figures", figures),
-        ReportSection("Differences", ReportTable(pairs.columns, pairs.in_words(), "w" + "n" * 7), pairs.notes),
+        ReportSection("Differences", ReportTable(pairs.columns, differences, "wccnnnnn"), pairs.notes),
     ]
 
 

@@ -13,6 +13,7 @@ from manyheads.terminal import one_line
 SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"}
 SIGNS |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SIGNS |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+SIGNS |= {"[": "{[}", "]": "{]}", "*": "{*}", "`": r"\textasciigrave{}"}  # the rule or line before takes no option
 TABLE = r"""
 \begin{table}[t]
 \centering
@@ -53,15 +54,21 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _latex_cell(cell: Cell, word: str) -> str:
-    """A minus is set as one, and the ends of an interval are joined by a dash; texts are as they are."""
+    """A minus and a power of ten are set as such, and the ends of an interval are joined by a dash; texts are as they
+    are."""
     if isinstance(cell, str):
         return _escaped(cell)
-    return re.sub(r"-(?=[\d.])", "$-$", _escaped(word)).replace(" to ", "--")
+
+    def in_math(found: re.Match[str]) -> str:
+        return f"${found[1]} \\cdot 10^{{{int(found[2])}}}$" if found[1] else "$-$"
+
+    return re.sub(r"(-?[\d.]+)e([+-]\d+)|-(?=[\d.])", in_math, _escaped(word)).replace(" to ", "--")
 
 
 def _escaped(text: str) -> str:
     """A text that LaTeX prints as it is, on one line."""
-    return "".join(SIGNS.get(sign, sign) for sign in one_line(text))
+    escaped = "".join(SIGNS.get(sign, sign) for sign in one_line(text))
+    return re.sub(r"([-',])(?=\1)", r"\1{}", escaped)  # two of them are one sign of LaTeX
 
 
 def comma_separated(tables: Sequence[ResultTable]) -> str:
