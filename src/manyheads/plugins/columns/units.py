@@ -13,7 +13,7 @@ from manyheads.data.class_names import natural_order
 from manyheads.data.formats.fields import FIELD, UNIT
 from manyheads.errors import UserError
 from manyheads.plugins.columns.config import column_names
-from manyheads.plugins.columns.row_units import clean, is_numbers, as_number, rows_with_units, unit_of
+from manyheads.plugins.columns.row_units import as_number, clean, is_numbers, rows_with_units, unit_of
 
 BUCKETS, MOST_CATEGORIES = 8, 200  # of a column
 LEAST_NUMBERS = 0.9  # share of the cells of a column of numbers
