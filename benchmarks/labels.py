@@ -16,9 +16,10 @@ fifth of the rows. The same texts with the columns and without.
 
 The model is the linear one of a run, with its temperature from validation; figures are of the whole test split.
 
-`heads`: a run of two label columns against a run for each of them, of a network from scratch: the type of a question
-and its question word (trec6), or the one emotion of a comment and its sentiment (goemotions), of ROWS training rows. In
-`apart` each row has one of the two labels alone. Parts that are typed after the name of the file are measured alone.
+`heads`: a run of two label columns against a run for each of them, of a network from scratch and 1,000 training rows:
+the type of a question and its question word (trec6). In `apart` each row has one of the two labels alone.
+
+Parts that are typed after the name of the file are measured alone.
 """
 
 import json
@@ -51,16 +52,10 @@ SETS, DRAWS, ROWS = ("snips", "emotion", "ag_news_10k", "trec6"), (0, 1, 2), 200
 FIGURES = ("accuracy", "macro_f1", "loss")
 SKILLS, VOTERS, LEAST, MOST, MISLED = 9, 3, 0.4, 0.9, 0.5  # of annotators
 POOR, WRONG, TRUST = 0.5, 0.4, 0.3  # of the poor source: rows, wrong labels, weight
-HEADS = {"trec6": ("type", "word"), "goemotions": ("emotion", "sentiment")}
+HEADS = ("type", "word")  # columns of trec6
 WORDS = ("what", "who", "how", "where", "when", "which", "why")  # of a question
-SENTIMENTS = {  # Demszky et al. (2020), "GoEmotions", table 1
-    "positive": "admiration amusement approval caring desire excitement gratitude joy love optimism pride relief",
-    "negative": "anger annoyance disappointment disapproval disgust embarrassment fear grief nervousness remorse "
-    "sadness",
-    "ambiguous": "confusion curiosity realization surprise",
-    "neutral": "neutral",
-}
-RUN = ("model=tiny", "hardware=cpu", "hardware.precision=fp32", "hardware.threads=1")
+ROWS_OF_HEADS = 1000
+RUN = ("model=tiny", "trainer.max_epochs=8", "hardware=cpu", "hardware.precision=fp32", "hardware.threads=1")
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "votes": {"majority": {}, "votes": {"votes": "votes"}},
     "weights": {"alike": {}, "weighted": {"weight": "trust"}, "left out": {"path": "good"}},
@@ -162,46 +157,35 @@ def measure(part: str, name: str, draw: int) -> dict[str, Any]:
     return found
 
 
-def labelled(name: str, split: str) -> list[Cells]:
-    """Rows of a set with two labels each."""
-    sentiment_of = {emotion: name for name, emotions in SENTIMENTS.items() for emotion in emotions.split()}
+def questions(split: str) -> list[Cells]:
+    """Rows of trec6 with the type of a question and its question word."""
     found = []
-    for row in read(data_folder() / name / f"{split}.csv"):
-        if name == "trec6":
-            word = next((word for word in row["text"].lower().split() if word in WORDS), "other")
-            found.append({"text": row["text"], "type": row["label"], "word": word})
-        elif row["labels"] in sentiment_of:
-            found.append({"text": row["text"], "emotion": row["labels"], "sentiment": sentiment_of[row["labels"]]})
+    for row in read(data_folder() / "trec6" / f"{split}.csv"):
+        word = next((word for word in row["text"].lower().split() if word in WORDS), "other")
+        found.append({"text": row["text"], "type": row["label"], "word": word})
     return found
 
 
-def measure_heads(name: str, draw: int, *, apart: bool) -> dict[str, Any]:
+def measure_heads(draw: int, *, apart: bool) -> dict[str, Any]:
     """Accuracy of each column, and seconds of training, by one run for both columns and by a run for each."""
-    random, columns = np.random.default_rng([draw, 5]), HEADS[name]
-    rows = labelled(name, "train")
-    rows = [rows[at] for at in random.choice(len(rows), ROWS, replace=False)]
+    random, rows = np.random.default_rng([draw, 5]), questions("train")
+    rows = [rows[at] for at in random.choice(len(rows), ROWS_OF_HEADS, replace=False)]
     if apart:
-        rows = [row | {columns[at % 2]: ""} for at, row in enumerate(rows)]
+        rows = [row | {HEADS[at % 2]: ""} for at, row in enumerate(rows)]
     found: dict[str, Any] = {"single": {}, "heads": {}}
     with tempfile.TemporaryDirectory() as scratch:
-        for way in ("heads", *columns):
+        for way in ("heads", *HEADS):
             folder = Path(scratch) / way
             folder.mkdir()
             write(folder / "train.csv", [row for row in rows if way == "heads" or row[way]])
-            write(folder / "test.csv", labelled(name, "test"))
-            labels = f"data.labels=[{','.join(columns)}]" if way == "heads" else f"data.label={way}"
-            words = [
-                f"data.path={folder}",
-                labels,
-                "data.on_bad_row=drop",
-                *RUN,
-                f"seed={draw}",
-                f"output={folder / 'run'}",
-            ]
-            summary = train(compose("train", words))
+            write(folder / "test.csv", questions("test"))
+            labels = f"data.labels=[{','.join(HEADS)}]" if way == "heads" else f"data.label={way}"
+            summary = train(
+                compose("train", [f"data.path={folder}", labels, *RUN, f"seed={draw}", f"output={folder}/run"])
+            )
             assert summary is not None, "this is one process"
             of = found["heads" if way == "heads" else "single"]
-            for column in columns if way == "heads" else (way,):
+            for column in HEADS if way == "heads" else (way,):
                 key = f"{column}.accuracy" if way == "heads" else "accuracy"
                 of[column] = round(summary.test[key].value, 4)
                 of[f"{column} network"] = round(summary.members["test"]["network"][key].value, 4)
@@ -212,16 +196,11 @@ def measure_heads(name: str, draw: int, *, apart: bool) -> dict[str, Any]:
 def heads() -> dict[str, Any]:
     """The part `heads`."""
     results: dict[str, Any] = {}
-    for name, columns in HEADS.items():
-        for apart in (False, True):
-            key = f"{name} apart" if apart else name
-            results[key] = [measure_heads(name, draw, apart=apart) for draw in DRAWS]
-            for column in columns:
-                for who in ("", " network"):
-                    figure = f"{column}{who}"
-                    gains = [one["heads"][figure] - one["single"][figure] for one in results[key]]
-                    print(f"heads: {key}: {figure} of one run less two: {gain(gains)}", flush=True)
-            print(f"heads: {key}: {results[key]}", flush=True)
+    for key, apart in (("trec6", False), ("trec6 apart", True)):
+        results[key] = [measure_heads(draw, apart=apart) for draw in DRAWS]
+        for figure in [f"{column}{who}" for column in HEADS for who in ("", " network")]:
+            gains = [one["heads"][figure] - one["single"][figure] for one in results[key]]
+            print(f"heads: {key}: {figure} of one run less two: {gain(gains)}", flush=True)
     return results
 
 

@@ -30,7 +30,7 @@ ANSWER_TOKENS = 2048
 """Most tokens of a batch by default: on a CPU what a layer makes of them should stay in the cache. Texts of 43 tokens
 at 4 x 256 on two cores, a second: 506 in batches of 512 tokens, 566 of 1024, 591 of 2048, 523 of 4096, 413 of 8192."""
 BATCHES_HELD = 256  # after which the pages that were read of a file of tokens are let go
-MOVED = ("ids_N", "segments_N", "labels", "probabilities_nC", "weights_n")  # tensors of tokens, to a GPU
+MOVED = ("ids_N", "segments_N", "labels", "probabilities_nC", "any_of_n", "weights_n")  # tensors of tokens, to a GPU
 FEWEST = 512  # tokens that a batch is filled up to at least, where `few_counts` is set
 
 
@@ -55,6 +55,7 @@ class Batch(NamedTuple):
             (`counts` of `plan_epoch`).
         targets: the texts that rows are answered by, if there are any.
         probabilities_BC: of each class, from which rows are learnt in place of `labels_B`.
+        any_of_B: whether a row has one of the classes that have a probability, and these say no more.
         weights_B: factors of the rows' losses in training; None: all are 1.
     """
 
@@ -66,6 +67,7 @@ class Batch(NamedTuple):
     scale: float
     targets: "Batch | None" = None
     probabilities_BC: Tensor | None = None
+    any_of_B: Tensor | None = None
     weights_B: Tensor | None = None
 
     @property
@@ -245,6 +247,7 @@ def gather(tokens: Tokens, planned: Planned, *, few_counts: bool = False) -> Bat
         scale=planned.scale,
         targets=None if tokens.targets is None else gather(tokens.targets, planned, few_counts=few_counts),
         probabilities_BC=None if tokens.probabilities_nC is None else tokens.probabilities_nC[rows_B],
+        any_of_B=None if tokens.any_of_n is None else tokens.any_of_n[rows_B],
         weights_B=None if tokens.weights_n is None else tokens.weights_n[rows_B],
     )
 

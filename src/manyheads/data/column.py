@@ -267,6 +267,8 @@ def join_rows(parts: list[Rows], n_classes: int = 0) -> Rows:
     if any(rows.weights is not None for rows in parts):
         usual = float(np.concatenate([rows.weights for rows in parts if rows.weights is not None]).mean())
         joined.weights = _concatenated([rows.weights for rows in parts], parts, usual)
+    if any(rows.any_of is not None for rows in parts):
+        joined.any_of = _concatenated([rows.any_of for rows in parts], parts, False)
     if any(rows.voters is not None for rows in parts):
         joined.voters = _concatenated([rows.voters for rows in parts], parts, np.float32(1))
     return joined

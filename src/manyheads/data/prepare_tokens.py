@@ -66,6 +66,8 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
             tokens[name].labels = multi_hot(rows.sets, len(splits.labels))
         if rows.probabilities is not None:
             tokens[name].probabilities_nC = torch.from_numpy(rows.probabilities)
+        if rows.any_of is not None:
+            tokens[name].any_of_n = torch.from_numpy(rows.any_of)
         if rows.weights is not None and name == "train":
             tokens[name].weights_n = torch.from_numpy(rows.weights / rows.weights.mean()).float()
         if rows.targets is not None:

@@ -36,6 +36,8 @@ class Rows:
         hashes: of the texts, or of the pairs: int64; None: not computed yet.
         groups: a number for each row: rows with the same one stay in one split.
         probabilities: of each class `(n, C)`, float32, from which a row is learnt; None: from its label.
+        any_of: whether a row has just one of the classes that have a probability, it is not known which `(n,)`, bool;
+            None: none is such a row.
         voters: how many votes these are shares of `(n,)`, float32; None: they are no votes.
         weights: how much each row counts in training `(n,)`, float64, 0 or more; None: all alike.
     """
@@ -51,6 +53,7 @@ class Rows:
     hashes: Any = field(default=None, compare=False, repr=False)
     groups: Any = field(default=None, compare=False, repr=False)
     probabilities: Any = field(default=None, compare=False, repr=False)
+    any_of: Any = field(default=None, compare=False, repr=False)
     voters: Any = field(default=None, compare=False, repr=False)
     weights: Any = field(default=None, compare=False, repr=False)
 
@@ -83,6 +86,7 @@ class Rows:
             hashes=None if self.hashes is None else row_hashes(self).take(indices),
             groups=picked(self.groups),
             probabilities=None if self.probabilities is None else self.probabilities[indices],
+            any_of=None if self.any_of is None else self.any_of[indices],
             voters=None if self.voters is None else self.voters[indices],
             weights=None if self.weights is None else self.weights[indices],
         )

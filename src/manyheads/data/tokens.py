@@ -59,6 +59,7 @@ class Tokens:
         vocabulary: says what ids are, where words of the rows are masked.
         held: the memory that a file of them is mapped to.
         probabilities_nC: of each class, from which rows are learnt in place of labels; None: from labels.
+        any_of_n: whether a row has one of the classes that have a probability, bool; None: no such rows.
         weights_n: factors of the rows' losses, float32, of a mean of 1; None: all are 1.
     """
 
@@ -72,6 +73,7 @@ class Tokens:
     vocabulary: Any = None
     held: Any = None
     probabilities_nC: Tensor | None = None
+    any_of_n: Tensor | None = None
     weights_n: Tensor | None = None
 
     def __len__(self) -> int:

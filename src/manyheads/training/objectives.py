@@ -168,7 +168,7 @@ class Classify(nn.Module):
         label_smoothing: float,
         focal_gamma: float = 0.0,
         multi: bool = False,
-        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+        loss: Callable[..., Tensor] | None = None,
         figure: str = "",
     ) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Classify(nn.Module):
             wanted, weights = labels, row_weights(labels, self.class_weights_C)
         else:
             wanted, weights = weighted(batch.probabilities_BC, self.class_weights_C, multi=self.multi)
-        losses = self.loss(logits_BC, wanted)
+        losses = self.loss(logits_BC, wanted, *([] if batch.any_of_B is None else [batch.any_of_B]))
         if losses.shape != labels.shape:  # it would be broadcast to wrong ones
             raise UserError(
                 f"optim.objective gives losses of shape {tuple(losses.shape)} for labels of shape "

@@ -291,7 +291,7 @@ def hash_tokens(tokens: dict[str, Tokens]) -> str:
 
 def _hash_texts(digest: Any, texts: Tokens) -> None:
     tensors = [texts.ids_N, texts.offsets, texts.segments_N, texts.labels, *(texts.windows or ())]
-    tensors += [further for further in (texts.probabilities_nC, texts.weights_n) if further is not None]
+    tensors += [further for further in (texts.probabilities_nC, texts.any_of_n, texts.weights_n) if further is not None]
     for tensor in tensors:
         if tensor is None:
             digest.update(b"none")

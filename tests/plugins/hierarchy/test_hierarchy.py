@@ -144,7 +144,7 @@ def test_rows_of_nodes_are_learnt_from_alone(tmp_path, quick):
     batch = gather(data.tokens["train"], Planned(torch.tensor([0, n_own]), 1.0))
     assert np.array_equal(batch.probabilities_BC[1].numpy() > 0, cats)
     assert batch.probabilities_BC[0].sum() == 1
-    assert np.array_equal(batch.probabilities_BC.signbit().numpy(), [np.zeros(4, bool), ~cats])
+    assert batch.any_of_B.tolist() == [False, True]
     assert cats[splits.train.labels[n_own:]].all()
     assert any("of 13 rows of rows.csv whose label is above classes are learnt from" in note for note in splits.notes)
 
@@ -204,8 +204,8 @@ def test_a_node_is_learnt_by_the_sum_of_its_classes():
     """Against the formula in NumPy, in double precision; zeros of a teacher, which are those of no node, too."""
     drawn = torch.Generator().manual_seed(0)
     logits_BC = torch.randn(5, 5, generator=drawn, dtype=torch.float64)
-    no = -0.0
-    rows = [[1, 1, no, no, no], [0, 0, 1, 0, 0], [0.2] * 5, [no, 1, 1, no, 1], [0.9, 0.1, 0, 0, 0]]
+    rows = [[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0.2] * 5, [0, 1, 1, 0, 1], [0.9, 0.1, 0, 0, 0]]
+    is_node_B = torch.tensor([True, False, False, True, False])
     wanted_BC = torch.tensor(rows, dtype=torch.float64)
     wanted_BC = wanted_BC / wanted_BC.sum(1, keepdim=True)
     x = logits_BC.numpy()
@@ -214,9 +214,9 @@ def test_a_node_is_learnt_by_the_sum_of_its_classes():
         -np.log(p[0, :2].sum()), -np.log(p[1, 2]), -np.log(p[2]).mean(), -np.log(p[3, 1] + p[3, 2] + p[3, 4]),
         -0.9 * np.log(p[4, 0]) - 0.1 * np.log(p[4, 1]),
     ]  # fmt: skip
-    found_B = node_losses(logits_BC, wanted_BC, smoothing=0.0)
+    found_B = node_losses(logits_BC, wanted_BC, is_node_B, smoothing=0.0)
     assert np.allclose(found_B.numpy(), expected, atol=1e-12)
-    smoothed_B = node_losses(logits_BC, wanted_BC, smoothing=0.1)
+    smoothed_B = node_losses(logits_BC, wanted_BC, is_node_B, smoothing=0.1)
     assert np.allclose(smoothed_B.numpy(), 0.9 * np.array(expected) - 0.1 * np.log(p).mean(1), atol=1e-12)
     ids_B = torch.tensor([2, 0, 1, 1, 3])
     assert torch.equal(
@@ -227,7 +227,7 @@ def test_a_node_is_learnt_by_the_sum_of_its_classes():
 
 def test_gradients_are_finite_where_a_class_is_sure():
     logits_BC = torch.tensor([[80.0, -80.0, 0.0]], requires_grad=True)
-    node_losses(logits_BC, torch.tensor([[-0.0, 0.5, 0.5]]), smoothing=0.1).sum().backward()
+    node_losses(logits_BC, torch.tensor([[0.0, 0.5, 0.5]]), torch.tensor([True]), smoothing=0.1).sum().backward()
     assert logits_BC.grad.isfinite().all()
 
 

@@ -27,21 +27,21 @@ def loss_of(run: Any) -> Callable[[Tensor, Tensor], Tensor] | None:
     return partial(node_losses, smoothing=run.optim.label_smoothing) if typed_levels(run.data) else None
 
 
-def node_losses(logits_BC: Tensor, wanted: Tensor, *, smoothing: float) -> Tensor:
+def node_losses(logits_BC: Tensor, wanted: Tensor, is_node_B: Tensor | None = None, *, smoothing: float) -> Tensor:
     """The loss of each row `(B,)`: cross-entropy; of a node -log of the sum of the probabilities of the classes below
     it, one of which is right. Jin and Ghahramani (2002), "Learning with Multiple Labels".
 
     Args:
-        wanted: class ids `(B,)`, or probabilities `(B, C)`, which are of a node where -0.0 marks the classes that are
-            not below it: the answers of a teacher may be zeros, too.
+        wanted: class ids `(B,)`, or probabilities `(B, C)`, of a node above 0 for the classes below it alone.
+        is_node_B: which rows are labelled by a node; None: none.
         smoothing: probability mass that is shared among all classes.
     """
     losses_B = label_losses(logits_BC, wanted, smoothing, multi=False)
-    if wanted.ndim == 1:
+    if is_node_B is None:
         return losses_B
-    is_outside_BC, logs_BC = wanted.signbit(), logits_BC.log_softmax(-1)
+    is_outside_BC, logs_BC = (wanted == 0) & is_node_B[:, None], logits_BC.log_softmax(-1)
     of_nodes_B = -logs_BC.masked_fill(is_outside_BC, -torch.inf).logsumexp(-1)
-    return torch.where(is_outside_BC.any(1), (1 - smoothing) * of_nodes_B - smoothing * logs_BC.mean(-1), losses_B)
+    return torch.where(is_node_B, (1 - smoothing) * of_nodes_B - smoothing * logs_BC.mean(-1), losses_B)
 
 
 def likely_below(splits: Splits, rows: Rows) -> Any:

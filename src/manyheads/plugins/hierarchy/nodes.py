@@ -48,5 +48,5 @@ def rows_of_nodes(run: Any, splits: Splits) -> Rows | None:
     if not len(rows):
         return None
     rows.labels = plugin.resolve(LIKELY)(splits, rows)
-    rows.probabilities[rows.probabilities == 0] = -0.0  # by which the loss knows them
+    rows.any_of = np.ones(len(rows), dtype=bool)
     return rows
