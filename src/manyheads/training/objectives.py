@@ -174,7 +174,7 @@ class Classify(nn.Module):
         super().__init__()
         if loss is None:
             loss = partial(label_losses, smoothing=label_smoothing, multi=multi)
-        self.loss = loss
+        self.loss: Callable[..., Tensor] = loss
         self.register_buffer("class_weights_C", class_weights_C, persistent=False)
         self.focal_gamma, self.multi = focal_gamma, multi
         n_classes, figures = class_weights_C.numel(), LabelFigures if multi else ClassFigures
