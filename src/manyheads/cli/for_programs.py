@@ -20,6 +20,8 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import PredictConfig, RunConfig
+from manyheads.config.conversion import leaves, plain_settings
+from manyheads.config.facts import require
 from manyheads.config.required import RequirementError
 from manyheads.errors import UserError
 from manyheads.plugin import Verb
@@ -93,6 +95,10 @@ def found_by(verb: Verb, config: Any, *, as_record: bool) -> Any:
     code, output = (verb.record or verb.run) if as_record else verb.run, getattr(config, "output", "")
     if verb.name not in plugin.names("record") or not is_table_file(output):
         return plugin.resolve(code)(config)
+    for name, value in leaves(plain_settings(config)):
+        if name != "output" and isinstance(value, str) and os.path.isfile(value) and os.path.isfile(output):
+            is_other = not os.path.samefile(value, output)
+            require(is_other, f"output={output} is a file that {name}={value} reads: name another file")
     with refuse_unwritable(Path(output).parent):
         Path(output).parent.mkdir(parents=True, exist_ok=True)
     make_tables = plugin.make("record", verb.name)

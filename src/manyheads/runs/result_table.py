@@ -143,12 +143,15 @@ def write_tables(output: str, tables: Sequence[ResultTable], of: str = "") -> No
 
 
 def write_file(output: str, content: str | bytes) -> None:
-    """Write the file that the setting `output` names.
+    """Write the file that the setting `output` names; say so if there was one.
 
     Raises:
         UserError: it cannot be written.
     """
+    existed = Path(output).is_file()
     try:
         write_atomic(Path(output), content)
     except OSError as error:
         raise UserError(f"output={output} cannot be written ({error.strerror}): name another file") from error
+    if existed:
+        say(f"{output}: an earlier file is replaced")

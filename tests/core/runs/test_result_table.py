@@ -85,6 +85,8 @@ def test_a_verb_whose_output_is_a_table_works_in_its_usual_place(counting, tmp_p
     assert found["output"] == ""
     assert file.read_text().count("## of ") == 2
     assert capsys.readouterr().out == f"{file}: b, a\n"
+    found_by(counting, RunsConfig(output=str(file)), as_record=False)
+    assert capsys.readouterr().out == f"{file}: an earlier file is replaced\n{file}: b, a\n"
     assert found_by(counting, RunsConfig(output="folder"), as_record=False)["output"] == "folder"
     file.unlink()
     with pytest.raises(RequirementError):
@@ -93,6 +95,18 @@ def test_a_verb_whose_output_is_a_table_works_in_its_usual_place(counting, tmp_p
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match=r"taken cannot be written to"):
         found_by(counting, RunsConfig(output=str(tmp_path / "taken" / "x.md")), as_record=False)
+
+
+def test_no_table_replaces_what_its_verb_reads(counting, tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label\n")
+    with pytest.raises(UserError, match=r"output=.*rows\.csv is a file that runs=.*rows\.csv reads: name another file"):
+        found_by(
+            counting,
+            RunsConfig(output=str(file), runs=[str(tmp_path), f"{tmp_path}/../{tmp_path.name}/rows.csv"]),
+            as_record=False,
+        )
+    assert file.read_text() == "text,label\n"
 
 
 def test_results_are_reported_from_their_file_or_folder(counting, tmp_path, capsys):
