@@ -387,6 +387,6 @@ def test_few_rows_leave_the_answer_to_the_linear_model_unless_weights_are_traine
     monkeypatch.setattr(pipeline, "cached_linear", lambda *_: None)
     monkeypatch.setattr(pipeline, "tune", lambda *_, **settings: found.update(settings))
     run = SimpleNamespace(data=DataConfig(), init_from=init_from, linear=True, optim=OptimConfig(few=few))
-    splits = SimpleNamespace(labels=["a", "b"], train=[""], validation=[], multi=False)
+    splits = SimpleNamespace(labels=["a", "b"], train=[""], validation=[], multi=False, kept={})
     pipeline.fit_members(SimpleNamespace(run=run, splits=splits))
     assert found == {"answers": True, "prior_share": prior_share}
