@@ -138,7 +138,7 @@ def write_tables(output: str, tables: Sequence[ResultTable], of: str = "") -> No
         return
     write_file(output, content)
     others = [name for name in choices if name not in [one.name for one in found]]
-    further = f"; of= chooses {list_names(others)}" if others and not of else ""
+    further = f"; report of= writes {list_names(others)}" if others and not of else ""
     say(f"{output}: {list_names([one.name for one in found])}{further}")
 
 

@@ -66,9 +66,12 @@ def test_latex_is_a_table_of_booktabs():
 
 
 def test_exponents_are_powers_and_a_cell_in_brackets_is_no_option_of_the_line_before():
-    rows = [["[16,4]", 1, None, -2.5e-7, 1.0], ["*", 1, None, 1.0, 1.0]]
+    rows = [["[16,4]", 1, Interval(-0.5, -1.0, 0.25), -2.5e-7, 1.0], ["*", 1, None, 1.0, 1.0]]
     source = latex([table(rows=rows, formats={"change": ".2g"})])
-    assert body(source)[1:] == [["[16,4]", "1", "", r"$-2.5 \cdot 10^{-7}$", "1.0000"], ["*", "1", "", "1", "1.0000"]]
+    assert body(source)[1:] == [
+        ["[16,4]", "1", "$-$0.5000 ($-$1.000 to 0.250)", r"$-2.5 \cdot 10^{-7}$", "1.0000"],
+        ["*", "1", "", "1", "1.0000"],
+    ]
     assert not re.search(r"\\\\\s*[\[*]|rule\s*\[", source)
 
 

@@ -263,18 +263,19 @@ def comparison_sections(found: dict[str, Any]) -> list[ReportSection]:
     """The tables of models and of pairs."""
     models, pairs = comparison_tables(found)
     figures = ReportTable(models.columns, models.rows, "w" + "i" * (len(models.columns) - 1))
-    differences = []
-    for row, words in zip(pairs.rows, pairs.in_words(), strict=True):
-        differences.append([words[0], *row[1:3], *words[3:]])
-    return [
-        ReportSection("Figures", figures),
-        ReportSection("Differences", ReportTable(pairs.columns, differences, "wccnnnnn"), pairs.notes),
-    ]
+    words = pairs.in_words()
+    differences = ReportTable(["", words[0][0]], list(zip(pairs.columns[1:], words[0][1:], strict=True)), "wn")
+    if len(words) > 1:
+        rows = [[cells[0], *row[1:3], *cells[3:]] for row, cells in zip(pairs.rows, words, strict=True)]
+        differences = ReportTable(pairs.columns, rows, "wccnnnnn")
+    return [ReportSection("Figures", figures), ReportSection("Differences", differences, pairs.notes)]
 
 
 def comparison_tables(document: dict[str, Any]) -> list[ResultTable]:
     """The tables of compare.json: models, and pairs of them."""
     names = list(next(iter(document["models"].values())))[:3]
+    if names[0] == "accuracy":
+        names.remove("micro_f1")  # the same, as each row has one class
     models, pairs = list[list[Cell]](), list[list[Cell]]()
     for model, figures in document["models"].items():
         models.append([model, *(Interval(**figures[name]) for name in names)])
@@ -285,9 +286,8 @@ def comparison_tables(document: dict[str, Any]) -> list[ResultTable]:
     changes = [f"change of {words_of(name)}" for name in names[:2]]
     columns = ["", *changes, "won", "lost", "answers changed", "p", "rows needed"]
     note = (
-        "won and lost are rows that the second alone, or the first alone, has right; p is McNemar's after Holm's "
-        "correction; on as many rows as are needed a difference of this size is found in four of five samples; an "
-        "empty cell is no difference"
+        "won: rows that the second alone has right, lost: those that the first alone has; p: McNemar's exact test with "
+        "Holm's correction; rows needed: on as many a difference of this size is found in four of five samples"
     )
     on, formats = f"on the same {document['n_rows']:,} rows", dict.fromkeys(changes, "+.3f") | {"p": ".2g"}
     paired = "paired 95 % intervals over the rows"

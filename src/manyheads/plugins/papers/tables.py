@@ -54,15 +54,16 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _latex_cell(cell: Cell, word: str) -> str:
-    """A minus and a power of ten are set as such, and the ends of an interval are joined by a dash; texts are as they
-    are."""
+    """A minus and a power of ten are set as such, and the ends of an interval without signs are joined by a dash; texts
+    are as they are."""
     if isinstance(cell, str):
         return _escaped(cell)
 
     def in_math(found: re.Match[str]) -> str:
         return f"${found[1]} \\cdot 10^{{{int(found[2])}}}$" if found[1] else "$-$"
 
-    return re.sub(r"(-?[\d.]+)e([+-]\d+)|-(?=[\d.])", in_math, _escaped(word)).replace(" to ", "--")
+    escaped = re.sub(r"(-?[\d.]+)e([+-]\d+)|-(?=[\d.])", in_math, _escaped(word))
+    return escaped if re.search("[+-]", word) else escaped.replace(" to ", "--")
 
 
 def _escaped(text: str) -> str:
