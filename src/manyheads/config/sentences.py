@@ -36,6 +36,11 @@ def list_names(names: list[str]) -> str:
     return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES:,} more"
 
 
+def count_rows(n: int) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{n:,} row{'s' * (n != 1)}"
+
+
 def one_of(names: list[str]) -> str:
     """`a, b or c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from manyheads.config.sentences import format_value, list_names
+from manyheads.config.sentences import count_rows, format_value, list_names
 from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.metrics import Outcomes, Scores
 from manyheads.evaluation.report import Advice
@@ -16,7 +16,7 @@ from manyheads.runs.summary import LINEAR, NETWORK, POINTS, Figures, words_of
 
 MOST = 3
 SURE, TRUSTED = 0.95, 0.9  # the confidence of a mistake that may be a wrong label; how often such answers are right
-GAP = 0.03  # from training to new rows, from which on more rows should help
+GAP = 0.03  # from training to new rows, from which on more rows should help; a lead that is less is none
 WIDE = 0.03  # half an interval that is too wide to compare models by
 
 
@@ -45,9 +45,9 @@ def advise(
 def _nothing_learnt(leads: dict[str, Figures]) -> Iterator[Advice]:
     """A model that is in no figure better than one answer to all rows: what it confuses says nothing."""
     for name, figures in leads.items():
-        if name != LINEAR and not any(lead.low > 0 for lead in figures.values()):
+        if name != LINEAR and all(lead.low <= 0 and lead.value < GAP for lead in figures.values()):
             step = "Check that the right columns were read (manyheads audit), then train longer or on more rows"
-            yield Advice(step, f"The model is not significantly better than the answer of the {name} to all rows")
+            yield Advice(step, f"The model is no better than the answer of the {name} to all rows")
 
 
 def _labels_to_check(outcomes: Outcomes, rows: Rows) -> Iterator[Advice]:
@@ -113,5 +113,5 @@ def _rows_to_judge(scores: Scores) -> Iterator[Advice]:
     name, figure = next(iter(scores.figures.items()))
     half = (figure.high - figure.low) / 2
     if half > WIDE:
-        why = f"With {scores.n_rows:,} rows {words_of(name)} is known to ±{POINTS * half:.0f} points"
+        why = f"With {count_rows(scores.n_rows)} {words_of(name)} is known to ±{POINTS * half:.0f} points"
         yield Advice("Judge on more rows before you compare models", f"{why}; four times as many halve that")

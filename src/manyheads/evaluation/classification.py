@@ -11,6 +11,7 @@ import numpy as np
 
 import manyheads.plugin as plugin
 from manyheads.config.figures import figures_of, figures_of_answers
+from manyheads.config.sentences import count_rows
 from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.advice import advise
 from manyheads.evaluation.answered import LogitStore, answer_rows, write_predictions
@@ -100,12 +101,16 @@ def evaluate_classifier(
             mistakes = with_words(classifier, mistakes)
         sections = [confusion_section(scores, stored)] if scores.confusion else []
         if mistakes:
-            sections.append(ReportSection("Most confident mistakes", notes=[WORDS], examples=mistakes, long=True))
+            sections.append(
+                ReportSection(
+                    "Most confident mistakes", notes=[WORDS] if explains else [], examples=mistakes, long=True
+                )
+            )
         return sections
 
     return Evaluation(
         title=kind.title,
-        size=f"{scores.n_rows:,} rows, {n_classes} {kind.rows}",
+        size=f"{count_rows(scores.n_rows)}, {n_classes} {kind.rows}",
         scores=scores.as_json(),
         members=members,
         baselines=baselines,
@@ -155,10 +160,11 @@ def verdict(scores: Scores, baselines: dict[str, Figures], leads: dict[str, Figu
     first, figure = next(iter(scores.figures.items()))
     if first == "accuracy":
         digits, where = ".1%", "on the same rows "
-        said = f"{figure.value:.1%} of {scores.n_rows:,} rows are answered right"
+        are = "is" if scores.n_rows == 1 else "are"
+        said = f"{figure.value:.1%} of {count_rows(scores.n_rows)} {are} answered right"
     else:
         digits, where = ".3f", ""
-        said = f"micro F1 is {figure.value:.3f} on {scores.n_rows:,} rows"
+        said = f"micro F1 is {figure.value:.3f} on {count_rows(scores.n_rows)}"
     said = f"{said} (95 % interval {figure.low:{digits}} to {figure.high:{digits}})"
     rival = strongest(baselines, first)
     if not rival:
@@ -238,5 +244,7 @@ def confusion_section(scores: Scores, stored: LogitStore) -> ReportSection:
     for label, answer in linked:
         cell = link(label, answer)
         lines.append([scores.labels[label], scores.labels[answer], cell, f"{cell.share:.0%}", cell.share])
+    if not linked:
+        return ReportSection("Most frequent confusions", notes=["every row is answered right"])
     table = ReportTable(["true class", "answered as", "rows", "of the class", ""], lines, "wwlnb")
     return ReportSection("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)

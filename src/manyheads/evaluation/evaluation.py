@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from manyheads.config.sentences import format_value, list_names
+from manyheads.config.sentences import count_rows, format_value, list_names
 from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.logits import KeptLogits
@@ -36,6 +36,7 @@ from manyheads.runs.metrics_csv import MetricsRow
 from manyheads.runs.summary import BOTH, Figures, words_of
 
 FEW_ROWS, FEW_OF_CLASS = 100, 10
+PANEL_NAMES = {"f1": "F1"}
 ROWS_AT_ONCE = 1024  # that are written together
 MOST_NAMED = 5
 
@@ -155,7 +156,10 @@ class Evaluation:
         for finding in self.findings:
             found += finding.sections
         found += self.details()
-        pictures = [Picture(name, figure, f"{name} over steps") for name, figure in draw_curves(curves).items()]
+        pictures = [
+            Picture(name, figure, f"{PANEL_NAMES.get(name, name)} over steps")
+            for name, figure in draw_curves(curves).items()
+        ]
         for section in found:
             if not section.title:
                 pictures += section.pictures
@@ -277,7 +281,7 @@ def few_rows(
     if n < FEW_ROWS:
         widest = share_interval(n // 2, n)
         points = 50 * (widest.high - widest.low)
-        reasons.append(f"{split} has {_n_rows(n)}, so intervals are up to ±{points:.0f} points wide")
+        reasons.append(f"{split} has {count_rows(n)}, so intervals are up to ±{points:.0f} points wide")
     counts = zip(names, class_counts(judged, len(names)), strict=True)
     if missing := [format_value(name) for name, count in counts if not count]:
         reasons.append(f"{split} has no row of {_some(missing)}, of which nothing is measured")
@@ -287,7 +291,7 @@ def few_rows(
             "uncertain"
         )
     if validation is not None and len(validation) < FEW_ROWS:
-        reasons.append(f"validation has only {_n_rows(len(validation))}: what was chosen on them is partly chance")
+        reasons.append(f"validation has only {count_rows(len(validation))}: what was chosen on them is partly chance")
     tuned = names if thresholds_of is None else thresholds_of
     if validation is not None and validation.sets is not None and (few := few_of(validation, tuned, 0)):
         reasons.append(f"the thresholds of {_some(few)} come from fewer than {FEW_OF_CLASS} validation rows each")
@@ -314,10 +318,6 @@ def seen_rows(role: str, *, linear: bool, multi: bool) -> list[str]:
     *some, last = chosen
     what = f"{', '.join(some)} and {last} were" if some else f"{last} was"
     return [f"{what} chosen on these validation rows, so the figures are optimistic: expect lower ones on new texts"]
-
-
-def _n_rows(n: int) -> str:
-    return f"{n:,} row{'s' * (n != 1)}"
 
 
 def _some(names: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config import RunConfig
 from manyheads.config.facts import hooks
 from manyheads.config.plugins import plugin_words
+from manyheads.config.sentences import count_rows
 from manyheads.evaluation.evaluation import Evaluation
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.runs.summary import NETWORK, Interval, Summary, facts, lead_line, models_of, with_baselines, words_of
@@ -32,7 +33,7 @@ def show_evaluation(
 ) -> None:
     """Print the figures of all models, the lead over the strongest baseline, warnings, and where the files are."""
     models = with_baselines(evaluation.members, evaluation.baselines)
-    title = f"{data.name}, {data.split}: {len(data.rows):,} rows"
+    title = f"{data.name}, {data.split}: {count_rows(len(data.rows))}"
     own = next(iter(models.values()))
     show_figures(console(), {title: models}, list(own), "metrics.json")
     lines = [f"warning: {warning}" for warning in warnings]
@@ -53,7 +54,7 @@ def show_summary(summary: Summary, run: RunConfig, file: Path, *, pairs: bool = 
 
     split, said = summary.judged_on, facts(summary)
     models = with_baselines(models_of(summary, split), summary.baselines)
-    title, names = f"{split}: {summary.rows[split]:,} rows", list(summary.validation)
+    title, names = f"{split}: {count_rows(summary.rows[split])}", list(summary.validation)
     show_figures(console(), {title: models}, names, "report.html")
     lines = [f"warning: {warning}" for warning in summary.warnings]
     if "lead" in said:
@@ -70,7 +71,7 @@ def show_summary(summary: Summary, run: RunConfig, file: Path, *, pairs: bool = 
     epoch = f"epoch {summary.best['epoch']}" if summary.best else "the last epoch"
     blocks: dict[str, dict[str, Figures]] = {title: models}
     if split == "test":
-        blocks[f"validation: {summary.rows['validation']:,} rows"] = models_of(summary, "validation")
+        blocks[f"validation: {count_rows(summary.rows['validation'])}"] = models_of(summary, "validation")
     blocks["training, with dropout"] = {f"{NETWORK}, {epoch}": summary.train}
     with file.open("a", encoding="utf-8") as log:
         screen = Console(file=log, width=WIDE, markup=False, emoji=False, highlight=False)

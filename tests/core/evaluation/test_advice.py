@@ -75,7 +75,9 @@ def test_a_model_that_has_learnt_nothing_is_not_told_which_class_it_confuses() -
     labels, answers = [0, 1, 2] * 1000, [0, 0, 2] * 1000
     (step,) = steps(labels, answers, leads={"most frequent class": level, LINEAR: {"accuracy": Interval(0, -0.1, 0.1)}})
     assert step.step.startswith("Check that the right columns were read")
-    assert step.why.endswith("better than the answer of the most frequent class to all rows")
+    assert step.why.endswith("no better than the answer of the most frequent class to all rows")
+    unknown = {"accuracy": Interval(0.5, -0.3, 0.9)}  # by a handful of rows
+    assert "columns" not in steps(labels, answers, leads={"most frequent class": unknown})[0].step
     rare = level | {"macro_f1": Interval(0.2, 0.1, 0.3)}  # such as of classes of which one has nearly all rows
     assert steps(labels, answers, leads={"most frequent class": rare})[0].step.startswith("Write down what separates")
 
