@@ -238,7 +238,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
     folds = [folder / f"fold-{fold}" for fold in range(1, run.data.folds + 1)]
 
     def train_fold(fold: RunConfig) -> None:
-        say(f"{Path(fold.output).name} of {run.data.folds}: {fold.output}")
+        say(f"{Path(fold.output).name.replace('-', ' ')} of {run.data.folds}: {fold.output}")
         train(fold, callbacks=callbacks)
 
     with lock_run_folder(folder):
