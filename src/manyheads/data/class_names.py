@@ -50,6 +50,12 @@ def drop_zero_fraction(name: str) -> str:
     return "0" if found[1] == "-0" else found[1]
 
 
+def _drop_last_zeros(name: str) -> str:
+    """The same of what is after a last ": ", such as the label of one column of several, stars: 1.0."""
+    before, colon, last = name.rpartition(": ")
+    return before + colon + drop_zero_fraction(last)
+
+
 def declared_classes(features: dict[str, Any]) -> dict[str, list[str]]:
     """Names of the classes by column, from a dataset's features as `datasets` writes them; also of lists of classes."""
     found: dict[str, list[str]] = {}
@@ -68,9 +74,9 @@ class ClassLookup:
     def __init__(self, names: Sequence[str], *, any_case: bool = False) -> None:
         self.names = [*names]
         # from exact to loose; a spelling that two classes share stands for neither
-        self._spellings: list[Callable[[str], str]] = [str, normalise_name, drop_zero_fraction]
+        self._spellings: list[Callable[[str], str]] = [str, normalise_name, _drop_last_zeros]
         if any_case:
-            self._spellings.append(lambda name: drop_zero_fraction(name).casefold())
+            self._spellings.append(lambda name: _drop_last_zeros(name).casefold())
         self._by_spelling: list[dict[str, str]] = []
         for spell in self._spellings:
             counts = Counter(map(spell, names))
@@ -154,7 +160,7 @@ def label_sets(
     sets: list[tuple[str, ...]] = []
     faults: dict[int, str] = {}
     for index, cell in enumerate(cells):
-        if cell is None or cell == "":
+        if cell is None or cell == "" or cell != cell:  # null, NaN
             cell = []
         names, of_names = label_names(cell if isinstance(cell, list) else [cell], classes, lookup)
         if of_names:

@@ -373,8 +373,16 @@ def open_folder(folder: str | Path, needed: str | None = None, *, graph: bool = 
         settings = read_settings(path / "config.json")
     if needed is not None and needed != settings.task:
         wanted = "a classifier" if needed == "classify" else f"a model of task={needed}"
-        raise UserError(f"run={path} {plugin.task(settings.task).model}, but {wanted} is needed here: name another")
+        raise UserError(
+            f"run={path} {plugin.task(settings.task).model}, but {wanted} is needed here: {name_inner(path, 'another')}"
+        )
     return ModelFolder(path, settings)
+
+
+def name_inner(model: Path, otherwise: str) -> str:
+    """The remedy where a model is of another task than is needed: the first of those in its folder, if it holds any."""
+    inner = sorted(model.glob("*/config.json"))
+    return f"name one of those, such as run={inner[0].parent}" if inner else f"name {otherwise}"
 
 
 def check_text_columns(typed: str | list[str], settings: Settings) -> None:

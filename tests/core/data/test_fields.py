@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,6 +52,7 @@ def test_empty_cells_keep_their_place_unless_all_are() -> None:
     assert join_cells(["title", None, "end"]) == f"title {FIELD}  {FIELD} end"
     assert join_cells(["", None]) == "" == join_cells([" ", "\u200b"])
     assert join_cells(["a", 3.0, True, float("nan"), 0.25]) == f"a {FIELD} 3 {FIELD} true {FIELD}  {FIELD} 0.25"
+    assert join_cells(["a", np.int64(3), np.bool_(True)]) == f"a {FIELD} 3 {FIELD} true"
     assert join_cells(["a", ["b"]]) == ["b"]
     assert join_cells([f"a{FIELD}b", "c"]) == f"a b {FIELD} c"
 

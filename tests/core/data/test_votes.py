@@ -130,10 +130,14 @@ def test_columns_of_predictions_are_called_as_their_classes(place):
     assert splits.train.probabilities.sum(1) == pytest.approx(1)
 
 
-def test_a_column_of_times_is_none_of_votes(place, complaint):
-    write("times.csv", ["text", "votes"], [(f"text {at}", f"1{at % 3}:3{at % 6}") for at in range(30)])
+@pytest.mark.parametrize("around", ["{}", "{}:05", "2024-01-05 {}", "5/1/2024 {}:30", "2024-01-05T{}:30"])
+def test_a_column_of_times_is_none_of_votes(place, complaint, around):
+    write("times.csv", ["text", "votes"], [(f"text {at}", around.format(f"1{at % 3}:3{at % 6}")) for at in range(30)])
     said = complaint(DataConfig(path="times.csv", votes="votes"))
-    assert "'10:30' (data.votes) may be a time or votes, as all cells of the column" in said
+    assert f"'{around.format('10:30')}' (data.votes) may be a time or votes, as all cells of the column" in said
+
+
+def test_votes_that_are_no_times(place, complaint):
     splits = voted(["12:30|13:2", "12:30", "13:20"])  # in one of votes they are votes
     assert splits.labels == ["12", "13"]
 

@@ -318,3 +318,5 @@ def test_texts_of_labels_are_known(tmp_path):
     run = compose("train", [f"data.path={file}", f"data.descriptions={texts}"])
     save_run(run, tmp_path / "config.yaml")
     assert "without a spark" in [*known_rows(tmp_path)[0].texts]
+    texts.unlink()
+    assert "dull 3" in [text for rows in known_rows(tmp_path) for text in rows.texts], "the others are known yet"

@@ -115,7 +115,8 @@ def test_a_row_is_read_as_its_units_before_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "read"), [("1.0", "1"), ("-2.", "-2"), ("2.10", "2.10"), ("a\u3000 b", "a b"), (".", ".")]
+    ("cell", "read"),
+    [("1.0", "1"), ("-2.", "-2"), ("2.10", "2.10"), ("a\u3000 b", "a b"), (".", "."), ("True", "true")],
 )
 def test_cells_are_compared_in_one_spelling(cell, read) -> None:
     assert clean(cell) == read
@@ -327,6 +328,13 @@ def test_what_cannot_read_the_columns_is_refused(asked, capsys) -> None:
     said = capsys.readouterr().err
     assert "alone reads one column, but " in said
     assert "run reads text, priority, amount: models of the same columns are compared" in said
+    taught = [*words[:-1], "data.columns=[amount,priority]", "data.unlabelled=orders.csv"]
+    for teacher, reads in (("alone", "one column"), ("run", "text, priority, amount")):
+        assert main([*taught, f"teacher={teacher}", "output=taught"]) == 2
+        assert f"{teacher} reads {reads}, but the run text, amount, priority" in capsys.readouterr().err
+    assert main([*words[:-1], "data.columns=[amount,priority]", "output=swapped"]) == 0
+    assert main(["compare", "runs=[run,swapped]", "hardware.accelerator=cpu"]) == 2
+    assert "swapped reads text, amount, priority" in capsys.readouterr().err
     assert main(["export", "run=run", "format=transformers", "output=out"]) == 2
     assert "reads columns in addition to the text" in capsys.readouterr().err
 

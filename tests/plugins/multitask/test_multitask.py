@@ -15,13 +15,14 @@ from safetensors.torch import load_file
 import manyheads
 from manyheads import TextData, compose
 from manyheads.cli.main import main
-from manyheads.data.sources import read_rows
+from manyheads.data.sources import read_rows, read_split
 from manyheads.distributed import faults
 from manyheads.errors import UserError
 from manyheads.evaluation import results
 from manyheads.plugins.multitask.columns import LabelColumn, check_labels, columns_of, rows_of
 from manyheads.plugins.multitask.config import kept_columns
 from manyheads.plugins.multitask.learning import ColumnFigures, column_losses
+from manyheads.plugins.multitask.model import column_folder
 from manyheads.runs.files import read_json
 
 PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -56,6 +57,7 @@ def tickets(n: int = 90) -> list[tuple]:
 
 
 HEADER = ["text", "topic", "urgency", "tags"]
+ROWS = [("one", "1.0", "a"), ("two", "2.0", "b")]
 WORDS = ["data.labels=[topic,urgency,tags]", "data.label_sets=[tags]"]
 
 
@@ -133,6 +135,25 @@ def test_lists_nulls_and_declared_classes(tmp_path):
     assert [*splits.train.sets][:4] == [(2,), (0,), (1, 2, 3), (0, 3)]
 
 
+def test_a_number_is_that_of_the_model_whatever_else_a_file_has(tmp_path):
+    """A file with whole numbers alone, of which train has halves, too; and the other way round."""
+    words = ["data.labels=[stars,kind]", f"data.path={write(tmp_path / 'new.csv', ['text', 'stars', 'kind'], ROWS)}"]
+    for stars in ("1.0", "1"):
+        labels = [f"stars: {stars}", "stars: 1.5", "stars: 2", "kind: a", "kind: b"]
+        rows = read_split(compose("train", words).data, "test", labels, multi=True)
+        assert [*rows.sets] == [(0, 3), (2, 4)]
+
+
+def test_no_number_is_an_empty_cell(tmp_path):
+    """As JSON of pandas has it, of labels as of a class."""
+    rows = [{"text": f"text {at}", "one": "ab"[at % 2], "m": ["c"]} for at in range(12)]
+    rows += [{"text": f"more {at}", "one": float("nan"), "m": float("nan")} for at in range(4)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    splits, _ = read(["data.labels=[one,m]", "data.label_sets=[m]"], tmp_path / "rows.jsonl")
+    sets = [*splits.train.sets, *splits.test.sets]
+    assert sorted(sets) == [()] * 4 + [(0, 2)] * 6 + [(1, 2)] * 6
+
+
 def test_a_row_may_have_one_column_alone(tmp_path):
     """Such as of two files that were labelled for one thing each."""
     rows = [(f"text {at}", "ab"[at % 2], "") for at in range(12)] + [
@@ -149,6 +170,7 @@ def test_a_row_may_have_one_column_alone(tmp_path):
     [
         (["data.labels=[a,c]"], [], r"rows.csv has no column 'c' \(data.labels\): its columns are text, a, b"),
         (["data.text=b", "data.labels=[a,b]"], [], "names the column of the text, b"),
+        (["data.labels=[a,'b  c']"], [], "'b  c' has several spaces, .*: rename the column"),
         (["data.labels=[a,b]"], [("one", "", "")], "row 32: there is no label in any of the columns a, b"),
         (["data.labels=[a,b]"], None, "has one class only, 'x', in the column 'b'"),
     ],
@@ -371,6 +393,8 @@ def test_verbs_of_classifiers_name_a_remedy(home, quick, capsys, words):
     assert main([verb, f"run={home / 'run'}", *rest]) == 2
     printed = capsys.readouterr().err
     assert len(printed.strip().splitlines()) == 1
+    if verb in ("calibrate", "look", "export", "push", "serve"):
+        assert printed.endswith(f": name one of those, such as run={home / 'run' / 'model' / 'tags'}\n")
 
 
 def test_a_folder_that_does_not_fit_is_refused(home, quick, capsys):
@@ -387,6 +411,14 @@ def test_a_folder_that_does_not_fit_is_refused(home, quick, capsys):
     config.write_text(config.read_text().replace('"urgency": false', '"urgency": "no"'))
     assert main(command) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 3
+
+
+def test_each_column_has_a_folder():
+    """Also where a column is called as the folder of another would be."""
+    names = ["column-2", "my topic", "c.d", "ok"]
+    columns = [LabelColumn(name, ["a", "b"], slice(0, 2), False) for name in names]
+    folders = [column_folder(column, number) for number, column in enumerate(columns, 1)]
+    assert folders == ["column-1", "column-2", "column-3", "ok"]
 
 
 def test_rows_in_python(quick):

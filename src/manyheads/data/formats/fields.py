@@ -64,6 +64,8 @@ def join_cells(cells: Sequence[Any]) -> Any:
     list or the like is returned as it is, for the sentence that refuses it."""
     parts: list[str] = []
     for cell in cells:
+        if getattr(cell, "shape", None) == ():  # a number of NumPy
+            cell = cell.item()
         if cell is None or isinstance(cell, int | float | Decimal | date):
             cell = drop_zero_fraction(normalise_name(cell))
         if not isinstance(cell, str):

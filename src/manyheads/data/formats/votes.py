@@ -19,7 +19,7 @@ from manyheads.data.texts import NOT_UTF8, is_encodable
 MOST = 1e12  # of a vote or weight, so that squares have sums
 PREFIX = "p_"  # of a column of probabilities in what predict writes
 JOINED_OTHERWISE = re.compile(r"[^|:,;]+:\s*[\d.]+\s*([,;])(?:[^|:,;]+:\s*[\d.]+\s*\1)*[^|:,;]+:\s*[\d.]+\s*\1?\s*")
-TIME = re.compile(r"\s*([01]?\d|2[0-3]):[0-5]\d\s*")
+TIME = re.compile(r"\s*(\d+([-/.])\d+\2\d+[ T]+)?([01]?\d|2[0-3])(:[0-5]\d){1,2}\s*")
 RANGE = f"a number from 0 to {MOST:g}"
 
 

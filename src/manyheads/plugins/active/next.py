@@ -87,6 +87,7 @@ def known_rows(home: Path | None) -> list[Rows]:
                 run = read_run(home / "config.yaml")
                 splits = read_rows(run, with_test=with_test)
                 if getattr(run.data, "descriptions", ""):  # texts with a label, which are learnt from, too
-                    add_further_rows(run, splits)
+                    with suppress(ValueError):
+                        add_further_rows(run, splits)
                 return [*splits.by_name().values(), *([] if splits.coarse is None else [splits.coarse])]
     return []

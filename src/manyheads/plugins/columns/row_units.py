@@ -32,8 +32,10 @@ def read_row(n_texts: int, known: dict[str, list], text: str) -> str:
 
 
 def clean(cell: str) -> str:
-    """A cell as it is compared: composed, with single spaces; 1.0 is 1."""
+    """A cell as it is compared: composed, with single spaces; 1.0 is 1, and True, as Python writes it, is true."""
     cell = " ".join(normalize("NFC", cell.replace(UNIT, " ")).split())
+    if cell.lower() in ("true", "false"):
+        return cell.lower()
     whole, dot, fraction = cell.partition(".")
     return whole if dot and not fraction.strip("0") and whole.lstrip("+-").isdecimal() else cell
 

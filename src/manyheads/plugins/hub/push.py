@@ -10,7 +10,7 @@ from pathlib import Path
 import manyheads.plugin as plugin
 from manyheads.errors import UserError
 from manyheads.inference.download import OF_HUB, OUTLIERS, hub_errors, is_hub_name
-from manyheads.inference.format import CARD, GRAPH, MORE, open_folder
+from manyheads.inference.format import CARD, GRAPH, MORE, name_inner, open_folder
 from manyheads.plugins.hub.config import PushConfig
 from manyheads.terminal import one_line
 
@@ -30,7 +30,7 @@ def push(config: PushConfig) -> dict[str, int]:
     opened = open_folder(config.run)
     task = plugin.task(opened.settings.task)
     if task.finish:  # it has further files, which no list here names
-        raise UserError(f"run={config.run} {task.model}: push one of those")
+        raise UserError(f"run={config.run} {task.model}: {name_inner(opened.path, 'another')}")
     token = os.environ.get("HF_TOKEN", "")
     if not token and not config.dry:
         raise UserError(

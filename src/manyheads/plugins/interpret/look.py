@@ -11,7 +11,7 @@ from manyheads.config import EvaluateConfig
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
-from manyheads.inference.format import enclosing_run, home_of, open_folder
+from manyheads.inference.format import enclosing_run, home_of, name_inner, open_folder
 from manyheads.inference.reading import check_input
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.shown import NO_CAPTUM, choose_heads
@@ -36,8 +36,8 @@ def look(config: LookConfig) -> Any:
     opened = open_folder(config.run)
     if opened.settings.task != "classify":
         raise UserError(
-            f"run={config.run} has task={opened.settings.task}, but look shows the attention of classifiers: name a "
-            "run with task=classify"
+            f"run={config.run} has task={opened.settings.task}, but look shows the attention of classifiers: "
+            f"{name_inner(opened.path, 'a run with task=classify')}"
         )
     chosen = choose_heads(opened.settings.model, config.layers, config.heads)
     if config.split:

@@ -101,7 +101,7 @@ def require_alike(name: str, folder: ModelFolder, first_name: str, first: ModelF
             f"runs: {name} has the classes {list_names(labels)}, but {first_name} has {list_names(first_labels)}: "
             "models of the same classes are compared"
         )
-    if len(folder.settings.fields) != len(first.settings.fields):
+    if folder.settings.fields != first.settings.fields:  # the rows are joined as those of the first
         read = [list_names(one.settings.fields) or "one column" for one in (folder, first)]
         raise UserError(
             f"runs: {name} reads {read[0]}, but {first_name} reads {read[1]}: models of the same columns are compared; "

@@ -127,8 +127,8 @@ class ColumnsClassifier(Predictor[Classifier]):
 
 def column_folder(column: LabelColumn, number: int) -> str:
     """The name of the folder of a column, the one of this number, within that of the model: its own, if that can be
-    one."""
-    return column.name if re.fullmatch(r"\w[\w-]{0,40}", column.name) else f"column-{number}"
+    one, and is none that a column without such a name has."""
+    return column.name if re.fullmatch(r"(?!column-)\w[\w-]{0,40}", column.name) else f"column-{number}"
 
 
 def part_of(network: Classifier, ids: slice) -> Classifier:

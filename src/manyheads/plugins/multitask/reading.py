@@ -30,6 +30,12 @@ def join_labels(data: Any, tables: dict[str, Any]) -> dict[str, Any]:
         return tables
     typed, texts = f"data.labels={format_list(data.labels)}", data.text if isinstance(data.text, list) else [data.text]
     require(not data.streaming, f"{typed} cannot join what data.streaming=true reads: remove one of them")
+    for name in data.labels:
+        require(
+            normalise_name(f"{name}:") == f"{name}:",
+            f"{typed}: '{format_value(name)}' has several spaces, signs that cannot be seen, or letters in parts, and "
+            "would not be known again: rename the column",
+        )
     for name in (*texts, data.text_pair):
         require(name not in data.labels, f"{typed} names the column of the text, {format_value(name)}: remove it there")
     return {role: partial(_joined, read, data) for role, read in tables.items()}
@@ -41,7 +47,8 @@ def _joined(read: Any, data: Any) -> RawTable:
         if name not in table.names:
             raise UserError(
                 f"{table.source} has no column '{format_value(name)}' (data.labels): its columns are "
-                f"{list_names(table.names)}; name those of the labels by data.labels=[...]"
+                f"{list_names(table.names)}; let data.labels name those of the labels, or judge one column of a model "
+                "by run=<run>/model/<column>"
             )
     notes, broken = [*table.notes], dict(table.broken)
     names_K: list[list[tuple[str, ...]]] = []  # of each column, by the code of a cell

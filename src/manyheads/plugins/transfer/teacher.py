@@ -15,6 +15,7 @@ import manyheads.plugin as plugin
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.columns import text_rows
+from manyheads.data.formats.fields import joined_columns
 from manyheads.data.formats.votes import MOST, PREFIX, read_numbers
 from manyheads.data.opening import further_table
 from manyheads.data.rows import Rows, Splits
@@ -66,7 +67,7 @@ def rows_of_run(run: Run, splits: Splits) -> Rows:
     try:
         folder = open_folder(run.teacher, "classify")
     except ValueError as error:
-        raise UserError(str(error).replace("run=", "teacher=", 1)) from error
+        raise UserError(str(error).replace("run=", "teacher=")) from error
     data = replace(run.data, source="files", path=run.data.unlabelled)
     table = further_table(run.data.unlabelled, data, "data.unlabelled")
     if len(table.names) == 1:  # such as that of a .txt, whatever the text is called in the data
@@ -96,6 +97,11 @@ def check_answers(run: Run, folder: ModelFolder, splits: Splits, rows: Rows) -> 
         raise UserError(
             f"teacher={run.teacher} gives {gives}, but a row of the data has "
             f"{'any number of labels' if splits.multi else 'one class'}: name another run"
+        )
+    if folder.settings.fields != joined_columns(run.data):
+        read = [list_names(names) or "one column" for names in (folder.settings.fields, joined_columns(run.data))]
+        raise UserError(
+            f"teacher={run.teacher} reads {read[0]}, but the run {read[1]}: name another run, or a file of its answers"
         )
     for what, pairs in (("the data has", splits.train.pairs), (f"{rows.source} has", rows.pairs)):
         if folder.settings.pairs != (pairs is not None):
