@@ -345,6 +345,8 @@ def draw_table(table: ResultTable) -> Figure:
 def _draw_rows(table: ResultTable, drawn: str) -> Figure:
     """Each row by its texts, from top to bottom, with its value in the column `drawn`."""
     before = [name for name in list(table.columns)[: list(table.columns).index(drawn)] if table.is_text(name)]
+    if table.named_by:
+        before = [table.named_by]
     names = list[str]()
     figure, panels = draw(1, 1, width=4.5, height=0.8 + 0.25 * max(2, len(table.rows)))
     (axes,) = panels.flat

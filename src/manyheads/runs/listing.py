@@ -220,7 +220,7 @@ def overview_table(found: FoundRuns) -> ResultTable:
     if of_both:
         columns += [f"{words_of(name)}, {NETWORK}" for name in names]
     title = f"{len(found)} run{'' if len(found) == 1 else 's'}"
-    return ResultTable("runs", title, columns, rows, formats={"seconds": ",.1f"})
+    return ResultTable("runs", title, columns, rows, formats={"seconds": ",.1f"}, named_by="run")
 
 
 def full_sheet(found: FoundRuns) -> Sheet:

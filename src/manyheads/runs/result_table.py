@@ -31,6 +31,7 @@ class ResultTable:
         columns, rows: None is a cell of which nothing is known.
         formats: of the floats of a column, as `format` takes it, or "p"; others have four digits.
         notes: how to read it, in sentences.
+        named_by: the column of texts that names a row in a figure; empty: all those before what is drawn.
         bars: what the intervals are.
         over: the column of numbers over which a figure draws all columns with intervals; empty: it draws the first of
             these, row by row.
@@ -44,6 +45,7 @@ class ResultTable:
     rows: Sequence[Sequence[Cell]]
     formats: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    named_by: str = ""
     bars: str = "95 % intervals over the rows"
     over: str = ""
     figure: str = ""
@@ -136,6 +138,8 @@ def write_tables(output: str, tables: Sequence[ResultTable], of: str = "") -> No
     if output == "-":
         sys.stdout.write(content)
         return
+    if Path(output).is_file():
+        say(f"{output}: an earlier file is replaced")
     write_file(output, content)
     others = [name for name in choices if name not in [one.name for one in found]]
     further = f"; report of= writes {list_names(others)}" if others and not of else ""
@@ -143,15 +147,12 @@ def write_tables(output: str, tables: Sequence[ResultTable], of: str = "") -> No
 
 
 def write_file(output: str, content: str | bytes) -> None:
-    """Write the file that the setting `output` names; say so if there was one.
+    """Write the file that the setting `output` names.
 
     Raises:
         UserError: it cannot be written.
     """
-    existed = Path(output).is_file()
     try:
         write_atomic(Path(output), content)
     except OSError as error:
         raise UserError(f"output={output} cannot be written ({error.strerror}): name another file") from error
-    if existed:
-        say(f"{output}: an earlier file is replaced")

@@ -105,6 +105,8 @@ def test_csv_has_all_digits():
 @pytest.mark.drawn
 def test_a_figure_has_a_line_for_each_row():
     rows = [[f"name {at} $x$", at, Interval(0.1 * at, 0.1 * at - 0.05, 0.1 * at + 0.05), 0.0, 0.5] for at in range(5)]
+    named = table(rows=[["a", 1, Interval(0.5, 0.4, 0.6), 0.0, "b"]], columns=["x", "n", "accuracy", "c", "name"])
+    assert draw_table(replace(named, named_by="name")).axes[0].get_yticklabels()[0].get_text() == "b"
     axes = draw_table(table(rows=rows, bars="95 % intervals of the mean over 3 seeds")).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == [row[0] for row in rows]
     assert axes.get_xlabel() == "accuracy"

@@ -20,20 +20,22 @@ TABLE = r"""
 \small
 \caption{CAPTION}
 \label{tab:LABEL}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{KINDS}
 \toprule
 HEADER
 \midrule
 ROWS
 \bottomrule
-\end{tabular}
+\end{tabular}}
 \end{table}
 """
 
 
 def latex(tables: Sequence[ResultTable]) -> str:
-    """One `table` for each, with the rules of the package booktabs; how to read it is in the caption."""
-    blocks = [f"% written by manyheads {VERSION}; needs \\usepackage{{booktabs}}\n"]
+    """One `table` for each, with the rules of the package booktabs, made smaller where it is wider than the column; how
+    to read it is in the caption."""
+    blocks = [f"% written by manyheads {VERSION}; needs \\usepackage{{booktabs,graphicx}}\n"]
     for table in tables:
         rows = []
         for row, words in zip(table.rows, table.in_words(), strict=True):
