@@ -31,10 +31,10 @@ from contestants.tables import fill_document, markdown
 
 HERE = Path(__file__).parent
 RESULTS, DOCUMENT = HERE / "time_to_accuracy.json", HERE.parent / "docs" / "results" / "performance.md"
-TARGETS = {"ag_news_10k": 0.88, "emotion": 0.90}
+TARGETS = {"ag_news_10k": 0.88}
 EPOCHS, WARM_UP, PARTS = 2, 0.06, 16  # validations in an epoch
-WAYS = {"f": NAMES["f"], "c": NAMES["c"], "c32": f"{NAMES['c']}, 32 rows"}
-RATES, SEEDS = ("1e-4", "3e-4"), (0, 1, 2)
+WAYS = {"f": NAMES["f"], "c": f"{NAMES['c']}, 128 rows", "c32": f"{NAMES['c']}, 32 rows"}
+RATES, SEEDS = ("1e-4", "3e-4"), (0, 1)
 Runs = dict[str, dict[str, dict[str, list[list[float]]]]]  # way, rate, seed: seconds and accuracy of each validation
 
 
