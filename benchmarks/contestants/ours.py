@@ -74,7 +74,7 @@ def fit_by_the_clock(folder: Path, run: RunConfig, network: Classifier, tokens: 
 def fit_in(folder: Path, run: RunConfig, network: Classifier, tokens: dict[str, Tokens]) -> None:
     """Train `network` in place by manyheads' own `fit`."""
     labels = [str(one) for one in range(n_classes(tokens["train"]))]
-    context = RunContext(run=run, splits=SimpleNamespace(labels=labels), began=perf_counter())
+    context = RunContext(run=run, typed=run, splits=SimpleNamespace(labels=labels), began=perf_counter())
     context.network, context.tokens, context.folder = network, tokens, folder
     fit(context)
 

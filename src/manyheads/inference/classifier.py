@@ -165,7 +165,7 @@ class TextClassifier(Predictor[Classifier]):
     def as_read(self, texts: list[str]) -> list[str]:
         """What the network and the linear model read of texts, see `Section.read`. A UserError where a text lacks a
         column."""
-        read = reader_of(self.settings.kept) if self.settings.kept else None
+        read = reader_of(self.settings.kept)
         return texts if read is None else read(texts)
 
     def predict(
@@ -326,7 +326,7 @@ class TextClassifier(Predictor[Classifier]):
     def network_logits(self, texts: list[str], pairs: list[str] | None, *, tokens: int) -> Tensor:
         """Logits `(n, C)` of the network alone. Arguments and errors are those of `logits`."""
         self.check(texts, pairs)
-        read = self.as_read(texts)
+        read = self.as_read(texts) if self.settings.kept else texts
         encoded = encode(self.tokenizer, read, pairs, None, self.settings.max_length, self.settings.cutting)
         return self.run(encoded, tokens=tokens).values.reshape(len(texts), len(self.labels))
 

@@ -129,7 +129,9 @@ def train(folder: Path, run: RunConfig, *stops: str, finish: bool = True) -> Non
         network = untrained(run)
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(Stopped):
-            context = RunContext(run=run, splits=Labelled(["a", "b", "c"]), start=start, began=time.perf_counter())  # type: ignore[arg-type]
+            context = RunContext(
+                run=run, typed=run, splits=Labelled(["a", "b", "c"]), start=start, began=time.perf_counter()
+            )  # type: ignore[arg-type]
             context.network, context.tokens, context.folder = network, rows, folder  # type: ignore[assignment]
             fit(context)
         if rank == "0" and not stop:

@@ -65,7 +65,7 @@ def test_a_run_learns_from_texts_alone(pretrained):
     assert summary.test == {}
     assert summary.best["metric"] == "loss"
     assert "perplexity" in (output / "report.html").read_text()
-    assert "validation masked_accuracy" in (output / "run.log").read_text()
+    assert "masked accuracy" in (output / "run.log").read_text()
 
 
 def test_of_many_validation_texts_a_part_is_judged(texts, tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def test_words_are_learnt_in_reverse_and_the_folder_answers(more, epochs, revers
     with (output / "metrics.csv").open() as file:
         columns = next(csv.reader(file))
     assert {"train_token_accuracy", "validation_exact_match", "validation_loss"} <= set(columns)
-    assert "validation exact_match" in (output / "run.log").read_text()
+    assert "exact match" in (output / "run.log").read_text()
     capsys.readouterr()
     assert main(["predict", f"run={output}", "text=abc", "generate.max_length=2"]) == 0
     answer = json.loads(capsys.readouterr().out)
