@@ -12,7 +12,7 @@ from manyheads.errors import UserError
 
 COMPARED = {">=": operator.ge, "<=": operator.le, "!=": operator.ne, "==": operator.eq, "=": operator.eq}
 COMPARED |= {">": operator.gt, "<": operator.lt}
-CONDITION = re.compile(rf"\s*([^\s<>=!,]+)\s*({'|'.join(COMPARED)})\s*(.*?)\s*")
+CONDITION = re.compile(rf"\s*([^<>=!,]*?[^\s<>=!,])\s*({'|'.join(COMPARED)})\s*(.*?)\s*")
 COMMA = re.compile(r",(?![^\[]*\])")  # outside of a list
 BOUNDS = (">", ">=", "<", "<=")
 ENDS = ("value", "low", "high")  # of a figure: itself, and the ends of its 95 % interval

@@ -195,6 +195,7 @@ def test_rows_that_cannot_be_learnt_are_refused(tmp_path, words, cells, said):
         ([*WORDS, "optim.class_weights=balanced"], "optim.class_weights=balanced does nothing with task=multitask"),
         ([*WORDS, "data.label=topic"], "data.label=topic does nothing with task=multitask"),
         ([*WORDS, "require=[topic.accurcy>0.8]"], "did you mean topic.accuracy?"),
+        (["data.labels=[topic,a b]", "require=[a b.accurcy.low>0.8]"], "did you mean a b.accuracy?"),
         ([*WORDS, "require=[topic.micro_f1>0.8]"], "names no figure that is measured here"),
         ([*WORDS, "task=seq2seq"], "does nothing with task=seq2seq"),
     ],

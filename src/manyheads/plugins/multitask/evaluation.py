@@ -40,7 +40,11 @@ def evaluate_columns(model: ColumnsClassifier, rows: Rows, setup: Setup) -> Eval
     """
     parts = [rows_of(column, rows) for column in model.columns]
     for column, (own, _) in zip(model.columns, parts, strict=True):
-        require(len(own) > 0, f"no row of {rows.source} has a label in the column '{column.name}': label some of them")
+        require(
+            len(own) > 0,
+            f"no row of {rows.source} has a label in the column '{column.name}': label some of them, or judge another "
+            "column by run=<run>/model/<column>",
+        )
     logits = all_logits(model, rows, setup)
     found: dict[str, Evaluation] = {}
     for (own, at_n), column, head in zip(parts, model.columns, model.heads, strict=True):
