@@ -73,7 +73,9 @@ class CompareConfig:
         hub=True,
         required="name two or more, for example runs=[outputs/a,outputs/b]",
     )
-    output: str = setting("", "folder of the results; empty: outputs/compare-<data>-<split>", path=True)
+    output: str = setting(
+        "", "folder of the results; empty: outputs/compare-<data>-<split>; or a table such as x.tex", path=True
+    )
     overwrite: bool = setting(False, OVERWRITE)
     split: str = setting("test", "train, validation or test; a single file is judged whole", among=ROLES)
     require: str = setting(

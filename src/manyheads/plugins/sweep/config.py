@@ -59,7 +59,9 @@ class TuneConfig:
     seed: int = setting(0, "the first seed of the runs, and that of what is drawn", ge=0, lt=2**31)
     init_from: str = field_of(RunConfig, "init_from")
     output: str = setting(
-        "", "folder of the search, resumed if there is one; empty: outputs/tune-<what varies>", path=True
+        "",
+        "folder of the search, resumed if there is one; empty: outputs/tune-<what varies>; or a table such as x.tex",
+        path=True,
     )
     budget: str = field_of(RunConfig, "budget")
     data: DataConfig = field_of(RunConfig, "data")
@@ -184,7 +186,9 @@ class CurveConfig:
     test: bool = setting(True, "judge on the test split; false: on validation, which chose the weights")
     seed: int = setting(0, "the first seed of the runs, and that of carved-out splits", ge=0, lt=2**31)
     init_from: str = field_of(RunConfig, "init_from")
-    output: str = setting("", "folder of the curve, resumed if there is one; empty: outputs/curve", path=True)
+    output: str = setting(
+        "", "folder of the curve, resumed if there is one; empty: outputs/curve; or a table such as x.tex", path=True
+    )
     budget: str = field_of(RunConfig, "budget")
     data: DataConfig = field_of(RunConfig, "data")
     tokenizer: TokenizerConfig = field_of(RunConfig, "tokenizer")
@@ -249,7 +253,9 @@ class AblateConfig:
     seed: int = setting(0, "the first seed; also that of carved-out splits, which all runs share", ge=0, lt=2**31)
     sets: list[str] = setting(list, "data: demo, a file or folder, or a name in $MANYHEADS_DATA; empty: as data says")
     output: str = setting(
-        "", "results file, <output>.json, which is continued; empty: outputs/ablate/<what varies>.json", path=True
+        "",
+        "results file, <output>.json, which is continued; empty: outputs/ablate/<what varies>.json; or a table such as x.tex",
+        path=True,
     )
     data: DataConfig = field_of(RunConfig, "data")
     tokenizer: TokenizerConfig = field_of(RunConfig, "tokenizer")
