@@ -38,7 +38,7 @@ def advise(
     found = [*_nothing_learnt(leads)]
     if not found:
         found += [*_labels_to_check(outcomes, rows), *_class_to_learn(scores, train)]
-        found += [*_rows_or_steps(members.get(NETWORK, {}), training), *_other_model(leads)]
+        found += [*_rows_or_steps(members.get(NETWORK, {}), training), *_other_model(leads, kept=LINEAR in members)]
     return [*found, *_rows_to_judge(scores)][:MOST]
 
 
@@ -99,11 +99,15 @@ def _rows_or_steps(network: Figures, training: dict[str, Any]) -> Iterator[Advic
             yield Advice("Train longer", f"{last}; the {figures}")
 
 
-def _other_model(leads: dict[str, Figures]) -> Iterator[Advice]:
-    """Other weights, or the linear model, if that is as good."""
+def _other_model(leads: dict[str, Figures], *, kept: bool) -> Iterator[Advice]:
+    """Other weights, or the linear model, if that is as good; whether it is `kept` with the network."""
     name, lead = next(iter(leads.get(LINEAR, {}).items()), ("", None))
     if lead is not None and lead.low <= 0:
-        step = "Begin from other weights (init_from=), or use the linear model alone (members=linear), which is faster"
+        step = "Begin from other weights (init_from=), or "
+        if kept:
+            step += "use the linear model alone (members=linear), which is faster"
+        else:
+            step += "train with a linear model (linear=true)"
         better = "better" if lead.high < 0 else "not significantly worse"
         yield Advice(step, f"In {words_of(name)} the linear model is {better}")
 

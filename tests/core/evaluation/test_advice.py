@@ -93,7 +93,9 @@ def test_a_perfect_network_need_not_train_longer(right: float, epochs: int, said
 def test_a_linear_model_that_is_as_good_is_said_and_few_rows_are() -> None:
     leads = {LINEAR: {"accuracy": Interval(0.0, -0.02, 0.02)}}
     found = [one.step for one in steps([0, 1, 2] * 20, [0, 1, 2] * 20, leads=leads)]
-    assert found[0].startswith("Begin from other weights")
+    assert found[0] == "Begin from other weights (init_from=), or train with a linear model (linear=true)"
+    kept = steps([0, 1, 2] * 20, [0, 1, 2] * 20, leads=leads, members={LINEAR: leads[LINEAR]})
+    assert kept[0].step.endswith("or use the linear model alone (members=linear), which is faster")
     assert steps([0, 1, 2] * 2, [0, 1, 2] * 2)[0].why == (
         "With 6 rows accuracy is known to ±20 points; four times as many halve that"
     )

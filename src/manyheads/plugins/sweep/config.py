@@ -254,7 +254,7 @@ class AblateConfig:
     sets: list[str] = setting(list, "data: demo, a file or folder, or a name in $MANYHEADS_DATA; empty: as data says")
     output: str = setting(
         "",
-        "results file, <output>.json, which is continued; empty: outputs/ablate/<what varies>.json; or a table such as x.tex",
+        "results file, <output>.json, continued; empty: outputs/ablate/<what varies>.json; or a table such as x.tex",
         path=True,
     )
     data: DataConfig = field_of(RunConfig, "data")
