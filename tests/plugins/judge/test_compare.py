@@ -330,3 +330,18 @@ def test_a_class_is_written_by_its_name_and_labels_as_they_are_read_back():
         labels,
         [],
     ]
+
+
+@pytest.mark.drawn
+def test_curves_name_their_runs_whatever_these_are_called(monkeypatch) -> None:
+    from manyheads.config import RunConfig
+    from manyheads.plugins.judge import comparison
+
+    monkeypatch.setattr(comparison, "read_run", lambda home: RunConfig())
+    monkeypatch.setattr(comparison, "read_metrics_csv", lambda path: [{"step": 1, "validation_loss": 0.5}])
+    models = [comparison.ComparedModel(name, np.zeros(1), Path(name)) for name in ("_a", "$b$", "c", "d", "e")]
+    *_, curves = comparison.run_sections(models)
+    (picture,) = curves.pictures
+    assert picture.caption == "validation loss of the first 4 networks over steps"
+    texts = picture.figure.axes[0].get_legend().get_texts()
+    assert [one.get_text() for one in texts] == [" _a", r"\$b\$", "c", "d"]

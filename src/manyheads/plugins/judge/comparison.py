@@ -64,6 +64,7 @@ from manyheads.runs.verb_output import VerbOutput, output_folder
 from manyheads.terminal import progress_bar, say, show_files
 
 MOST_CLASSES = 12  # in the table of classes
+COLOURS = (BLUE, RED, INK, GREY)  # of curves
 POWER = 0.8416  # standard deviations below which 80 % of a normal distribution lie
 
 
@@ -328,11 +329,17 @@ def run_sections(models: list[ComparedModel]) -> list[ReportSection]:
         if not any(points.values()):
             continue
         drawn, ((axes,),) = draw(1, 1, **SMALL)
-        for (name, of_run), colour in zip(points.items(), (BLUE, RED, INK, GREY), strict=False):
+        for (name, of_run), colour in zip(points.items(), COLOURS, strict=False):
             if of_run:
-                axes.plot(*zip(*of_run, strict=True), color=colour, label=name.replace("$", r"\$"), **THIN)
+                label = name.replace("$", r"\$")
+                if label.startswith("_"):
+                    label = f" {label}"  # a legend leaves out names that begin with _
+                axes.plot(*zip(*of_run, strict=True), color=colour, label=label, **THIN)
+        axes.set_xlabel("step")
+        axes.locator_params(axis="x", integer=True)
         axes.legend(frameon=False, fontsize=6.5)
-        pictures.append(Picture(figure, drawn, f"{words_of(figure)} of the networks over steps"))
+        whose = f"first {len(COLOURS)} networks" if len(points) > len(COLOURS) else "networks"
+        pictures.append(Picture(figure, drawn, f"{words_of(figure)} of the {whose} over steps"))
     return [*sections, ReportSection("Learning curves", pictures=pictures)] if pictures else sections
 
 
