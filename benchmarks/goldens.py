@@ -32,6 +32,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RENAMED: dict[str, str] = {}  # a name in the other commit -> its name here: settings, and keys of the JSON files
 ADDED = {  # names here that the other commit need not have
     "plugins",
+    "data.columns",
+    "data.label_sets",
+    "data.labels",
     "optim.objective",
     *(
         f"model.{kind}_options"

@@ -339,6 +339,18 @@ def test_what_cannot_read_the_columns_is_refused(asked, capsys) -> None:
     assert "reads columns in addition to the text" in capsys.readouterr().err
 
 
+@pytest.mark.verb("serve")
+def test_a_served_run_reads_the_columns(asked) -> None:
+    """A worker of `serve` begins, and answers as the model does."""
+    from manyheads.plugins.serving.config import ServeConfig
+    from manyheads.plugins.serving.worker import open_served
+
+    served = open_served(ServeConfig(run="run"))
+    (found,) = served.answers([join_cells(["a parcel", "high", 12.5])], None)
+    (own,) = manyheads.load("run").predict([{"text": "a parcel", "priority": "high", "amount": 12.5}])
+    assert found.prediction == own
+
+
 @pytest.mark.verb("next")
 def test_next_reads_the_columns_of_what_it_chooses_from(asked) -> None:
     with (asked / "more.csv").open("w", newline="") as file:

@@ -40,8 +40,9 @@ UNREADABLE = (
     "the body cannot be read as JSON: it is not UTF-8, nested too deeply, or has a number of thousands of digits"
 )
 MIXED = "pair goes with text, and pairs with texts: give those that belong together"
-UNSAID = ("body", "str", "dict[str,str]")  # in the place of a mistake: the types that `text` may have
+UNSAID = ("body", "str", "int", "float", "bool")  # in the place of a mistake: the types that `text` and cells may have
 EXAMPLE = json.dumps({"text": "worth every minute"})
+Cells = dict[str, str | int | float | bool | None]  # of a row, by the names of columns
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -49,9 +50,9 @@ class PredictRequest(BaseModel):
     """One text, or many; of a model of pairs with the second texts."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    text: str | dict[str, str] | None = Field(None, description="one text; of several columns, these by name")
+    text: str | Cells | None = Field(None, description="one text; of several columns, these by name")
     pair: str | None = Field(None, description="its second text, for a model of pairs")
-    texts: list[str | dict[str, str]] | None = Field(None, description="many texts, in place of text")
+    texts: list[str | Cells] | None = Field(None, description="many texts, in place of text")
     pairs: list[str] | None = Field(None, description="their second texts, one for each")
     top_k: int = Field(0, ge=0, description="most probable classes whose probabilities are given; 0: all")
     thresholds: Probability | dict[str, Probability] | None = Field(
@@ -63,7 +64,7 @@ class PredictRequest(BaseModel):
 def look_request(views: Mapping[str, Part]) -> type[BaseModel]:
     """What /look takes: a text, the name of a view, and the options of all views that are registered."""
     fields: dict[str, Any] = {
-        "text": (str | dict[str, str], Field(description="the text; of several columns, these by name")),
+        "text": (str | Cells, Field(description="the text; of several columns, these by name")),
         "pair": (str | None, Field(None, description="its second text, for a model of pairs")),
         "view": (Literal[tuple(views)], Field(next(iter(views)), description="which view of it")),
     }
@@ -296,7 +297,7 @@ def sentence_of(error: dict[str, Any], fields: Iterable[str]) -> str:
     """What pydantic found, as one sentence."""
     named = []
     for one in error["loc"]:
-        if one not in UNSAID and "constrained-float" not in str(one):  # how it names types of `thresholds`
+        if one not in UNSAID and not str(one).startswith("dict[str,") and "constrained-float" not in str(one):
             named.append(str(one))
     place = ".".join(named)
     if error["type"] == "json_invalid":

@@ -21,6 +21,7 @@ import manyheads.plugin as plugin
 from manyheads.config import Member, OnBadRow, Precision
 from manyheads.config.conversion import from_plain
 from manyheads.config.plugins import use_of_parent
+from manyheads.data.formats.fields import join_cells
 from manyheads.data.texts import text_faults
 from manyheads.errors import UserError
 from manyheads.inference.classifier import LabelsPrediction, Prediction, TextClassifier, why_not
@@ -129,7 +130,8 @@ def open_served(config: ServeConfig) -> Served:
     if config.members is not Member.all:
         predictor = predictor.alone(config.members.name)
     served = Served(predictor, fit_rules(config, folder, predictor), config)
-    served.answers(["a text"], ["its pair"] if predictor.pairs else None)  # a warm-up: the first call is slow
+    text = join_cells(["a text"] * max(1, len(predictor.settings.fields)))
+    served.answers([text], ["its pair"] if predictor.pairs else None)  # a warm-up: the first call is slow
     return served
 
 
