@@ -21,7 +21,7 @@ from scipy.stats import binomtest
 
 from manyheads.config.conversion import plain_settings, to_plain
 from manyheads.config.required import check_reached
-from manyheads.config.sentences import format_list
+from manyheads.config.sentences import count_rows, format_list
 from manyheads.data.class_names import join_names
 from manyheads.data.rows import Rows
 from manyheads.errors import UserError
@@ -64,6 +64,7 @@ from manyheads.runs.verb_output import VerbOutput, output_folder
 from manyheads.terminal import progress_bar, say, show_files
 
 MOST_CLASSES = 12  # in the table of classes
+MOST_VERDICTS = 3  # at the top of the page
 COLOURS = (BLUE, RED, INK, GREY)  # of curves
 POWER = 0.8416  # standard deviations below which 80 % of a normal distribution lie
 
@@ -184,6 +185,9 @@ def write_comparison(
     """
     found: dict[str, Any] = compare_answers(models, data, labels) | {"warnings": warnings}
     verdicts = [pair_verdict(pair, found["n_rows"]) for pair in found["pairs"]]
+    shown = verdicts
+    if len(shown) > 1:
+        shown = [pair_verdict(pair, found["n_rows"], brief=True) for pair in found["pairs"][:MOST_VERDICTS]]
     truth, words = labels_of(data.rows, len(labels)), partial(answer_words, labels=labels)
     page = Page(
         title=f"{' and '.join(one.name for one in models)} compared",
@@ -196,7 +200,7 @@ def write_comparison(
             *settings_sections(to_plain(config)),
         ],
         tiles={f"accuracy of {one.name}": Interval(**found["models"][one.name]["accuracy"]) for one in models},
-        verdict=f"{verdicts[0]}.",
+        verdict=f"{'. '.join(shown)}.",
         warnings=warnings,
     )
     with output_folder(folder, output, overwrite=config.overwrite) as part:
@@ -215,8 +219,8 @@ def write_comparison(
     return found
 
 
-def pair_verdict(pair: dict[str, Any], n_rows: int) -> str:
-    """The result of a pair in a sentence, in which the more accurate model comes first."""
+def pair_verdict(pair: dict[str, Any], n_rows: int, *, brief: bool = False) -> str:
+    """The result of a pair in a sentence, in which the more accurate model comes first; `brief`: without its test."""
     change, better, other = Interval(**pair["change"]["accuracy"]), pair["to"], pair["from"]
     n_better, n_other = pair["won"], pair["lost"]
     if change.value < 0:
@@ -228,14 +232,14 @@ def pair_verdict(pair: dict[str, Any], n_rows: int) -> str:
     )
     if not change.value:
         points = f"they are equally accurate (95 % interval of the difference ±{100 * change.high:.1f} points)"
-    counts = (
-        f"rows that {better} alone has right: {n_better:,}, {other} alone: {n_other:,}; Holm p = {pair['p_holm']:.2g}"
-    )
-    if pair["p_holm"] < 0.05:
-        return f"{better} is better than {other}: {points}; {counts}"
-    said = f"{better} and {other} do not differ significantly: {points}; {counts}"
-    needed = pair["rows_needed"]
-    if needed and needed > n_rows:
+    differs, needed = pair["p_holm"] < 0.05, pair["rows_needed"]
+    said = f"{better} is better than {other}" if differs else f"{better} and {other} do not differ significantly"
+    said += f": {points}"
+    if brief:
+        return said
+    said += f"; rows that {better} alone has right: {n_better:,}, {other} alone: {n_other:,}"
+    said += f"; Holm p = {pair['p_holm']:.2g}"
+    if not differs and needed and needed > n_rows:
         said += f"; about {needed:,} rows are needed to find a difference of this size"
     return said
 
@@ -356,6 +360,6 @@ def changed_rows(
                 label, answer = words(truth[at]) or NO_LABEL, words(worse.answers[at]) or NO_LABEL
                 examples.append(Example(f"row {rows.numbers[at]:,}", rows.texts_of(at), label, answer))
             if examples:
-                title = f"{better.name} is right, {worse.name} is wrong: {len(where):,} rows"
+                title = f"{better.name} is right, {worse.name} is wrong: {count_rows(len(where))}"
                 sections.append(ReportSection(title, examples=examples, long=True))
     return sections
