@@ -339,6 +339,23 @@ def test_what_cannot_read_the_columns_is_refused(asked, capsys) -> None:
     assert "reads columns in addition to the text" in capsys.readouterr().err
 
 
+@pytest.mark.verb("probe")
+def test_probes_change_the_text_and_leave_the_columns(asked, monkeypatch) -> None:
+    from manyheads.plugins.judge import probe as judged
+    from manyheads.plugins.judge.probe_tests import cases_of
+
+    seen = []
+    monkeypatch.setattr(judged, "cases_of", lambda *given: seen.append(cases_of(*given)) or seen[-1])
+    (asked / "tests.yaml").write_text("- {name: more, change: {append: ' indeed'}}\n- {name: loud, change: upper}\n")
+    assert main(["probe", "run=run", "data.path=orders.csv", "tests=tests.yaml", "output=probed"]) == 0
+    for of_test, change in zip(seen, (lambda text: f"{text} indeed", str.upper), strict=True):
+        assert len(of_test) > 100
+        for case in of_test:
+            (text, units), (changed, same) = split_units(case.texts[0]), split_units(case.changed)
+            assert len(units) == 2
+            assert (changed, same) == (change(text), units)
+
+
 @pytest.mark.verb("serve")
 def test_a_served_run_reads_the_columns(asked) -> None:
     """A worker of `serve` begins, and answers as the model does."""

@@ -4,10 +4,13 @@ This file checks the model, the tests and the output, without torch; probe_tests
 texts, and behaviour.py tries the model on them and writes the report.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from manyheads.config import EvaluateConfig
+from manyheads.data.column import zipped
+from manyheads.data.formats.fields import reader_of
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import enclosing_run, home_of, open_folder
@@ -37,6 +40,9 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
         asked = EvaluateConfig(run=config.run, split=config.split, data=config.data)
         data = find_data(asked, enclosing_run(folder.path), folder.settings, labels)
         name = data.folder
+        read = reader_of(folder.settings.kept)
+        if read is not None:
+            data.rows = replace(data.rows, texts=zipped([data.rows.texts], lambda cells: read(cells)[0]))
     output = Path(config.output or within(home_of(config.run, folder.path), "probe", name))
     if config.output or config.overwrite:
         refuse_occupied(output, PROBED, overwrite=config.overwrite)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config.facts import require
 from manyheads.config.sentences import format_value, list_names, one_of
 from manyheads.data.class_names import ClassLookup
+from manyheads.data.formats.fields import split_units
 from manyheads.data.rows import Rows
 from manyheads.data.texts import NOT_UTF8
 from manyheads.errors import UserError
@@ -196,7 +197,8 @@ def cases_of(test: BehaviourTest, rows: Rows | None, config: ProbeConfig) -> lis
         return cases
     change, draw = change_of(test.change), np.random.default_rng(config.seed)
     for case in cases:
-        case.changed = change(case.texts[0], draw)
+        text, _ = split_units(case.texts[0])  # what is read of other columns of its row stays
+        case.changed = case.texts[0].removesuffix(text) + change(text, draw)
     return [case for case in cases if case.changed != case.texts[0]]
 
 
