@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig
-from manyheads.data.column import zipped
-from manyheads.data.formats.fields import reader_of
+from manyheads.data.formats.fields import ZIPPED, reader_of
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import enclosing_run, home_of, open_folder
@@ -42,7 +42,8 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
         name = data.folder
         read = reader_of(folder.settings.kept)
         if read is not None:
-            data.rows = replace(data.rows, texts=zipped([data.rows.texts], lambda cells: read(cells)[0]))
+            texts = plugin.resolve(ZIPPED)([data.rows.texts], lambda cells: read(cells)[0])
+            data.rows = replace(data.rows, texts=texts)
     output = Path(config.output or within(home_of(config.run, folder.path), "probe", name))
     if config.output or config.overwrite:
         refuse_occupied(output, PROBED, overwrite=config.overwrite)
