@@ -341,10 +341,8 @@ def test_what_cannot_read_the_columns_is_refused(asked, capsys) -> None:
 
 @pytest.mark.verb("probe")
 def test_probes_change_the_text_and_leave_the_columns(asked, monkeypatch) -> None:
-    from manyheads.plugins.judge import probe as judged
-    from manyheads.plugins.judge.probe_tests import cases_of
-
-    seen = []
+    judged = pytest.importorskip("manyheads.plugins.judge.probe")
+    cases_of, seen = judged.cases_of, []
     monkeypatch.setattr(judged, "cases_of", lambda *given: seen.append(cases_of(*given)) or seen[-1])
     (asked / "tests.yaml").write_text("- {name: more, change: {append: ' indeed'}}\n- {name: loud, change: upper}\n")
     assert main(["probe", "run=run", "data.path=orders.csv", "tests=tests.yaml", "output=probed"]) == 0
@@ -359,10 +357,8 @@ def test_probes_change_the_text_and_leave_the_columns(asked, monkeypatch) -> Non
 @pytest.mark.verb("serve")
 def test_a_served_run_reads_the_columns(asked) -> None:
     """A worker of `serve` begins, and answers as the model does."""
-    from manyheads.plugins.serving.config import ServeConfig
-    from manyheads.plugins.serving.worker import open_served
-
-    served = open_served(ServeConfig(run="run"))
+    config = pytest.importorskip("manyheads.plugins.serving.config").ServeConfig(run="run")
+    served = pytest.importorskip("manyheads.plugins.serving.worker").open_served(config)
     (found,) = served.answers([join_cells(["a parcel", "high", 12.5])], None)
     (own,) = manyheads.load("run").predict([{"text": "a parcel", "priority": "high", "amount": 12.5}])
     assert found.prediction == own
