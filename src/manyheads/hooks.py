@@ -134,7 +134,8 @@ class Section(NamedTuple):
             tokenizer and the linear model of a classifier read of each. A text that was read is returned as it is.
         read_as: `read_as(kept)`, of a section that widens `data`, returns its settings, by name, by which other rows
             are read for a model with these values `kept`.
-        script: the same as a function of `kept` and texts, in a module of plain Python, which `export` ships.
+        script: `script(kept, texts)` returns what `read(kept)(texts)` does, from a module of plain Python, which
+            `export` puts next to predict.py.
     """
 
     name: str

@@ -78,7 +78,7 @@ def test_a_model_that_has_learnt_nothing_is_not_told_which_class_it_confuses() -
     assert step.why.endswith("no better than the answer of the most frequent class to all rows")
     unknown = {"accuracy": Interval(0.5, -0.3, 0.9)}  # by a handful of rows
     assert "columns" not in steps(labels, answers, leads={"most frequent class": unknown})[0].step
-    rare = level | {"macro_f1": Interval(0.2, 0.1, 0.3)}  # such as of classes of which one has nearly all rows
+    rare = level | {"macro_f1": Interval(0.2, 0.1, 0.3)}  # as where one class has nearly all rows
     assert steps(labels, answers, leads={"most frequent class": rare})[0].step.startswith("Write down what separates")
 
 

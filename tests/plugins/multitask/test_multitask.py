@@ -145,7 +145,7 @@ def test_a_number_is_that_of_the_model_whatever_else_a_file_has(tmp_path):
 
 
 def test_no_number_is_an_empty_cell(tmp_path):
-    """As JSON of pandas has it, of labels as of a class."""
+    """NaN, as pandas writes it, in a column of one class a row and in one of several labels."""
     rows = [{"text": f"text {at}", "one": "ab"[at % 2], "m": ["c"]} for at in range(12)]
     rows += [{"text": f"more {at}", "one": float("nan"), "m": float("nan")} for at in range(4)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -155,7 +155,7 @@ def test_no_number_is_an_empty_cell(tmp_path):
 
 
 def test_a_row_may_have_one_column_alone(tmp_path):
-    """Such as of two files that were labelled for one thing each."""
+    """As where two files were joined, each labelled for one thing."""
     rows = [(f"text {at}", "ab"[at % 2], "") for at in range(12)] + [
         (f"more {at}", "", "cd"[at % 2]) for at in range(12)
     ]
