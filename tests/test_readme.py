@@ -72,6 +72,38 @@ def write_csv(path: Path, header: tuple[str, str], n_rows: int, mark: str) -> No
         csv.writer(file).writerows([header, *rows])
 
 
+WORDS = {"a": "dull empty late broken", "b": "worth bright quick kind"}
+OF_PAGES: dict[str, tuple[str, ...]] = {  # columns of the files that pages name, in addition to the text
+    "orders.csv": ("text", "label", "created"), "bugs.csv": ("text", "label"), "shop.csv": ("text", "label", "trust"),
+    "tickets.csv": ("text", "votes", "complaint", "question"), "mail.csv": ("title", "body", "label"),
+    "new.csv": ("title", "body"), "returns.csv": ("text", "label", "priority", "amount"),
+    "helpdesk.csv": ("text", "topic", "urgency", "tags"), "zoo.csv": ("text", "label"),
+    "pairs.csv": ("text", "second", "label"),
+}  # fmt: skip
+CELLS = {  # by column, of rows of the first and of the second class
+    "votes": ("complaint:3", "complaint:1|question:2"), "complaint": (3, 1), "question": (0, 2), "trust": (1, 0.3),
+    "priority": ("high", ""), "amount": (129.9, 12.5), "topic": ("delivery", "billing"), "urgency": ("high", "low"),
+    "tags": ("angry|vip", ""),
+}  # fmt: skip
+
+
+def write_files_of_pages(home: Path) -> None:
+    """The files that pages of the guide name, of two classes which a word tells apart."""
+    labels = {"bugs.csv": ("bugs", "bug report"), "zoo.csv": ("animals/cats/siamese", "animals/cats/persian")}
+    for file, columns in OF_PAGES.items():
+        rows = []
+        for at in range(80):
+            second = at % 2
+            text = f"{WORDS['ab'[second]].split()[at % 4]} {at}"
+            cells = {"text": text, "title": text, "body": f"more {at}", "second": f"other {at}"}
+            cells |= {"label": labels.get(file, ("bad", "good"))[second], "created": f"2024-01-{at % 28 + 1:02d}"}
+            rows.append([cells[name] if name in cells else CELLS[name][second] for name in columns])
+        with (home / file).open("w", newline="", encoding="utf-8") as target:
+            csv.writer(target).writerows([columns, *rows])
+    (home / "names.csv").write_text("from,to\nbugs,bug\n")
+    (home / "labels.csv").write_text("label,text\n1,A bad film: dull and a waste of time.\n5,A good film: moving.\n")
+
+
 def write_presets(home: Path) -> None:
     """The files in fences of YAML, each with its path in the first line, and the plugin of docs/extending.md."""
     parts = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), flags=re.S)
@@ -93,6 +125,7 @@ def trained(tmp_path_factory):
     (home / "my-copy").mkdir()
     for split in ("train", "validation"):
         write_csv(home / "my-copy" / f"{split}.csv", ("sentence", "label"), 30, split)
+    write_files_of_pages(home)
     write_presets(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
@@ -237,9 +270,11 @@ def real(tmp_path_factory):
         with (sst2 / f"{source}.csv").open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)
         with (home / f"{target}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([names, *rows[:n_rows]])
+            stars = {"negative": "1", "positive": "5"} if "stars" in names else {}
+            csv.writer(file).writerows([names, *([text, stars.get(label, label)] for text, label in rows[:n_rows])])
     texts = [text for text, _ in rows[:12]]
     (home / "lines.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    write_files_of_pages(home)
     write_presets(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
