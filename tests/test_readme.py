@@ -421,7 +421,7 @@ def run_prediction(words, capsys):
     config = compose("predict", words)
     assert cli.main(["predict", *words]) == 0
     said = capsys.readouterr().out if config.output == "-" else Path(config.output).read_text(encoding="utf-8")
-    if config.run != "outputs/reviews" and not config.run.startswith("outputs/reviews/"):  # tests of its page ask more
+    if "outputs/reviews" not in config.run:  # of other data, whose own tests ask more
         answers = [json.loads(line) for line in said.splitlines()]
         assert answers
         assert all(0 <= value <= 1 for one in answers for value in one["probabilities"].values())
