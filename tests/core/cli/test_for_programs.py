@@ -93,7 +93,8 @@ def test_a_value_with_spaces_is_whole(sentence, words, parts):
 def test_a_figure_that_is_missed_leaves_the_document(reviews, tmp_path, monkeypatch, capfd):
     """Of train, of all folds, of a run that was finished, and of evaluate."""
     monkeypatch.chdir(tmp_path)
-    train = ["train", f"data.path={reviews}/reviews.csv", "debug=fast", "--json"]
+    columns = ["data.text=review", "data.label=stars"]
+    train = ["train", f"data.path={reviews}/reviews.csv", *columns, "debug=fast", "--json"]
     for words, code, has in (
         (["output=one", "require=[accuracy>1]"], 3, "best"),
         (["output=one", "require=[accuracy>1]", "resume=auto"], 3, "best"),
@@ -133,9 +134,10 @@ PAGE = (Path(__file__).parents[3] / "docs" / "programs.md").read_text(encoding="
 def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the rows and the run that the page names."""
     folder = tmp_path_factory.mktemp("page")
-    rows = [f"{text} {at},{label}" for at in range(20) for text, label in (("good film", "good"), ("bad film", "bad"))]
-    (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-    words = [f"data.path={folder}/reviews.csv", f"output={folder}/outputs/reviews", "debug=fast"]
+    rows = [f"{text} {at},{stars}" for at in range(20) for text, stars in (("good film", 5), ("bad film", 1))]
+    (folder / "reviews.csv").write_text("\n".join(["review,stars", *rows]) + "\n", encoding="utf-8")
+    columns = ["data.text=review", "data.label=stars"]
+    words = [f"data.path={folder}/reviews.csv", *columns, f"output={folder}/outputs/reviews", "debug=fast"]
     assert main(["train", *words]) == 0
     return folder
 

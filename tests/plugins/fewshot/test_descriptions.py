@@ -58,7 +58,7 @@ def test_the_example_of_the_docs(typed, tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```text\n(label,text\n.*?)```", page, re.DOTALL)
     (tmp_path / "labels.csv").write_text(example, encoding="utf-8")
-    rows = write(tmp_path / "rows.csv", "text,label", [(text, {"bad": "negative", "good": "positive"}[label])
+    rows = write(tmp_path / "rows.csv", "text,label", [(text, {"bad": "1", "good": "5"}[label])
                                                        for text, label in ROWS])  # fmt: skip
     found = data_with([f"data.path={rows}", *typed[1:]], tmp_path / "labels.csv").splits
     assert found.train.texts[-1] == "A good film: moving, funny and well made."
