@@ -29,7 +29,7 @@ from tests.conftest import forget_plugins
 from tests.registry import missing_plugins, needed
 
 ROOT = Path(__file__).parents[1]
-GUIDE = ("quickstart", "data", "models", "training", "evaluation", "confidence", "comparing", "predicting")
+GUIDE = ("quickstart", "data", "labels", "models", "training", "evaluation", "confidence", "comparing", "predicting")
 GUIDE += ("exporting", "interpretation", "presets", "library")
 MORE = ("choosing", "large-data", "pretraining", "seq2seq", "tuning", "ablations", "troubleshooting", "serving")
 MORE += ("teacher", "next", "coming-from", "gallery", "pretrained", "few-shot")

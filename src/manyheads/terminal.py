@@ -71,9 +71,14 @@ def say(*lines: object, screen: "Console | None" = None) -> None:
         screen.print(as_text(line, screen), soft_wrap=True)
 
 
+def typed_path(path: Path) -> str:
+    """As one would type it here: relative if it is in the current folder."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
 def show_files(folder: Path, names: Sequence[str]) -> None:
     """Print where files lie."""
-    say(*(folder / name for name in names))
+    say(*(typed_path(folder / name) for name in names))
 
 
 @contextmanager

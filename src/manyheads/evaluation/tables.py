@@ -1,6 +1,5 @@
 """Figures of an evaluation or of a run as tables on the screen."""
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from manyheads.config.sentences import count_rows
 from manyheads.evaluation.evaluation import Evaluation
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.runs.summary import NETWORK, Interval, Summary, facts, lead_line, models_of, with_baselines, words_of
-from manyheads.terminal import Sheet, console, print_sheet, say, show_files
+from manyheads.terminal import Sheet, console, print_sheet, say, show_files, typed_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,7 +81,7 @@ def show_summary(summary: Summary, run: RunConfig, file: Path, *, pairs: bool = 
 
 def next_steps(folder: Path, run: RunConfig, *, pairs: bool) -> Iterator[str]:
     """Where the report is, and commands that use the model, as they are typed here."""
-    shown = os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)
+    shown = typed_path(folder)
     yield f"report: {shown}/report.html"
     name = shlex.join([*plugin_words(), f"run={shown}"])
     commands = [f"predict {name} input=NEW.csv", f"evaluate {name} data.path=NEW.csv"]

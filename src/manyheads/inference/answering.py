@@ -26,7 +26,7 @@ from manyheads.inference.format import FILES, GRAPH, MORE, ModelFolder
 from manyheads.inference.reading import open_texts
 from manyheads.inference.rules import AnswerRule, fit_rules
 from manyheads.inference.workers import Workers, work_together
-from manyheads.terminal import one_line, row_counter
+from manyheads.terminal import one_line, row_counter, typed_path
 
 
 def answer_on_ranks(config: PredictConfig, check: Callable[[PredictConfig], ModelFolder]) -> int:
@@ -112,7 +112,7 @@ def _print_end(
     if members:
         names = ["linear model" if member == "linear" else member for member in members]
         by = f", answered by the {' and the '.join(names)}"
-    line = f"{one_line(config.output)}: {rows} in {seconds:.1f} s ({speed:,.0f} a second){by}"
+    line = f"{one_line(typed_path(Path(config.output)))}: {rows} in {seconds:.1f} s ({speed:,.0f} a second){by}"
     print(line, file=sys.stderr)
 
 

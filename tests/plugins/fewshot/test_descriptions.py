@@ -55,7 +55,7 @@ def test_a_text_that_is_judged_is_not_learnt_from(typed, tmp_path):
 
 
 def test_the_example_of_the_docs(typed, tmp_path):
-    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "labels.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```text\n(label,text\n.*?)```", page, re.DOTALL)
     (tmp_path / "labels.csv").write_text(example, encoding="utf-8")
     rows = write(tmp_path / "rows.csv", "text,label", [(text, {"bad": "1", "good": "5"}[label])

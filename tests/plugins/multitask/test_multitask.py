@@ -25,7 +25,7 @@ from manyheads.plugins.multitask.learning import ColumnFigures, column_losses
 from manyheads.plugins.multitask.model import column_folder
 from manyheads.runs.files import read_json
 
-PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "labels.md").read_text(encoding="utf-8")
 TINY = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.d_k=8", "model.d_v=8", "model.d_ff=16"),
     *("hardware=cpu", "hardware.precision=fp32", "tokenizer.vocab_size=200", "batch.rows=16", "optim.average=0"),

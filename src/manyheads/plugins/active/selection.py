@@ -33,7 +33,7 @@ from manyheads.linear.near_repeats import both_texts, near_repeats
 from manyheads.linear.thresholds import probabilities_of
 from manyheads.plugins.active.choosing import closeness, divergence, plus_plus, strange, unit
 from manyheads.plugins.active.config import By, NextConfig
-from manyheads.terminal import progress_bar, say
+from manyheads.terminal import progress_bar, say, typed_path
 
 Answers = dict[str, torch.Tensor]
 ASIDE = {"known": "are in the data of the run", "repeated": "repeat another"}
@@ -74,7 +74,7 @@ def select(config: NextConfig, folder: ModelFolder, rows: Rows, known: list[Rows
         f"fill in {list_names(labels)}, and add the rows to train alone: rows to test on have to be drawn at random"
     )
     if config.output != "-":
-        say(*notes, config.output)
+        say(*notes, typed_path(Path(config.output)))
     return counts
 
 

@@ -37,6 +37,7 @@ from manyheads.plugins.hub.transformers_folder import (
 )
 from manyheads.runs.files import refuse_unwritable, replace_folder
 from manyheads.runs.verb_output import refuse_occupied
+from manyheads.terminal import typed_path
 
 README = "# A text classifier\n\n{opens}.\n\n{typed}\n\nCompared with the run on {said}.\n"
 TO_SET = (
@@ -72,7 +73,7 @@ def write_export(config: ExportConfig, opened: ModelFolder, folder: Path) -> Non
             else:
                 said = write_transformers_folder(part, predictor, opened.path, config, described, modules, opens)
         refuse_occupied(folder, EXPORTED, overwrite=config.overwrite)  # something may have come in between
-    print(f"{folder}: {opens}; compared with the run on {said}")
+    print(f"{typed_path(folder)}: {opens}; compared with the run on {said}")
 
 
 @contextmanager

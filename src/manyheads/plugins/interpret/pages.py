@@ -12,7 +12,7 @@ from manyheads.plugins.interpret.attribution import attribute, show_attribution,
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.page import look_at
 from manyheads.plugins.interpret.shown import Chosen
-from manyheads.terminal import say
+from manyheads.terminal import say, typed_path
 
 
 def look_at_texts(config: LookConfig, opened: ModelFolder, chosen: Chosen, folder: Path) -> list[Path]:
@@ -40,7 +40,7 @@ def look_at_texts(config: LookConfig, opened: ModelFolder, chosen: Chosen, folde
             found = attribute(in_fp32, text, pair, label=likeliest_of(answer))
         page = look_at(in_fp32, text, pair, chosen, folder=folder, source=source, answer=answer, attribution=found)
         written.append(page.page)
-        say(f"{page.page}: {page.label} {page.probability:.1%}")
+        say(f"{typed_path(page.page)}: {page.label} {page.probability:.1%}")
         if found is not None:
             show_attribution(found)
             written.append(write_attribution(page.page, found))

@@ -15,7 +15,7 @@ from manyheads.inference.format import CALIBRATION, CARD, MORE, enclosing_run, o
 from manyheads.plugins.judge.config import FEWEST, CalibrateConfig
 from manyheads.runs.summary import Interval, words_of
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
-from manyheads.terminal import say
+from manyheads.terminal import say, typed_path
 
 CALIBRATED = VerbOutput("calibrate", CALIBRATION, ('"method":', '"copy": true'), (CARD, *OF_HUB, *MORE))
 
@@ -64,5 +64,5 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     for name, before in found["before"].items():
         after = found["after"][name]
         say(f"  {words_of(name)}: {Interval(**before).words} before, {Interval(**after).words} after")
-    say(target / CALIBRATION, *(f"warning: {one}" for one in warnings))
+    say(typed_path(target / CALIBRATION), *(f"warning: {one}" for one in warnings))
     return found

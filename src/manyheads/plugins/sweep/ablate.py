@@ -13,7 +13,7 @@ from manyheads.data.checks import check_rows
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.plugins.sweep.results_file import Comparison, check_same_comparison, read_results
 from manyheads.plugins.sweep.sets import read_sets
-from manyheads.terminal import say
+from manyheads.terminal import say, typed_path
 
 
 def ablate(config: AblateConfig) -> Comparison:
@@ -43,7 +43,7 @@ def ablate(config: AblateConfig) -> Comparison:
     from manyheads.plugins.sweep.ablation import compare_variants
 
     results = compare_variants(config, sets, path)
-    say(path)
+    say(typed_path(path))
     return results
 
 
