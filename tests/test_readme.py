@@ -87,8 +87,8 @@ CELLS = {  # by column, of rows of the first and of the second class
 }  # fmt: skip
 
 
-def write_files_of_pages(home: Path) -> None:
-    """The files that pages of the guide name, of two classes which a word tells apart."""
+def write_files_of_pages(home: Path, classes: tuple[int, ...] = (1, 5)) -> None:
+    """The files that pages of the guide name, of two classes which a word tells apart; costs are those of `classes`."""
     labels = {"bugs.csv": ("bugs", "bug report"), "zoo.csv": ("animals/cats/siamese", "animals/cats/persian")}
     for file, columns in OF_PAGES.items():
         rows = []
@@ -101,6 +101,9 @@ def write_files_of_pages(home: Path) -> None:
         with (home / file).open("w", newline="", encoding="utf-8") as target:
             csv.writer(target).writerows([columns, *rows])
     (home / "names.csv").write_text("from,to\nbugs,bug\n")
+    with (home / "costs.csv").open("w", newline="", encoding="utf-8") as target:
+        costs = [(true, *(abs(true - answer) for answer in classes)) for true in classes]
+        csv.writer(target).writerows([("true", *classes), *costs])
     (home / "labels.csv").write_text("label,text\n1,A bad film: dull and a waste of time.\n5,A good film: moving.\n")
 
 
@@ -125,7 +128,7 @@ def trained(tmp_path_factory):
     (home / "my-copy").mkdir()
     for split in ("train", "validation"):
         write_csv(home / "my-copy" / f"{split}.csv", ("sentence", "label"), 30, split)
-    write_files_of_pages(home)
+    write_files_of_pages(home, (1, 3, 5))
     write_presets(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)

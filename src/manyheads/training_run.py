@@ -36,7 +36,7 @@ from manyheads.runs.many import train_in_turn
 from manyheads.runs.resolve import with_data
 from manyheads.runs.resume import changed_settings, check_limits, find_start, refuse_other_input
 from manyheads.runs.summary import Summary, read_summary, written_summary
-from manyheads.terminal import say
+from manyheads.terminal import say, typed_path
 from manyheads.training.context import RunContext
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def train(
         folder = named_folder(run.output)
         refuse_other_input(splits.digests(), file_digests(run), folder)
         check_limits(start, run)
-        print(f"{run.output} is finished: summary.json and report.html in it have its figures")
+        print(f"{typed_path(Path(run.output))} is finished: summary.json and report.html in it have its figures")
         check_requirements(run, folder)
         return None
     notes = [*start.notes]
@@ -238,7 +238,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
     folds = [folder / f"fold-{fold}" for fold in range(1, run.data.folds + 1)]
 
     def train_fold(fold: RunConfig) -> None:
-        say(f"{Path(fold.output).name.replace('-', ' ')} of {run.data.folds}: {fold.output}")
+        say(f"{Path(fold.output).name.replace('-', ' ')} of {run.data.folds}: {typed_path(Path(fold.output))}")
         train(fold, callbacks=callbacks)
 
     with lock_run_folder(folder):

@@ -2,12 +2,13 @@
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.terminal import Sheet, as_text, console, one_line, print_sheet
+from manyheads.terminal import Sheet, as_text, console, one_line, print_sheet, typed_path
 
 
 @given(st.text())
@@ -63,3 +64,11 @@ def test_a_table_is_straight_where_its_signs_are_escaped():
     lines = [line for line in table if line.strip()]
     assert any("schlecht \\u2248 \\xfcbel" in line for line in lines)
     assert len({len(line) for line in lines}) == 1
+
+
+def test_a_path_is_printed_as_one_would_type_it(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert typed_path(tmp_path / "here" / "outputs" / "report.html") == "outputs/report.html"
+    assert typed_path(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
+    assert typed_path(Path("outputs", "a")) == "outputs/a"

@@ -170,10 +170,11 @@ def fit_line(rows: list[int], figures: list[list[Interval]], *, falls: bool) -> 
 def _notes(models: dict[str, Any], metric: str) -> list[str]:
     """How to read the table, and the laws."""
     n_seeds = len(next(iter(models.values()))["runs"][0])
-    seeds = f"the mean of {n_seeds} seeds" if n_seeds > 1 else "one seed, whose chance no interval holds"
+    means = f"A figure is the mean of {n_seeds} seeds; 95 % intervals are over the evaluated rows and the seeds."
+    if n_seeds == 1:
+        means = "A figure is of one seed; 95 % intervals are over the evaluated rows alone, not over other seeds."
     notes = [
-        f"A figure is {seeds}; 95 % intervals are over the rows that are judged and the seeds. The rows of each seed "
-        "are drawn by class, those of a smaller share among those of a larger."
+        f"{means} The rows of each seed are drawn by class, and those of a smaller share are among those of a larger."
     ]
     error = metric if lower_is_better(metric) else f"1 - {metric}"
     for model, one in models.items():

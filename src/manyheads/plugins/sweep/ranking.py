@@ -166,14 +166,17 @@ def _how_to_read(config: TuneConfig) -> str:
     if config.data.folds:
         spread = (
             f"Mean and standard deviation over {config.data.folds} folds of the network's {metric} on the fold, which "
-            "its model has not seen; the test split is not read. 95 %: of the mean, with the variance of Nadeau and "
-            "Bengio (2003)."
+            "its model has not seen; the test split is not read. In brackets: the 95 % interval of the mean, with the "
+            "variance of Nadeau and Bengio (2003)."
         )
     elif config.seeds > 1:
         seeds = f"seeds {config.seed} to {config.seed + config.seeds - 1}"
-        spread = f"Mean and standard deviation over the {seeds}, of {best}. 95 %: of the mean, Student's t over seeds."
+        spread = (
+            f"Mean and standard deviation over the {seeds}, of {best}. In brackets: the 95 % interval of the mean, "
+            "Student's t over seeds."
+        )
     else:
-        spread = f"{metric.capitalize()}: {best}. 95 %: over the rows of the split."
+        spread = f"{metric.capitalize()}: {best}. In brackets: the 95 % interval over the rows of the split."
     return f"{spread} The best of many settings is partly chosen by chance: expect a lower figure on new texts."
 
 
