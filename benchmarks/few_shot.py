@@ -42,6 +42,7 @@ WAYS: dict[str, list[str]] = {
     "contrast, no validation": [*CONTRAST, "data.validation_split=train", "linear=false"],
     "SetFit": [],
 }
+LEADS = (("contrast", "fine-tuned"), ("contrast", "SetFit"), ("contrast, no validation", "SetFit"))
 
 
 def main() -> None:
@@ -109,7 +110,7 @@ def by_other(home: Path, seed: int) -> dict[str, np.ndarray]:
 
 
 def table(runs: dict[str, Any]) -> str:
-    """Mean accuracies over draws, and the lead of contrast over the others with its 95 % interval, in points."""
+    """Mean accuracies over draws, and `LEADS` with their 95 % intervals, in points."""
     lines = []
     for size in SIZES:
         for name in SETS:
@@ -121,14 +122,14 @@ def table(runs: dict[str, Any]) -> str:
             for way in WAYS:
                 found = [run[way]["accuracy"]["answers"] for run in draws if way in run]
                 line.append(f"{np.mean(found):.3f} ({len(found)})" if found else "-")
-            for way in ("fine-tuned", "SetFit"):
-                both = [run for run in draws if {"contrast", way} <= run.keys()]
-                right = [np.array([unpacked(run[one]["right"], (run[one]["rows"],)) for run in both])
-                         for one in ("contrast", way)]  # fmt: skip
-                lead = advantage(*right) if both else None
-                line.append(points(lead))
+            for one, other in LEADS:
+                both = [run for run in draws if {one, other} <= run.keys()]
+                right = [np.array([unpacked(run[way]["right"], (run[way]["rows"],)) for run in both])
+                         for way in (one, other)]  # fmt: skip
+                line.append(points(advantage(*right) if both else None))
             lines.append(line)
-    return markdown(["test accuracy", *WAYS, "contrast less fine-tuned", "contrast less SetFit"], lines)
+    leads = [f"{one.removeprefix('contrast, ')} less {other}" for one, other in LEADS]
+    return markdown(["test accuracy", *WAYS, *leads], lines)
 
 
 if __name__ == "__main__":
