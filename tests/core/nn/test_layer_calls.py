@@ -172,9 +172,10 @@ def test_two_hundred_compiled_steps_have_the_losses_of_steps_as_written(small, c
         optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
         for step in range(200):
             layout = Packed.of_lengths((torch.randperm(9)[: 3 + step % 4] + 2).tolist())
-            ids = torch.randint(20, (layout.n_tokens,))
+            classes = torch.randint(3, (layout.n_documents,))
+            ids = 3 * torch.randint(6, (layout.n_tokens,)) + classes.repeat_interleave(layout.lengths_B)
             with torch.autocast("cpu", dtype, enabled=dtype is torch.bfloat16):
-                loss = F.cross_entropy(model(ids, layout), ids[layout.offsets[:-1]] % 3)
+                loss = F.cross_entropy(model(ids, layout), classes)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -184,7 +185,7 @@ def test_two_hundred_compiled_steps_have_the_losses_of_steps_as_written(small, c
     for dtype, noise in ((torch.float32, 1e-3), (torch.bfloat16, 0.05)):
         compiled, written = losses(make_call(mode="default"), dtype), losses(call_layer, dtype)
         torch.testing.assert_close(compiled, written, atol=noise, rtol=0)
-        assert sum(compiled[-20:]) < 0.9 * sum(compiled[:20])
+        assert sum(compiled[-20:]) < 0.5 * sum(compiled[:20])
     assert counted() == 4, "two of each precision"
 
 
