@@ -38,7 +38,7 @@ check: $(INSTALLED) docs  ## format, lint, types, words, and the documentation
 	$(BIN)/pyright
 
 docs: $(INSTALLED)  ## the documentation as a site in build/site; every broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(INSTALLED)  ## CPU training speed beside what people use, half an hour; needs MANYHEADS_DATA
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

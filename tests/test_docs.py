@@ -33,6 +33,15 @@ def test_a_page_begins_with_what_it_gives(page, hooks):
     assert 20 <= len(hooks.first_sentence(text)) <= 300
 
 
+@pytest.mark.parametrize("page", sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")]), ids=lambda page: page.name)
+def test_commands_are_shown_as_code(page):
+    """Those below a list are not, as four spaces continue its last point."""
+    markdown = pytest.importorskip("markdown")
+    shown = markdown.markdown(page.read_text(encoding="utf-8"), extensions=["fenced_code", "tables"])
+    prose = re.sub(r"(?s)<code.*?</code>", "", shown)
+    assert re.findall(r"manyheads [a-z]+ [a-z_.]+=\S*", prose) == []
+
+
 def test_the_first_sentence_of_a_page(hooks):
     page = "# Title\n\n    a command\n\n| a | table |\n\nSee [this\npage](page.md) on **v1.5**: fine. More.\n"
     assert hooks.first_sentence(page) == "See this page on v1.5: fine."
