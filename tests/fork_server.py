@@ -8,6 +8,7 @@ imported all that trains and judges. They are asked for as `manyheads/runs/warm.
 they do: `python`, which is here, or a function of forked.py.
 """
 
+import functools
 import gc
 import os
 import runpy
@@ -22,6 +23,7 @@ import lightning.pytorch  # noqa: F401
 import matplotlib.figure  # noqa: F401
 import pyarrow.csv  # noqa: F401
 import sklearn.linear_model  # noqa: F401
+from lightning.fabric.utilities import registry
 
 from manyheads.runs import warm
 
@@ -73,6 +75,7 @@ def main() -> None:
     bare, full = (socket.socket(fileno=int(one)) for one in sys.argv[1:])
     sys.path.append(str(Path(__file__).parents[1]))  # of `tests`
     os.fsync = lambda descriptor: None  # as in conftest.py
+    registry.entry_points = functools.cache(registry.entry_points)  # likewise
     gc.freeze()  # what is imported is never garbage: its pages stay shared with the forked processes
     if not os.fork():
         full.close()
