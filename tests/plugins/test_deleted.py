@@ -1,8 +1,8 @@
 """The package without some of its plugins: help, the tests that are left, and one small run.
 
 In a copy the folders of these plugins, their tests and their lines in the table are deleted; small_runs.py uses it,
-every night the tests, too. Each plugin is deleted in three of seven copies, and no two plugins in the same three, so that
-for each plugin X and each other one Y there is a copy without X but with Y. Core is in all.
+every night the tests, too. Each plugin is deleted in three of seven copies, and no two plugins in the same three: for
+each plugin X and each other one Y there is a copy without X but with Y. Core and its tests are in all.
 """
 
 import ast
@@ -65,7 +65,8 @@ def test_core_works_without_any(bare, tmp_path):
 
 
 def test_the_rest_works_without_some(bare, tmp_path):
-    ended = used({" ".join(names): without(names, tmp_path / str(at)) for at, names in enumerate(COPIES)}, bare, tmp_path)
+    copies = {" ".join(names): without(names, tmp_path / str(at)) for at, names in enumerate(COPIES)}
+    ended = used(copies, bare, tmp_path)
     assert {names: said for names, (code, said) in ended.items() if code} == {}
 
 

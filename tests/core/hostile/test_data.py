@@ -27,8 +27,14 @@ def packed(opener: Any, **fast: int) -> Callable[[Path], None]:
     return write
 
 
-def text(content: str | bytes) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(content if isinstance(content, bytes) else content.encode()) and None
+def text(content: str | bytes | Callable[[], str]) -> Callable[[Path], None]:
+    """A large one is made when it is written, not in each process that collects tests."""
+
+    def write(path: Path) -> None:
+        made = content() if callable(content) else content
+        path.write_bytes(made if isinstance(made, bytes) else made.encode())
+
+    return write
 
 
 def parquet(**columns: Any) -> Callable[[Path], None]:
@@ -48,9 +54,9 @@ FILES: dict[str, Callable[[Path], None]] = {
     "a.csv.gz": packed(gzip, compresslevel=1),
     "a.csv.xz": packed(lzma, preset=0),
     "a.jsonl.bz2": packed(bz2),
-    "million columns.csv": text(",".join(f"c{n}" for n in range(10**6)) + "\n" + "a\n" * 100_000),
+    "million columns.csv": text(lambda: ",".join(f"c{n}" for n in range(10**6)) + "\n" + "a\n" * 100_000),
     "no text.csv": text("a,b\n" + "x,y\n" * 9),
-    "one cell.csv": text("text,label\n" + '"' + "x" * 20_000_000),
+    "one cell.csv": text(lambda: "text,label\n" + '"' + "x" * 20_000_000),
     "nul.csv": text("text,label\n\0\0\0,\0\n" * 9),
     "nul header.csv": text("te\0xt,label\nx,y\n"),
     "other.csv": text(b"\x7fELF" + bytes(range(256)) * 99),
@@ -59,7 +65,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "deep.jsonl": text('{"text": ' + "[" * 100_000 + "\n"),
     "deep.json": text("[" * 1_000_000),
     "digits.jsonl": text('{"text": "a", "label": ' + "9" * 10_000 + "}\n"),
-    "keys.jsonl": text("".join(json.dumps({f"k{n}": n}) + "\n" for n in range(100_000))),
+    "keys.jsonl": text(lambda: "".join(json.dumps({f"k{n}": n}) + "\n" for n in range(100_000))),
     "surrogate.jsonl": text('{"text": "\\ud800", "label": "a"}\n{"text": "x", "label": "\\udfff"}\n'),
     "one key.json": text('{"__class__": "os.system", "text": "a"}'),
     "repeated.parquet": parquet(text=REPEATED, label=pyarrow.array(["a", "b"] * 10_000)),

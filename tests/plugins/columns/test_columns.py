@@ -328,15 +328,16 @@ def test_what_cannot_read_the_columns_is_refused(asked, capsys) -> None:
     said = capsys.readouterr().err
     assert "alone reads one column, but " in said
     assert "run reads text, priority, amount: models of the same columns are compared" in said
-    taught = [*words[:-1], "data.columns=[amount,priority]", "data.unlabelled=orders.csv"]
-    for teacher, reads in (("alone", "one column"), ("run", "text, priority, amount")):
-        assert main([*taught, f"teacher={teacher}", "output=taught"]) == 2
-        assert f"{teacher} reads {reads}, but the run text, amount, priority" in capsys.readouterr().err
     assert main([*words[:-1], "data.columns=[amount,priority]", "output=swapped"]) == 0
     assert main(["compare", "runs=[run,swapped]", "hardware.accelerator=cpu"]) == 2
     assert "swapped reads text, amount, priority" in capsys.readouterr().err
     assert main(["export", "run=run", "format=transformers", "output=out"]) == 2
     assert "reads columns in addition to the text" in capsys.readouterr().err
+    pytest.importorskip("manyheads.plugins.transfer")
+    taught = [*words[:-1], "data.columns=[amount,priority]", "data.unlabelled=orders.csv"]
+    for teacher, reads in (("alone", "one column"), ("run", "text, priority, amount")):
+        assert main([*taught, f"teacher={teacher}", "output=taught"]) == 2
+        assert f"{teacher} reads {reads}, but the run text, amount, priority" in capsys.readouterr().err
 
 
 @pytest.mark.verb("probe")

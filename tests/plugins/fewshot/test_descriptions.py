@@ -119,7 +119,7 @@ def test_a_missing_file_and_pairs_are_refused(typed, tmp_path, capsys):
     assert "the data has pairs of texts" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "ablate"])
+@pytest.mark.parametrize("verb", ["evaluate", pytest.param("ablate", marks=pytest.mark.verb("ablate"))])
 def test_verbs_that_learn_nothing_from_it_refuse_it(verb, typed, tmp_path, model_folder, capsys):
     file = write(tmp_path / "labels.csv", "label,text", [("bad", "dull")])
     more = {"ablate": ["vary=model.n_heads", "values=[1,2]"]}.get(verb, [f"run={model_folder}"])

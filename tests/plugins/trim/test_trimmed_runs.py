@@ -124,6 +124,7 @@ def test_what_makes_no_sense_is_refused(typed, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.verb("audit")
 def test_an_audit_trims_nothing(words, capsys):
     assert main(["audit", words[1], "tokenizer.trim=train"]) == 2
     assert capsys.readouterr().err.startswith("tokenizer.trim=train is a setting of train, not of audit: ")
