@@ -452,12 +452,11 @@ def test_the_linear_member_is_inside(terms, multi, ship_model, tmp_path):
     texts, graph = [*TEXTS, *LETTERS[:4], LETTERS[5]], manyheads.load(folder)
     for name, ours in run.member_logits(texts).items():
         torch.testing.assert_close(graph.member_logits(texts)[name], ours, rtol=0, atol=1e-5)
-    theirs = torch.from_numpy(opened(folder).logits(texts)).float()
-    torch.testing.assert_close(theirs, run.logits(texts), rtol=0, atol=1e-5)
-    for text in texts:
-        torch.testing.assert_close(answered(folder, [text]), run.logits([text]), rtol=0, atol=1e-5)
+    script = opened(folder)
+    for some in (texts, *([text] for text in texts)):
+        torch.testing.assert_close(torch.from_numpy(script.logits(some)).float(), run.logits(some), rtol=0, atol=1e-5)
     filled = [text for text in texts if text.strip()]
-    assert opened(folder).predict(filled) == [one[0] for one in run.predict(filled)]
+    assert script.predict(filled) == [one[0] for one in run.predict(filled)]
     assert float((run.logits(texts) - run.network_logits(texts, None, tokens=2**10)).abs().max()) > 0.1
     for text in LETTERS:  # what no tokenizer reads, too
         expected = counted([text], None, terms)
