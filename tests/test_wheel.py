@@ -42,7 +42,7 @@ def test_every_module_and_preset_is_inside(installed):
         for file in (ROOT / "src" / "manyheads").rglob("*")
         if file.suffix in (".yaml", ".j2", ".js", ".css", ".html", ".json")
     }
-    assert len(others) > 8
+    assert len(others) >= 3  # without any plugin
     assert modules | presets | others | {Path("manyheads/py.typed")} <= inside
 
 

@@ -24,6 +24,7 @@ TINY = [
     *("trainer.max_epochs=2", "optim.lr=0.01"),
 ]
 CPU = "hardware.accelerator=cpu"
+finds = pytest.mark.skipif("votes" not in plugin.names("finding"), reason="no plugin judges by weights and votes")
 
 
 def commands(file: str) -> list[list[str]]:
@@ -63,6 +64,7 @@ def read(path: str):
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
+@finds
 def test_a_run_with_weights(place, capsys):
     (train,) = commands("shop.csv")
     assert main([*train, *TINY]) == 0
@@ -82,6 +84,7 @@ def test_a_run_with_weights(place, capsys):
         assert "trust" in next(csv.reader(file))
 
 
+@finds
 def test_a_run_with_votes(place, capsys):
     train, audit, columns = commands("tickets.csv")
     assert main([*train, *TINY]) == 0
@@ -108,6 +111,7 @@ def test_a_run_with_votes(place, capsys):
     assert "annotators agree by Krippendorff's alpha 0." in capsys.readouterr().out
 
 
+@finds
 def test_other_files_are_judged_by_their_votes_or_labels(place, capsys):
     assert main(["train", "data.path=tickets.csv", "data.votes=votes", *TINY, "output=run"]) == 0
     judge = ["evaluate", "run=run", CPU]
@@ -161,6 +165,7 @@ def test_a_stopped_run_of_weighted_votes_is_resumed_to_the_bit(place, monkeypatc
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@finds
 def test_rows_in_python(place):
     rows = [
         {"text": f"{'good' if at % 3 else 'bad'} {at}", "votes": {"yes": at % 3, "no": 1}, "w": at % 2}

@@ -77,7 +77,7 @@ def test_nothing_runs_code_that_is_read():
     for file in FILES:
         name = str(file.relative_to(package)) if file.is_relative_to(package) else str(file.relative_to(ROOT))
         found[name] = breaches(ast.parse(file.read_text(encoding="utf-8")), name)
-    assert len(found) > 300
+    assert len(found) > 250  # without any plugin
     assert {name: broken for name, broken in found.items() if broken} == {}
 
 
