@@ -9,7 +9,8 @@ training of one step, and `search` is a `tune` of eight runs of one layer, four 
 waits, imports included.
 
 `steps` compares real tokens/s of training instead, as peers.py measures them in its SETTINGs: contestant (f), which is
-`manyheads train` without its start-up, by the code of either side, on the same token ids. It takes three minutes.
+`manyheads train` without its start-up, by the code of either side, on the same token ids. It takes three minutes. The
+figures of each processor are kept.
 """
 
 import json
@@ -144,7 +145,8 @@ def main() -> None:
     with checkout(commit) as other:
         if "steps" in words:
             found = {setting: compare_steps(other, n_rounds, setting) for setting in settings}
-            results["steps"] = {"machine": machine(), "commit": commit, "rounds": n_rounds, **found}
+            of_processor = {"machine": machine(), "commit": commit, "rounds": n_rounds, **found}
+            results.setdefault("steps", {})[of_processor["machine"]["processor"]] = of_processor
         else:
             found = compare_commands(other, n_rounds)
             kept = {"steps": results["steps"]} if "steps" in results else {}
