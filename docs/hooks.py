@@ -100,7 +100,7 @@ def _pages() -> list[str]:
 def settings_page() -> str:
     """Every setting of every verb, by section. What `train` has is not said again of the other verbs."""
     lines = ["# Settings", "", "Type them as `name=value` after the verb; `manyheads VERB --help` prints the same. "]
-    lines += ["", "Made from the fields in `src/manyheads/config/`.", ""]
+    lines.append("")
     known: dict[str, Setting] = {}
     for verb, about in VERBS.items():
         new = {name: one for name, one in settings_of(verb).items() if name not in known or differs(one, known[name])}

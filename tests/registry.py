@@ -63,7 +63,5 @@ def composes(verb: str, words: list[str]) -> bool:
 def missing_plugins() -> set[str]:
     """Plugins of docs/architecture.md that are not there, as someone has deleted their folders: what the docs say of
     them is skipped."""
-    tree = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = re.search(r"(?m)^ {6}plugins/.*\n((?: {8}\w+/.*\n)+)", tree)
-    assert named
-    return {*re.findall(r"(?m)^ {8}(\w+)/", named[1])} - PLUGINS.keys()
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return {*re.findall(r"(?m)^\| `(\w+)` \|", page.partition("## Plugins")[2])} - PLUGINS.keys()

@@ -48,6 +48,7 @@ def test_it_ends_well_and_says_each_thing_once(done):
     assert run.returncode == 0, run.stderr
     for epoch in (1, 2):
         assert run.stderr.count(f"epoch {epoch}, step {epoch}: loss ") == 1
+    assert run.stderr.count("devices: 2 CPU processes\n") == 1
     for noise in ("Traceback", "Warning", "warn", "sync_dist", "recommended", "RANK"):
         assert noise not in run.stderr, run.stderr
     assert run.stdout.count("95 % intervals") == 1

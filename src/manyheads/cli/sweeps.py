@@ -22,7 +22,7 @@ from manyheads.config.facts import Setting, hooks, settings_where
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
 from manyheads.runs.summary import BOTH, NETWORK, models_of
-from manyheads.terminal import Sheet, print_sheet
+from manyheads.terminal import Sheet, print_sheet, typed_path
 
 OF_NETWORK = (  # settings that the linear model does not read, or not alone
     *("model.", "optim.", "batch.", "tokenizer.", "trainer.", "checkpoint.", "guard.", "hardware."),
@@ -251,7 +251,7 @@ def show_jobs(jobs: Sequence[JobScore]) -> None:
             notes = [f"Figures of the network alone, whose settings vary; {part} (linear=false: none)."]
         else:
             notes = [f"{BOTH}: {part}, the network the rest."]
-    print_sheet(Sheet(f"{len(lines)} runs in {above}", [*columns, "steps", "minutes"], lines, notes))
+    print_sheet(Sheet(f"{len(lines)} runs in {typed_path(above)}", [*columns, "steps", "minutes"], lines, notes))
 
 
 def _differing(runs: Sequence[RunConfig]) -> set[str]:

@@ -146,7 +146,7 @@ def describe_shape(model: ModelConfig) -> tuple[str, str]:
         if describe:
             return plugin.resolve(describe)(model)
         return model.encoder, f"{model.n_layers} layers, d_model={model.d_model}"
-    heads = f"{model.n_heads} heads (d_k={model.d_k}, d_v={model.d_v})"
+    heads = f"{model.n_heads} head{'s' * (model.n_heads != 1)} (d_k={model.d_k}, d_v={model.d_v})"
     layers = f"{model.n_layers} layer{'s' * (model.n_layers != 1)}"
     return "Transformer", f"{layers}, {heads}, d_model={model.d_model}, d_ff={model.d_ff}"
 

@@ -16,7 +16,7 @@ from manyheads.config.sentences import format_value, list_names, one_of
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json, write_atomic
 from manyheads.runs.summary import Interval, damaged
-from manyheads.terminal import Sheet, say
+from manyheads.terminal import Sheet, say, typed_path
 
 Cell = str | int | float | Interval | None
 
@@ -139,11 +139,11 @@ def write_tables(output: str, tables: Sequence[ResultTable], of: str = "") -> No
         sys.stdout.write(content)
         return
     if Path(output).is_file():
-        say(f"{output}: an earlier file is replaced")
+        say(f"{typed_path(Path(output))}: an earlier file is replaced")
     write_file(output, content)
     others = [name for name in choices if name not in [one.name for one in found]]
     further = f"; report of= writes {list_names(others)}" if others and not of else ""
-    say(f"{output}: {list_names([one.name for one in found])}{further}")
+    say(f"{typed_path(Path(output))}: {list_names([one.name for one in found])}{further}")
 
 
 def write_file(output: str, content: str | bytes) -> None:

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from manyheads.config.data import data_name
 from manyheads.data.batches import Batch
+from manyheads.distributed.ranks import this_process
 from manyheads.inference.card import describe_shape
 from manyheads.inference.precision import choose_device, choose_precision
 from manyheads.nn.cost import count_parameters
@@ -271,7 +272,10 @@ def introduce(context: RunContext) -> None:
     log.info("model: %s, %s; %s parameters%s", kind, shape, f"{count_parameters(context.network):,}", weights)
     for note in context.notes:
         log.info("%s", note)
-    precision = choose_precision(run.hardware.precision, choose_device(run.hardware)).name
+    device, n_devices = choose_device(run.hardware), this_process().n_ranks
+    if n_devices > 1:
+        log.info("devices: %d %s", n_devices, "CPU processes" if device.type == "cpu" else "GPUs")
+    precision = choose_precision(run.hardware.precision, device).name
     choices = list(explain_choices(context.typed, run, precision))
     if choices:
         log.info("chosen automatically: %s", ", ".join(choice for choice, _ in choices))

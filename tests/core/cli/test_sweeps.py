@@ -372,7 +372,7 @@ def test_it_ends_with_one_table(calls, capsys, monkeypatch):
     assert cli.main(["train", "-m", "seed=1,2", "hydra.sweep.dir=there"]) == 0
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines()]
-    assert "".join(said.split()).startswith(f"2runsin{Path('there').absolute()}")  # however a long path is wrapped
+    assert lines[0] == ["2", "runs", "in", "there"]
     assert ["seed=1", "0.6000", "0.500-0.700", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
     assert ["seed=2", "0.7000", "0.600-0.800", "0.6000", "0.500-0.700", "1,200", "1.5"] in lines
 
@@ -411,7 +411,7 @@ def test_a_launcher_of_hydra_trains_the_same_runs_and_says_the_same_sentences(na
     for seed in ("seed=1", "seed=2"):
         one, other = (tmp_path / folder / seed / "model" / "model.safetensors" for folder in ("here", "there"))
         assert one.read_bytes() == other.read_bytes()
-    assert f"2 runs in {tmp_path / 'there'}" in there.stdout.replace("\n", "")
+    assert "2 runs in there" in there.stdout
     missing = told("train", "-m", "data.path=nowhere.csv", "hydra.sweep.dir=no", f"hydra/launcher={name}")
     assert (missing.returncode, "Traceback" in missing.stderr) == (2, False)
     assert "nowhere.csv does not exist" in missing.stderr.splitlines()[-1]

@@ -400,7 +400,7 @@ def test_the_verb_writes_a_shape_of_its_own_and_says_how_it_opens(ship_model, tm
     said = (
         f"{folder}: transformers opens it as ManyheadsForSequenceClassification after `import manyheads.transformers`"
     )
-    assert f"\n{said}; compared with the run on 10 texts " in capsys.readouterr().out  # after what else it could be
+    assert f"\n{said}\ncompared with the run on 10 texts " in capsys.readouterr().out  # after what else it could be
     assert "would have been refused" in (folder / "README.md").read_text(encoding="utf-8")
     theirs, batch = opened(folder), given(folder)
     model = load(run)

@@ -382,7 +382,7 @@ def test_the_verb_writes_an_encoder_for_vectors_and_says_how_it_opens(ship_model
         main(["export", f"run={tmp_path / 'run'}", "format=sentence_transformers", f"output={tmp_path / 'new'}"]) == 0
     )
     said = f"{tmp_path / 'new'}: sentence_transformers.SentenceTransformer opens it and gives a vector a text; "
-    said += "head.safetensors makes logits of it; compared with the run on 10 texts made of its vocabulary"
+    said += "head.safetensors makes logits of it\ncompared with the run on 10 texts made of its vocabulary"
     out, bars = capsys.readouterr()
     assert (out.startswith(said), bars) == (True, "")
     assert (tmp_path / "new" / "modules.json").is_file()

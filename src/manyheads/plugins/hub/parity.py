@@ -68,7 +68,7 @@ def rows_to_compare(predictor: TextClassifier, model: Path) -> Compared:
         odd.append(f"{words[0]} {name} {words[-1]}")
         odd_pairs.append(f"{words[-1]}{name}")
     kind = "pairs" if predictor.pairs else "texts"
-    named = "empty, one word, the longest, unknown letters, and with the marks of the tokenizer typed in"
+    named = "empty, one word, the longest, unknown letters, special tokens as text"
     if rows is not None:
         texts, pairs = list(rows.texts[:COMPARED]), list((rows.pairs or [])[:COMPARED])
         if predictor.settings.fields:  # of longer texts the run cuts each column, the export the end

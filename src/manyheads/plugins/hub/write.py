@@ -73,7 +73,7 @@ def write_export(config: ExportConfig, opened: ModelFolder, folder: Path) -> Non
             else:
                 said = write_transformers_folder(part, predictor, opened.path, config, described, modules, opens)
         refuse_occupied(folder, EXPORTED, overwrite=config.overwrite)  # something may have come in between
-    print(f"{typed_path(folder)}: {opens}; compared with the run on {said}")
+    print(f"{typed_path(folder)}: {opens}\ncompared with the run on {said}")
 
 
 @contextmanager

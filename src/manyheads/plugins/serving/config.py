@@ -30,7 +30,7 @@ class ServeConfig:
     workers: int = setting(1, "processes that hold the model; they share its file in memory", ge=1, le=256)
     members: Member = setting(Member.all, MEMBERS)
     exact: bool = setting(
-        True, "each text is read by itself, so that no bit of an answer hangs on the others; false: batches, faster"
+        True, "each text is read by itself, so that no bit of an answer depends on the others; false: batches, faster"
     )
     wait: float = setting(2.0, "most milliseconds that a text waits for others, with exact=false", ge=0.0, le=100.0)
     max_body: int = setting(2**22, "most bytes of a request", ge=1024, le=2**30)

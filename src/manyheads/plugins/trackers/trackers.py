@@ -47,8 +47,9 @@ class TrackioLogger(Logger):
         super().__init__()
         import trackio  # pyright: ignore[reportMissingImports]
 
-        only_ours = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
-        self.experiment = trackio.init(project, run_id, config=settings, resume="allow", **only_ours)
+        self.experiment = trackio.init(
+            project, run_id, config=settings, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
+        )
         self.project, self.run_id = project, run_id
 
     @property
