@@ -108,7 +108,7 @@ def test_figures_losses_rows_loggers_and_verbs_of_ones_own(home, capsys):
     assert main(["count", more, "input=texts.txt"]) == 0
     assert capsys.readouterr().out == "2 texts\n"
     assert main(["count", more]) == 2
-    assert "input is empty: name it, for example input=texts.txt" in capsys.readouterr().err
+    assert "input is empty: name it, such as input=lines.txt" in capsys.readouterr().err
 
 
 @pytest.mark.slow
