@@ -189,7 +189,10 @@ def test_rows_that_cannot_be_learnt_are_refused(tmp_path, words, cells, said):
         (["data.labels=[topic,topic]"], "or one twice: name each once"),
         (["data.labels=[topic,mean]"], "'mean' would mean something else"),
         (["data.labels=[topic,tags]", "data.label_sets=[urgency]"], "which data.labels=[topic, tags] lacks"),
-        (["data.label_sets=[tags]"], "name them, as data.labels=[topic,urgency]"),
+        (
+            ["data.label_sets=[tags]"],
+            "data.label_sets=[tags] is for several columns of labels: name them, as data.labels=[",
+        ),
         ([*WORDS, "data.folds=3"], "data.folds=3 does nothing with task=multitask"),
         ([*WORDS, "data.hierarchy=/"], "data.hierarchy=/ does nothing with task=multitask"),
         ([*WORDS, "data.votes=v"], "data.votes=v does nothing with task=multitask"),

@@ -35,7 +35,8 @@ def check_run(run: Any) -> None:
     """The columns of a run are several different ones, and `require` is of their figures."""
     labels, sets = run.data.labels, run.data.label_sets
     typed = f"data.labels={format_list(labels)}"
-    require(bool(labels), "task=multitask learns several columns of labels: name them, as data.labels=[topic,urgency]")
+    asked = f"data.label_sets={format_list(sets)}" if sets else "task=multitask"
+    require(bool(labels), f"{asked} is for several columns of labels: name them, as data.labels=[topic,urgency]")
     require(len(labels) > 1, f"{typed} names one column: write data.label={format_value(labels[0])}")
     require(all(labels) and len({*labels}) == len(labels), f"{typed} has an empty name, or one twice: name each once")
     for name in labels:
