@@ -1,13 +1,16 @@
 """Which tests run in the same process of xdist: what the tests of a file share is made once in each process that runs
-one of them, so that each file runs in one process, and so do all files of the folders in `SHARED`."""
+one of them, so that each file runs in one process, and so do all files of each group in `SHARED`."""
 
 from typing import Any
 
 import pytest
 
-SHARED = ("tests/core/hostile/",)  # its tests share a process that has trained, judged and answered
+SHARED = (
+    ("tests/core/hostile/",),  # its tests share a process that has trained, judged and answered
+    ("tests/plugins/hub/test_graph.py", "tests/test_extending.py"),  # torch's first export takes twice as long
+)
 LONG = (  # files that take 10 seconds and more begin first, so that no process waits for one in the end
-    *("tests/core/ranks/", *SHARED, "tests/plugins/sweep/", "tests/plugins/serving/test_serve.py"),
+    *("tests/core/ranks/", "tests/core/hostile/", "tests/plugins/sweep/", "tests/plugins/serving/test_serve.py"),
     *("tests/core/cli/test_sweeps.py", "tests/core/runs/test_warm.py", "tests/plugins/hub/test_graph.py"),
     *("tests/core/nn/test_layer_calls.py", "tests/core/inference/test_shares.py", "tests/core/test_resume.py"),
     *("tests/core/cli/test_cli.py", "tests/plugins/test_deleted.py", "tests/test_extending.py"),
@@ -16,7 +19,7 @@ LONG = (  # files that take 10 seconds and more begin first, so that no process 
 
 def scope_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
-    return next((folder for folder in SHARED if file.startswith(folder)), file)
+    return next((group[0] for group in SHARED if file.startswith(group)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
