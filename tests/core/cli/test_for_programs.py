@@ -14,6 +14,7 @@ import pytest
 
 from manyheads.cli.for_programs import as_document, mistake, plain, take_readers
 from manyheads.cli.main import main
+from manyheads.cli.verbs import VERBS
 from manyheads.errors import UserError
 
 
@@ -149,6 +150,8 @@ def test_commands_of_the_page(command, reviews, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     words, _, target = command.partition(" > ")
     words = shlex.split(words)
+    if words[0] not in VERBS:
+        pytest.skip(f"no plugin adds the verb {words[0]}")
     if words[0] == "train":
         words.append("debug=fast")
         shutil.rmtree("outputs")

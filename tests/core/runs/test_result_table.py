@@ -98,12 +98,12 @@ def test_a_verb_whose_output_is_a_table_works_in_its_usual_place(counting, tmp_p
 
 
 def test_no_table_replaces_what_its_verb_reads(counting, tmp_path):
-    file = tmp_path / "rows.csv"
+    file = tmp_path / "rows.md"
     file.write_text("text,label\n")
-    with pytest.raises(UserError, match=r"output=.*rows\.csv is a file that runs=.*rows\.csv reads: name another file"):
+    with pytest.raises(UserError, match=r"output=.*rows\.md is a file that runs=.*rows\.md reads: name another file"):
         found_by(
             counting,
-            RunsConfig(output=str(file), runs=[str(tmp_path), f"{tmp_path}/../{tmp_path.name}/rows.csv"]),
+            RunsConfig(output=str(file), runs=[str(tmp_path), f"{tmp_path}/../{tmp_path.name}/rows.md"]),
             as_record=False,
         )
     assert file.read_text() == "text,label\n"
