@@ -85,8 +85,9 @@ def _repeated_texts(splits: Splits) -> list[str]:
     later, firsts = (rows.tolist() for rows in repeats(row_hashes(train)))
     if not later:
         return []
+    repeat = "repeats" if len(later) == 1 else "repeat"
     notes = [
-        f"train ({train.source}): {len(later):,} of {len(train):,} rows repeat the text of an earlier row "
+        f"train ({train.source}): {len(later):,} of {len(train):,} rows {repeat} the text of an earlier row "
         f"(first: row {train.numbers[later[0]]} repeats row {train.numbers[firsts[0]]})"
     ]
     repeated = sorted({*later, *firsts})

@@ -9,9 +9,11 @@ n validation rows . C classes
 
 import hashlib
 import logging
+import shutil
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,7 +42,7 @@ from manyheads.plugins.sweep.sets import ReadSet
 from manyheads.plugins.sweep.tables import sheets
 from manyheads.plugins.sweep.tokenized_sets import TokenizedSet, tokenize
 from manyheads.runs.many import train_in_turn
-from manyheads.terminal import log_to_screen, print_sheet
+from manyheads.terminal import log_to_screen, print_sheet, typed_path
 from manyheads.training.build import prepare_weights
 from manyheads.training.guard import DivergedError, Guard
 from manyheads.training.logs import Meter
@@ -73,9 +75,7 @@ def compare_variants(config: AblateConfig, sets: list[ReadSet], path: Path) -> C
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     with log_to_screen(log):
-        n_dropped = merge_and_write(results, path, config)
-        if n_dropped:
-            log.info("%d finished runs no longer fit the settings and are made again", n_dropped)
+        merge_and_write(results, path, config)
         run_missing(config, rows, data, results, path)
     for sheet in sheets(results):
         print_sheet(sheet)
@@ -192,14 +192,19 @@ def run_missing(
         log.info("%d run(s) are left to other processes with this results file: the tables lack them", n_left)
 
 
-def merge_and_write(results: Comparison, path: Path, config: AblateConfig) -> int:
-    """Merge what the results file holds, and write it with what is new here. Returns what `merge_earlier` does."""
-    n_dropped = 0
+def merge_and_write(results: Comparison, path: Path, config: AblateConfig) -> None:
+    """Merge what the results file holds, and write it with what is new here. Where runs no longer fit, the file as it
+    was is kept under another name."""
     in_use = f"output={path} has been written by another process for {PATIENCE:g} s: see what it does"
     with locked(path.with_name(f".{path.name}.lock"), in_use, wait=PATIENCE):
         if path.exists():
             before = read_results(path)
             check_same_comparison(before, path, config)
             n_dropped = merge_earlier(results, before)
+            if n_dropped:
+                numbered = (path.with_name(f"{path.stem}-{at}.json") for at in count(1))
+                kept = next(one for one in numbered if not one.exists())
+                shutil.copy2(path, kept)
+                fate = f"no longer fit the settings and are made again; they are kept in {typed_path(kept)}"
+                log.info("%d finished runs %s", n_dropped, fate)
         results.write(path)
-    return n_dropped

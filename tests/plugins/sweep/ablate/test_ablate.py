@@ -89,12 +89,18 @@ def test_more_seeds_and_another_value_add_their_runs_alone(words, trained):
     assert len(record.at("rows", "post").runs) == 2, "kept, although no longer asked for"
 
 
-def test_a_changed_setting_is_told_and_made_again(words, trained, capsys):
+def test_with_a_changed_setting_runs_are_made_again_and_the_earlier_ones_kept(words, trained, tmp_path, capsys):
     verb.ablate(compose("ablate", words))
+    earlier = (tmp_path / "results.json").read_bytes()
     trained.clear()
     verb.ablate(compose("ablate", [*words, "optim.lr=0.002", "seeds=1"]))
     assert trained == ALL[:2]
-    assert "4 finished runs no longer fit the settings and are made again" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "4 finished runs no longer fit the settings and are made again" in said
+    assert "results-1.json" in said
+    assert (tmp_path / "results-1.json").read_bytes() == earlier
+    verb.ablate(compose("ablate", [*words, "seeds=1"]))
+    assert json.loads((tmp_path / "results-2.json").read_text())["measured"][0]["settings"]["optim.lr"] == 0.002
 
 
 def test_the_test_split_is_never_opened(words, trained, tmp_path):
