@@ -275,6 +275,8 @@ def introduce(context: RunContext) -> None:
     device, n_devices = choose_device(run.hardware), this_process().n_ranks
     if n_devices > 1:
         log.info("devices: %d %s", n_devices, "CPU processes" if device.type == "cpu" else "GPUs")
+    elif device.type == "cpu" and run.hardware.devices == 0:
+        log.info("devices: one CPU process, as there is no GPU")
     precision = choose_precision(run.hardware.precision, device).name
     choices = list(explain_choices(context.typed, run, precision))
     if choices:
