@@ -227,9 +227,11 @@ def test_what_the_page_says_composes(words):
 def test_the_script_is_the_one_that_is_written(tmp_path, capsys):
     assert cli.main(shlex.split(COMMANDS[0])[1:]) == 0
     (script,) = tmp_path.rglob("job.sbatch")
-    assert capsys.readouterr().out == f"sbatch {script}\n"
+    said = capsys.readouterr().out
+    assert said == f"sbatch {script}\n"
     text = script.read_text().replace(sys.executable, "/home/you/work/.venv/bin/python")
-    assert [("bash", text.replace(str(tmp_path), "/home/you/work"))] == FENCES
+    expected = [(kind, one.replace(str(tmp_path), "/home/you/work")) for kind, one in (("text", said), ("bash", text))]
+    assert expected == FENCES
 
 
 MISTAKES = [
