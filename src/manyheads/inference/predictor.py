@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from manyheads.config import ModelConfig, PredictConfig
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch
+from manyheads.data.formats.fields import are_several
 from manyheads.data.texts import is_blank
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
@@ -129,10 +130,10 @@ class Predictor(ABC, Generic[NetworkT]):
     def check(self, texts: list[str], pairs: list[str] | None = None, *, filled: bool = False) -> None:
         """Raise UserError for a single text, a text that is no str, pairs for a model of single texts, none for one of
         pairs, or not one pair for each text. `filled`: for an empty text, too, which has logits but no answer."""
-        for one in (texts, pairs):
-            if isinstance(one, str | Mapping):
-                kind = type(one).__name__
-                raise UserError(f"texts is a single {kind}, but a list of texts is needed: put it in brackets")
+        for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
+            if not are_several(given):
+                remedy = "put it in brackets" if isinstance(given, str | Mapping) else "give one, such as ['a text']"
+                raise UserError(f"{name} is a single {type(given).__name__}, but a list of texts is needed: {remedy}")
         for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
             for at, one in enumerate(given):
                 if not isinstance(one, str):

@@ -18,6 +18,7 @@ from manyheads.runs.files import read_json, write_atomic
 from manyheads.runs.summary import Interval, damaged
 from manyheads.terminal import Sheet, say, typed_path
 
+OTHER_KINDS = (".doc", ".docx", ".eps", ".jpeg", ".jpg", ".ods", ".odt", ".rtf", ".xls", ".xlsx")
 Cell = str | int | float | Interval | None
 
 
@@ -111,8 +112,18 @@ def saved_record(place: Path) -> tuple[Path, Any] | None:
 
 
 def is_table_file(output: str) -> bool:
-    """Whether `output` names a file of tables, or a figure, by the end of its name; a folder of that name is none."""
-    return Path(output).suffix.lower() in plugin.names("writer") and not Path(output).is_dir()
+    """Whether `output` names a file of tables, or a figure, by the end of its name; a folder of that name is none.
+
+    Raises:
+        UserError: it is that of a document or picture which no part writes.
+    """
+    end, known = Path(output).suffix.lower(), plugin.names("writer")
+    require(
+        end not in OTHER_KINDS or end in known,
+        f"output={output} would be a document or picture of a kind that is not written: choose a name that ends in "
+        f"{one_of(known)}",
+    )
+    return end in known and not Path(output).is_dir()
 
 
 def write_tables(output: str, tables: Sequence[ResultTable], of: str = "") -> None:

@@ -16,6 +16,7 @@ from manyheads.errors import UserError
 from manyheads.runs.files import read_json, write_json
 from manyheads.runs.notebook import html_table
 
+MEAN = "mean"  # a figure of several columns of labels: the mean of the main figure of each
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds to model/
 POINTS = 100  # of a share
@@ -211,7 +212,8 @@ def lead_line(leads: dict[str, Figures], baselines: dict[str, Figures], split: s
         return ""
     figure, where = next(iter(next(iter(leads.values())))), "these rows" if split == "all" else split
     rival = strongest(baselines, figure)
-    return f"in {words_of(figure)} on {where} the model {lead_words(leads[rival][figure], rival)}"
+    measured = "the mean over columns" if figure == MEAN else words_of(figure)
+    return f"in {measured} on {where} the model {lead_words(leads[rival][figure], rival)}"
 
 
 def facts(summary: Summary) -> dict[str, str]:

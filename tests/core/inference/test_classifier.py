@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 import manyheads
 from manyheads import plugin
 from manyheads.config import DataConfig, ModelConfig, PairKind, PredictConfig, Segments
+from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
@@ -109,6 +111,9 @@ def test_probabilities_are_as_exact_as_those_of_evaluate(model: TextClassifier, 
 def test_wrong_arguments_are_one_sentence(model: TextClassifier, pair_model: TextClassifier) -> None:
     with pytest.raises(ValueError, match="texts is a single str, but a list of texts is needed: put it in brackets"):
         model.predict("a text")  # pyright: ignore[reportArgumentType]
+    for none in (None, 5, pandas.DataFrame({"text": ["a"]})):  # a table would give the names of its columns
+        with pytest.raises(UserError, match=f"texts is a single {type(none).__name__}, but a list of texts is needed"):
+            model.predict(none)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="the model was trained on single texts, but pairs are given"):
         model.predict(["a"], ["b"])
     with pytest.raises(ValueError, match="the model was trained on pairs of texts, but second texts are missing"):

@@ -152,6 +152,10 @@ def test_a_folder_named_like_a_file_is_a_folder(tmp_path):
     (tmp_path / "x.md").mkdir()
     assert not is_table_file(str(tmp_path / "x.md"))
     assert is_table_file(str(tmp_path / "y.MD"))
+    assert not is_table_file(str(tmp_path / "v1.5"))
+    for kind in ("docx", "XLSX"):
+        with pytest.raises(UserError, match=r"choose a name that ends in .*\.md"):
+            is_table_file(str(tmp_path / f"scores.{kind}"))
     with pytest.raises(UserError, match="is no file of tables"):
         write_tables(str(tmp_path / "x.md"), [TABLE])
     assert not list(Path(tmp_path, "x.md").iterdir())

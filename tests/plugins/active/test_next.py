@@ -196,7 +196,7 @@ def test_any_number_of_labels(label_folder, tmp_path, capsys):
             close.append(1 - abs(p - limit) / (1 - limit if p >= limit else limit))
         closest.append(max(close))
     assert closest == sorted(closest, reverse=True)
-    assert "is without its data" in capsys.readouterr().out
+    assert "the model comes without its data" in capsys.readouterr().out
     assert main(["next", *words[:-1], f"output={tmp_path / 'both.csv'}"]) == 0
 
 
@@ -223,7 +223,7 @@ def test_a_run_of_rows_in_python(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     words = [f"run={tmp_path / 'run'}", f"data.path={tmp_path / 'more.txt'}", f"output={tmp_path / 'next.csv'}"]
     assert main(["next", *words, *CPU]) == 0
-    assert "is without its data" in capsys.readouterr().out
+    assert "the model comes without its data" in capsys.readouterr().out
     assert len(read(tmp_path / "next.csv")) == 2
 
 
@@ -309,7 +309,7 @@ def test_rows_labelled_above_classes_are_known(tmp_path):
     above = {f"meow or bark {at}" for at in range(5)}
     file = write(tmp_path / "rows.csv", ["text", "label"], [*rows, *((text, "sound") for text in above)])
     save_run(compose("train", [f"data.path={file}", "data.hierarchy=/"]), tmp_path / "config.yaml")
-    assert {*known_rows(tmp_path)[-1].texts} == above
+    assert {*known_rows(tmp_path, [])[-1].texts} == above
 
 
 def test_texts_of_labels_are_known(tmp_path):
@@ -321,6 +321,19 @@ def test_texts_of_labels_are_known(tmp_path):
     texts = write(tmp_path / "labels.csv", ["label", "text"], [("dull", "without a spark")])
     run = compose("train", [f"data.path={file}", f"data.descriptions={texts}"])
     save_run(run, tmp_path / "config.yaml")
-    assert "without a spark" in [*known_rows(tmp_path)[0].texts]
+    assert "without a spark" in [*known_rows(tmp_path, [])[0].texts]
     texts.unlink()
-    assert "dull 3" in [text for rows in known_rows(tmp_path) for text in rows.texts], "the others are known yet"
+    notes = list[str]()
+    assert "dull 3" in [text for rows in known_rows(tmp_path, notes) for text in rows.texts], "the others are known yet"
+    assert len(notes) == 1
+    assert str(texts) in notes[0]
+
+
+def test_it_is_said_why_what_was_learnt_from_is_not_known(tmp_path):
+    rows = [(f"{word} {at}", word) for at in range(20) for word in WORDS]
+    file, notes = write(tmp_path / "rows.csv", ["text", "label"], rows), list[str]()
+    save_run(compose("train", [f"data.path={file}"]), tmp_path / "config.yaml")
+    file.unlink()
+    assert known_rows(tmp_path, notes) == []
+    assert len(notes) == 1
+    assert f"data.path={file} does not exist" in notes[0]

@@ -109,6 +109,10 @@ def test_each_column_has_the_labels_of_its_cells(tmp_path_factory, cells):
         write(place / f"{part}.csv", ["text", "n", "m"], rows)
     splits, columns = read(["data.labels=[n,m]", "data.label_sets=[m]"], place)
     assert [column.name for column in columns] == ["n", "m"]
+    for column, of_row in zip(columns, zip(*cells, strict=True), strict=True):
+        n = f"{sum(map(bool, of_row)):,}"
+        kept = f"with a label: train {n}, validation {n}, test {n}"
+        assert any(note.startswith(f"{column.name}: ") and note.endswith(kept) for note in splits.notes)
     for rows_of_split in (splits.train, splits.test):
         own, at_n = rows_of(columns[0], rows_of_split)
         found = dict(zip(at_n.tolist(), [columns[0].labels[id] for id in own.labels], strict=True))
@@ -302,6 +306,7 @@ def test_a_run_has_the_figures_of_each_column(home):
     page = (home / "run" / "report.html").read_text(encoding="utf-8")
     for chapter in ("topic: Confusion", "urgency: Confusion", "tags: Labels", "topic: accuracy by confidence"):
         assert chapter in page
+    assert "the mean over columns on test the model" in page
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len({*ids})
     kept = read_json(home / "run" / "model" / "config.json")["kept"]
@@ -324,6 +329,20 @@ def test_evaluate_judges_each_column(home, quick):
     assert main([*command, "require=[topic.accuracy.low>0.5,tags.micro_f1>0.5]"]) == 0
     assert read_json(Path("new/metrics.json"))["columns"]["tags"]["n_rows"] == 30
     assert main([*command[:-1], "output=newer", "require=[urgency.accuracy>1]"]) == 3
+
+
+def test_report_has_the_tables_of_each_column(home, quick, capsys):
+    """Of an evaluation of enough rows, of which each bin of the table has some."""
+    write(quick / "new.csv", HEADER, tickets(300))
+    assert main(["evaluate", f"run={home / 'run'}", CPU, "data.path=new.csv", "output=new"]) == 0
+    scores = read_json(Path("new/metrics.json"))["columns"]
+    for name in ("topic", "urgency"):
+        assert main(["report", "run=new", f"of={name}.reliability", "output=table.csv"]) == 0
+        with open("table.csv", newline="", encoding="utf-8") as file:
+            counted = [int(row["rows"]) for row in csv.DictReader(file)]
+        assert sum(counted) == scores[name]["n_rows"]
+    assert main(["report", "run=new", "of=reliability"]) == 2
+    assert "choose figures, topic.reliability or urgency.reliability" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import pytest
 import manyheads
 import manyheads.plugin as plugin
 from manyheads.cli.main import main
+from manyheads.config import DataConfig
 from manyheads.plugins.serving.config import ServeConfig
 from manyheads.plugins.serving.serve import listen
 from manyheads.plugins.serving.server import make_server
@@ -156,6 +157,31 @@ def test_the_page_answers_by_the_keyboard_and_says_what_is_wrong(server, chromiu
         elsewhere = [one for one in chromium.complaints if not one.startswith(f"asked for {address}")]
         assert [one for one in elsewhere if "asked for" in one and "about:srcdoc" not in one] == []
         assert [one for one in elsewhere if "asked for" not in one and "status of 422" not in one] == []
+
+
+def test_the_page_has_a_box_for_each_column(serving, ship_model, tmp_path, chromium):
+    """They are called as the columns are, and a row is asked for by them."""
+    names = ["title", "id"]  # of which the page has elements, too
+    folder = ship_model(tmp_path / "model", data=DataConfig(text=names, max_length=12))
+    server = serving(folder, "hardware.threads=1")
+    chromium.open(f"http://127.0.0.1:{server.port}/", wide=1280, high=844, dark=False)
+    chromium.wait("document.querySelectorAll('#texts textarea').length === 2")
+    assert chromium.value("[...document.querySelectorAll('#texts label')].map(one => one.control.id)") == [
+        "text", "text-1",
+    ]  # fmt: skip
+    assert chromium.value("[...document.querySelectorAll('#texts label')].map(one => one.textContent)") == names
+    row = dict(zip(names, ("good film", "so awful"), strict=True))
+    assert json.dumps({"text": dict.fromkeys(names, "...")}, separators=(",", ":")) in chromium.value(
+        "document.getElementById('curl').textContent"
+    )
+    for at, cell in enumerate(row.values()):
+        chromium.value(f"document.querySelectorAll('#texts textarea')[{at}].value = '{cell}'")
+    chromium.value("document.getElementById('ask').requestSubmit()")
+    chromium.wait("!document.getElementById('answer').hidden")
+    (answer,) = manyheads.load(folder).predict([row])
+    shares = [f"{100 * share:.1f}%" for share in sorted(answer.probabilities.values(), reverse=True)]
+    bars = "document.querySelectorAll('#members tbody tr td:nth-of-type(1) span')"
+    assert chromium.value(f"[...{bars}].map(one => one.textContent)") == shares
 
 
 def batches(server) -> float:

@@ -4,7 +4,6 @@ This file finds mistakes and reads the texts, without torch; selection.py asks t
 formulas.
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def choose_next(config: NextConfig) -> dict[str, int]:
     folder = open_folder(config.run, "classify")
     check_output(config.output, overwrite=False)
     rows, notes = read_pool(config, folder)
-    return plugin.resolve(SELECT)(config, folder, rows, known_rows(enclosing_run(folder.path)), notes)
+    return plugin.resolve(SELECT)(config, folder, rows, known_rows(enclosing_run(folder.path), notes), notes)
 
 
 def read_pool(config: NextConfig, folder: ModelFolder) -> tuple[Rows, list[str]]:
@@ -78,16 +77,22 @@ def read_pool(config: NextConfig, folder: ModelFolder) -> tuple[Rows, list[str]]
     return rows, notes
 
 
-def known_rows(home: Path | None) -> list[Rows]:
+def known_rows(home: Path | None, notes: list[str]) -> list[Rows]:
     """The rows that a run has learnt from, first, those that it is judged on, and those whose label stands for several
-    classes; empty where they are not there."""
-    for with_test in (True, False):  # a test split may be without labels
-        with suppress(ValueError):
-            if home is not None:
-                run = read_run(home / "config.yaml")
-                splits = read_rows(run, with_test=with_test)
-                if getattr(run.data, "descriptions", ""):  # texts with a label, which are learnt from, too
-                    with suppress(ValueError):
-                        add_further_rows(run, splits)
-                return [*splits.by_name().values(), *([] if splits.coarse is None else [splits.coarse])]
+    classes; a note says which of them are not there any more, and why."""
+    why = "it lies in no folder of a run"
+    for with_test in (True, False) if home is not None else ():  # a test split may be without labels
+        try:
+            run = read_run(home / "config.yaml")
+            splits = read_rows(run, with_test=with_test)
+        except UserError as error:
+            why = str(error)
+            continue
+        try:
+            if getattr(run.data, "descriptions", ""):  # texts with a label, which are learnt from, too
+                add_further_rows(run, splits)
+        except UserError as error:
+            notes.append(f"texts of labels, which the run has learnt from, may be among these: {error}")
+        return [*splits.by_name().values(), *([] if splits.coarse is None else [splits.coarse])]
+    notes.append(f"the model comes without its data, so texts that it has learnt from may be among these: {why}")
     return []

@@ -65,8 +65,6 @@ def select(config: NextConfig, folder: ModelFolder, rows: Rows, known: list[Rows
         notes.append(f"set aside of {counts['read']:,} texts: {', '.join(aside)}")
     if "nearly" not in counts:
         notes.append(f"texts that nearly repeat another are not looked for: {install_extra('audit')}")
-    if not known:
-        notes.append(f"run={config.run} is without its data: texts that it has learnt from may be among these")
     guesses = Counter(answer["guess"] or "no label" for answer in answered[1]).most_common(MOST_GUESSED)
     names = ", ".join(f"{name} {n:,}" for name, n in guesses)
     notes.append(f"{len(chosen):,} of {len(rows):,} texts are chosen by {config.by.name}; the model answers {names}")

@@ -36,4 +36,9 @@ LABELS = Section(
     keep="manyheads.plugins.multitask.config:kept_columns",
     read_as="manyheads.plugins.multitask.config:label_settings",
 )
-PLUGIN = Plugin("multitask", sections=(LABELS,), parts=(Part("task", "multitask", MULTITASK),))
+TABLES = "manyheads.plugins.multitask.columns:tables_of_columns"
+PARTS = (
+    Part("task", "multitask", MULTITASK),
+    Part("record", "columns", TABLES, facts={"keys": ("mean", "columns")}),
+)
+PLUGIN = Plugin("multitask", sections=(LABELS,), parts=PARTS)

@@ -1,15 +1,17 @@
 """The columns of a model, each a part of its labels, and their rows. Standard library and NumPy."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from manyheads.config.facts import require
 from manyheads.config.sentences import format_value
-from manyheads.data.rows import Rows, Splits, class_counts
+from manyheads.data.rows import Rows, Splits
 from manyheads.data.table import coded
 from manyheads.errors import UserError
 from manyheads.plugins.multitask.config import JOINT, columns_in, kept_columns
+from manyheads.runs.result_table import ResultTable, tables_of
 
 
 class LabelColumn(NamedTuple):
@@ -57,12 +59,14 @@ def check_labels(run: Any, splits: Splits) -> None:
         UserError: a column has one class alone in train, or no label in a split.
     """
     for column in columns_of(splits.labels, kept_columns(run.data)) if run.data.labels else ():
-        where, n_rows = f"in the column '{format_value(column.name)}'", list[str]()
+        own, n_rows = range(column.ids.start, column.ids.stop), list[str]()
+        where = f"in the column '{format_value(column.name)}'"
         if len(column.labels) < (1 if column.is_set else 2):
             has = f"one class only, '{format_value(column.labels[0])}'," if column.labels else "no label"
             raise UserError(f"{splits.train.source} has {has} {where}: remove it from data.labels, or label more rows")
         for role, rows in splits.by_name().items():
-            n = sum(class_counts(rows, len(splits.labels))[column.ids])
+            sets = coded(rows.sets)
+            n = int(sets.numbers([any(id in own for id in ids) for ids in sets.values]).sum())
             n_rows.append(f"{role} {n:,}")
             require(
                 n > 0,
@@ -71,3 +75,12 @@ def check_labels(run: Any, splits: Splits) -> None:
             )
         kind = "labels, any number a row" if column.is_set else "classes"
         splits.notes.append(f"{column.name}: {len(column.labels)} {kind}; with a label: {', '.join(n_rows)}")
+
+
+def tables_of_columns(document: dict[str, Any]) -> list[ResultTable]:
+    """The part of kind `record`: the tables of each column, called `topic.reliability`, of metrics.json."""
+    found = []
+    for name, scores in document["columns"].items():
+        for table in tables_of(scores):
+            found.append(replace(table, name=f"{name}.{table.name}", title=f"{name}: {table.title}"))
+    return found

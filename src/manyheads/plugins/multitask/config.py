@@ -7,8 +7,8 @@ from manyheads.config.figures import figures_of, is_of_answers
 from manyheads.config.required import OF_COLUMN, bounds_of
 from manyheads.config.sentences import format_list, format_value
 from manyheads.errors import UserError
+from manyheads.runs.summary import MEAN
 
-MEAN = "mean"  # of the main figures of all columns
 JOINT = ": "  # between a column and one of its labels
 RESERVED = (MEAN, "probabilities", "row", "index", "text", "text_pair")  # which answers and figures have already
 

@@ -46,8 +46,15 @@ async function introduce() {
   $("second").hidden = !facts.pairs;
   $("pair").required = facts.pairs;
   $("first").textContent = facts.pairs ? "First text" : "Text";
+  if (facts.columns.length) {
+    $("texts").replaceChildren(...facts.columns.flatMap((name, at) => {
+      const id = at ? `text-${at}` : "text"; // a column may be called like another part of the page
+      return [make("label", { for: id }, name), make("textarea", { id, rows: "1", dir: "auto" })];
+    }));
+  }
   choose();
-  const example = facts.pairs ? { text: "first", pair: "second" } : { text: "worth every minute" };
+  const cells = Object.fromEntries(facts.columns.map((name) => [name, "..."]));
+  const example = facts.pairs ? { text: "first", pair: "second" } : { text: facts.columns.length ? cells : "worth every minute" };
   const token = $("secret").hidden ? "" : " -H 'Authorization: Bearer TOKEN'";
   $("curl").textContent = `curl ${location.origin}/predict -H 'Content-Type: application/json'${token} -d '${JSON.stringify(example)}'`;
 }
@@ -132,6 +139,12 @@ async function look(question, number) {
   show("note", notes.join(" "));
 }
 
+// What was typed: a text, or the cells of a row by the names of their columns.
+function typed() {
+  const cells = Array.from($("texts").querySelectorAll("textarea"), (box) => box.value);
+  return facts.columns.length ? Object.fromEntries(facts.columns.map((name, at) => [name, cells[at]])) : cells[0];
+}
+
 async function ask() {
   const number = ++asked;
   show("mistake", "");
@@ -139,7 +152,7 @@ async function ask() {
   $("go").disabled = true;
   try {
     if (!facts) await introduce();
-    const question = { text: $("text").value, ...(facts.pairs ? { pair: $("pair").value } : {}) };
+    const question = { text: typed(), ...(facts.pairs ? { pair: $("pair").value } : {}) };
     const found = await (await call("predict", { ...question, members: true })).json();
     if (number !== asked) return;
     answer(found.predictions[0], false);
