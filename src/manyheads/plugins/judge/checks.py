@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import manyheads.plugin as plugin
 from manyheads.config.inference import InferenceBatch
-from manyheads.config.sentences import format_value, list_names
+from manyheads.config.sentences import format_list, format_value, list_names
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.opening import read_file
 from manyheads.data.rows import Rows
@@ -34,7 +34,8 @@ def wants_slices(config: Any, folder: ModelFolder, rows: Rows) -> bool:
     do not have beyond those that are read."""
     if config.slices and folder.settings.task != "classify":
         raise UserError(
-            f"slices={format_value(config.slices)} does nothing, as the model of run has no classes: remove it"
+            f"slices={format_list(config.slices)} does nothing, as the model of run {no_one_class(folder.settings)}: "
+            "remove it"
         )
     known = rows.unread.names if rows.unread else []
     for one in config.slices:
