@@ -11,7 +11,7 @@ from manyheads.cli.verbs import Config
 from manyheads.config import DataConfig, Long, Nonfinite, RunConfig, Schedule
 from manyheads.config.conversion import leaves, to_plain
 from manyheads.config.facts import Setting, hooks, settings, settings_where
-from manyheads.config.sentences import format_value
+from manyheads.config.sentences import format_list, format_value
 from manyheads.errors import UserError
 
 IN_ADDRESS = re.compile(r"//[^/\s@]+@")  # https://user:password@host
@@ -53,7 +53,7 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
             if not why and isinstance(config, RunConfig):
                 why = _why_unread_here(config, known[name], varied)
         if why:
-            raise UserError(f"{name}={format_value(value)} does nothing {why}")
+            raise UserError(f"{name}={format_list(value)} does nothing {why}")
 
 
 def _why_unread_by_plugins(config: Config, name: str) -> str:
@@ -67,6 +67,12 @@ def _why_unread_by_plugins(config: Config, name: str) -> str:
 def _why_unread(config: Config, one: Setting, value: Any) -> str:
     """Why nothing would read a setting, and what to do; empty where something does."""
     facts, data = one.facts, getattr(config, "data", None)
+    if (
+        facts.needs == "training"
+        and value
+        and (isinstance(getattr(config, "run", None), str) or hasattr(config, "runs"))
+    ):
+        return "here, where it is kept with the model: remove it"
     reads_own = isinstance(data, DataConfig) and data.source == "run" and not data.path
     if reads_own and one.name.startswith("data.") and one.name != "data.source":
         return (

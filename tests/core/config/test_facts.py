@@ -10,7 +10,7 @@ from manyheads.cli.verbs import VERBS, schema_of
 from manyheads.config import RunConfig
 from manyheads.config.facts import Facts, setting, settings, settings_where
 
-NEEDS = {None, "", "attention", "folds", "heads", "hub", "transformer", "windows"}
+NEEDS = {None, "", "attention", "folds", "heads", "hub", "training", "transformer", "windows"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

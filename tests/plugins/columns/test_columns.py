@@ -254,7 +254,7 @@ def test_each_verb_takes_the_columns(asked, capsys) -> None:
     assert main(["predict", "run=run", "input=short.csv"]) == 2
     assert "short.csv has no column 'amount', which the model reads" in capsys.readouterr().err
     assert main(["evaluate", "run=run", "data.path=orders.csv", "data.columns=[amount]"]) == 2
-    assert "data.columns=['amount'] does nothing here" in capsys.readouterr().err
+    assert "data.columns=[amount] does nothing here" in capsys.readouterr().err
 
 
 def test_python_takes_mappings_and_the_same_rows_in_any_form(asked) -> None:

@@ -353,7 +353,7 @@ def test_report_has_the_tables_of_each_column(home, quick, capsys):
             "low",
             "names no figure that is measured here: did you mean urgency.accuracy?",
         ),
-        (["data.labels=[topic,tags]"], "low", "does nothing here, where the model itself holds the names"),
+        (["data.labels=[topic,tags]"], "low", "data.labels=[topic, tags] does nothing here, where it is kept with the model: remove it"),
         ([], "soon", "new.csv has labels the model does not know"),
         ([], "", "no row of new.csv has a label in the column 'urgency'"),
     ],

@@ -12,7 +12,6 @@ COLUMNS = Section(
     help="categories and numbers that are read with the text",
     into=("data",),
     refuse="manyheads.plugins.columns.config:refuse_columns",
-    unread="manyheads.plugins.columns.config:why_columns_unread",
     fields="manyheads.plugins.columns.config:column_names",
     keep="manyheads.plugins.columns.units:learn_buckets",
     read="manyheads.plugins.columns.units:unit_reader",

@@ -12,7 +12,10 @@ class ColumnsConfig:
     """Categories and numbers that are read with the text."""
 
     columns: list[str] = setting(
-        list, "columns of categories or numbers, read with the text: [priority,amount]", tasks=("classify",)
+        list,
+        "columns of categories or numbers, read with the text: [priority,amount]",
+        tasks=("classify",),
+        needs="training",
     )
 
 
@@ -41,11 +44,3 @@ def refuse_columns(config: Any, where: str) -> None:
         "data.descriptions": getattr(data, "descriptions", ""),
     }.items():
         require(not (names and is_set), f"{typed} and {name} do not go together: remove one of them")
-
-
-def why_columns_unread(config: Any, name: str) -> str:
-    """Why a verb that opens a model does not read which columns it has."""
-    opens = isinstance(getattr(config, "run", None), str) or hasattr(config, "runs")
-    if name == "data.columns" and opens:
-        return "here, where the model itself says which columns it reads: remove it"
-    return ""

@@ -12,7 +12,6 @@ LEVELS = Section(
     help="how labels are parts of others",
     into=("data",),
     refuse="manyheads.plugins.hierarchy.config:refuse_levels",
-    unread="manyheads.plugins.hierarchy.config:why_levels_unread",
     coarse="manyheads.plugins.hierarchy.tree:finder",
     rows="manyheads.plugins.hierarchy.nodes:rows_of_nodes",
     loss="manyheads.plugins.hierarchy.learning:loss_of",

@@ -16,6 +16,7 @@ class HierarchyConfig:
         verbatim=True,
         resume="refuse",
         tasks=("classify",),
+        needs="training",
     )
     parents: str = setting(
         "",
@@ -23,6 +24,7 @@ class HierarchyConfig:
         path=True,
         resume="refuse",
         tasks=("classify",),
+        needs="training",
     )
 
 
@@ -60,14 +62,6 @@ def refuse_levels(config: Any, where: str) -> None:
         f"{typed_levels(data)} looks at all training rows, of which data.streaming=true keeps a sample: remove one of "
         "them",
     )
-
-
-def why_levels_unread(config: Any, name: str) -> str:
-    """Why a verb that opens a model does not read how labels are parts of others."""
-    opens = isinstance(getattr(config, "run", None), str) or hasattr(config, "runs")
-    if name in ("data.hierarchy", "data.parents") and opens:
-        return "here, where the model itself holds the levels of its labels: remove it"
-    return ""
 
 
 def wants_levels(config: Any, folder: Any) -> bool:

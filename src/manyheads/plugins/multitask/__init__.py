@@ -29,7 +29,6 @@ LABELS = Section(
     config="manyheads.plugins.multitask.config:LabelsConfig",
     help="several columns of labels",
     into=("data",),
-    unread="manyheads.plugins.multitask.config:why_labels_unread",
     refuse="manyheads.plugins.multitask.config:refuse_elsewhere",
     tables="manyheads.plugins.multitask.reading:join_labels",
     rows="manyheads.plugins.multitask.columns:check_labels",

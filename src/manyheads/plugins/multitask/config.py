@@ -21,12 +21,14 @@ class LabelsConfig:
         list,
         "columns of labels, as [topic,urgency], each with a head of its own; a row may lack some",
         tasks=("multitask",),
+        needs="training",
         implies=("task", "multitask"),
     )
     label_sets: list[str] = setting(
         list,
         "those of data.labels in which a row has any number of labels, joined by |",
         tasks=("multitask",),
+        needs="training",
         implies=("task", "multitask"),
     )
 
@@ -90,11 +92,3 @@ def refuse_elsewhere(config: Any, where: str) -> None:
         raise UserError(
             f"data.labels={format_list(labels)} is learnt by train alone: name one column by data.label={labels[0]}"
         )
-
-
-def why_labels_unread(config: Any, name: str) -> str:
-    """Why a verb that opens a model does not read which columns hold labels."""
-    opens = isinstance(getattr(config, "run", None), str) or hasattr(config, "runs")
-    if name in ("data.labels", "data.label_sets") and opens:
-        return "here, where the model itself holds the names of its columns: remove it"
-    return ""
