@@ -114,6 +114,21 @@ def test_a_row_is_read_as_its_units_before_its_text() -> None:
         read(["a parcel"])
 
 
+@pytest.mark.parametrize("known", [{}, COLUMNS])
+def test_names_of_columns_are_read_before_their_texts(known) -> None:
+    read = unit_reader({"columns": {"texts": 2, "known": known, "names": ["title:", "body:"]}})
+    assert read is not None
+    cells, units = ["low", None][: len(known)], ["priority: low", "amount is missing"][: len(known)]
+    (once,) = read([join_cells(["plan", "see you", *cells])])
+    assert split_units(once) == (f"title: plan {FIELD} body: see you", units)
+    assert read([once]) == [once]
+    (without,) = read([join_cells(["", "see you", *cells])])
+    assert split_units(without)[0].split() == ["title:", FIELD, "body:", "see", "you"]
+    assert read([without]) == [without]
+    with pytest.raises(UserError, match="the text 'plan' comes without"):
+        read(["plan"])
+
+
 @pytest.mark.parametrize(
     ("cell", "read"),
     [("1.0", "1"), ("-2.", "-2"), ("2.10", "2.10"), ("a\u3000 b", "a b"), (".", "."), ("True", "true")],
@@ -140,6 +155,8 @@ def test_what_was_read_is_read_alike_again_and_nobody_types_a_unit(text, priorit
         {"texts": 1},
         {"texts": 1, "known": {"a": 3}},
         {"texts": 1, "known": {"a": [1.0, "b"]}},
+        {"texts": 2, "known": {}, "names": ["a:"]},
+        {"texts": 1, "known": {}, "names": [3]},
     ],
 )
 def test_what_a_stranger_wrote_is_refused(broken) -> None:
@@ -148,7 +165,7 @@ def test_what_a_stranger_wrote_is_refused(broken) -> None:
 
 
 def test_buckets_are_learnt_from_training_rows_alone() -> None:
-    data = SimpleNamespace(columns=["amount"], text="text")
+    data = SimpleNamespace(text_names=False, columns=["amount"], text="text")
     train = Rows([join_cells(["a", at]) for at in range(20)], None, [0] * 20, "rows.csv", [*range(20)])
     other = Rows([join_cells(["a", 1e6])], None, [0], "rows.csv", [20])
     splits: SimpleNamespace = SimpleNamespace(train=train, validation=other, test=other, notes=[])
@@ -273,6 +290,28 @@ def test_python_takes_mappings_and_the_same_rows_in_any_form(asked) -> None:
 
 
 @pytest.mark.verb("look")
+def test_a_run_reads_names_before_its_texts(asked, capsys) -> None:
+    """As if the file had them in its cells, and so does what is given to predict."""
+    named = [row | {name: f"{name}: {row[name]}" for name in NAMES[:2]} for row in some_rows(60)]
+    for file, rows in (("named.csv", named), ("plain.csv", some_rows(60))):
+        with (asked / file).open("w", newline="") as opened:
+            table = csv.DictWriter(opened, NAMES)
+            table.writeheader()
+            table.writerows(rows)
+    words = ["data.text=[text,priority]", "data.validation_split=train", *TINY, "trainer.max_steps=3"]
+    assert main(["train", "data.path=named.csv", *words, "output=by-hand"]) == 0
+    assert main(["train", "data.path=plain.csv", "data.text_names=true", *words, "output=by-name"]) == 0
+    ours, theirs = manyheads.load("by-name"), manyheads.load("by-hand")
+    row = {"text": "a good film", "priority": "low"}
+    (answer,) = ours.predict([row])
+    assert answer == theirs.predict([{name: f"{name}: {cell}" for name, cell in row.items()}])[0]
+    capsys.readouterr()
+    assert main(["predict", "run=by-name", "text=a good film\tlow", "hardware.accelerator=cpu"]) == 0
+    assert json.loads(capsys.readouterr().out)["label"] == answer.label
+    assert main(["evaluate", "run=by-name", "data.path=plain.csv", "data.text_names=true"]) == 2
+    assert "data.text_names=true does nothing here, where it is kept with the model" in capsys.readouterr().err
+
+
 def test_look_shows_the_units(asked, capsys) -> None:
     assert main(["look", "run=run", "text=a good film\thigh\t3"]) == 0
     assert "priority: high" in next((asked / "run/look").glob("*.html")).read_text()
@@ -308,6 +347,11 @@ def test_the_logits_of_a_row_are_the_same_alone_and_with_others(asked) -> None:
         (["data.columns=[text]"], "'text' is empty, or is named twice in the settings data"),
         (["data.columns=[label]"], "'label' is empty, or is named twice in the settings data"),
         (["data.columns=[amount]", "data.long=windows"], "do not go together"),
+        (["data.text_names=true"], "data.text_names=true names the columns that data.text joins, but there is one"),
+        (
+            ["data.text=[text,priority]", "data.text_names=true", "data.long=windows"],
+            "data.text_names=true and data.long=windows do not go together",
+        ),
         (
             ["data.columns=[amount,priority]", "data.max_length=7"],
             "has no room for data.columns=[amount, priority]: use at least 8",
@@ -332,7 +376,7 @@ def test_what_cannot_read_the_columns_is_refused(asked, capsys) -> None:
     assert main(["compare", "runs=[run,swapped]", "hardware.accelerator=cpu"]) == 2
     assert "swapped reads text, amount, priority" in capsys.readouterr().err
     assert main(["export", "run=run", "format=transformers", "output=out"]) == 2
-    assert "reads columns in addition to the text" in capsys.readouterr().err
+    assert "reads columns by their names" in capsys.readouterr().err
     pytest.importorskip("manyheads.plugins.transfer")
     taught = [*words[:-1], "data.columns=[amount,priority]", "data.unlabelled=orders.csv"]
     for teacher, reads in (("alone", "one column"), ("run", "text, priority, amount")):

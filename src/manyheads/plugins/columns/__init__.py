@@ -1,4 +1,5 @@
-"""data.columns=[priority,amount]: categories and numbers of a row are read with its text.
+"""data.columns=[priority,amount]: categories and numbers of a row are read with its text. data.text_names=true: so are
+the names of the columns that data.text joins.
 
 Each cell is a token of its own before the text, and a term of the linear model: a category by its name, a number by its
 bucket among the training rows. The measured figures of a run say what the columns add.

@@ -17,6 +17,12 @@ class ColumnsConfig:
         tasks=("classify",),
         needs="training",
     )
+    text_names: bool = setting(
+        False,
+        "with data.text=[title,body] the name of its column is read before each text: title: plan for May",
+        tasks=("classify",),
+        needs="training",
+    )
 
 
 def column_names(data: Any) -> list[str]:
@@ -27,12 +33,16 @@ def column_names(data: Any) -> list[str]:
 def refuse_columns(config: Any, where: str) -> None:
     """Each is named once, has room before a text, and is read with all of it."""
     data, names = config.data, column_names(config.data)
-    typed = f"data.columns={format_list(names)}"
+    typed = f"data.columns={format_list(names)}" if names else "data.text_names=true"
     texts = data.text if isinstance(data.text, list) else [data.text]
     others = {*texts, data.text_pair, data.label, data.votes, data.weight, data.group, *data.label_columns}
     twice = [name for at, name in enumerate(names) if not name or name in {*names[:at]} | others]
     require(
         not twice, f"{typed}: '{', '.join(twice)}' is empty, or is named twice in the settings data: name each once"
+    )
+    require(
+        not data.text_names or len(texts) > 1,
+        "data.text_names=true names the columns that data.text joins, but there is one: name several, or remove it",
     )
     least = len(names) + 2 * len(texts) + 4 if names else 0
     require(
@@ -43,4 +53,6 @@ def refuse_columns(config: Any, where: str) -> None:
         "data.streaming": data.streaming,
         "data.descriptions": getattr(data, "descriptions", ""),
     }.items():
-        require(not (names and is_set), f"{typed} and {name} do not go together: remove one of them")
+        require(
+            not ((names or data.text_names) and is_set), f"{typed} and {name} do not go together: remove one of them"
+        )

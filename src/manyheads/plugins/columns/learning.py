@@ -33,7 +33,7 @@ def gain_of_columns(context: Any) -> dict[str, Interval]:
     """The hook `Section.measure`: the accuracy of the linear model, less that of one fitted to the texts alone, on the
     rows that the run is judged on; with several labels a row the mean over labels."""
     splits, alone, right = context.splits, dict[str, Any](), []
-    if "columns" not in splits.kept:
+    if not splits.kept.get("columns", {}).get("known"):
         return {}
     n_texts = splits.kept["columns"]["texts"]
     for name, rows in splits.by_name().items():

@@ -13,21 +13,23 @@ FIELD, UNIT = "\u241e", "\u241f"  # between the columns of a row; around a unit
 
 def rows_with_units(kept: dict, texts: list[str]) -> list[str]:
     """Each row, whose columns are joined, as its text after the units; what was read so before stays as it is."""
-    n_texts, known = kept["columns"]["texts"], kept["columns"]["known"]
-    return [read_row(n_texts, known, text) for text in texts]
+    return [read_row(text, **kept["columns"]) for text in texts]
 
 
-def read_row(n_texts: int, known: dict[str, list], text: str) -> str:
-    parts = text.split(FIELD)
-    if not text.strip() or (len(parts) == n_texts and text.startswith(UNIT)):
+def read_row(text: str, texts: int, known: dict[str, list], names: list | tuple = ()) -> str:
+    """A row that is joined of `texts` texts, which are read after their `names`, if any, and the columns `known`."""
+    parts = [part.strip() for part in text.split(FIELD)]
+    is_read = text.startswith(UNIT) if known else all(map(str.startswith, parts, names))
+    if not text.strip() or (len(parts) == texts and is_read):
         return text
-    if len(parts) != n_texts + len(known):
+    if len(parts) != texts + len(known):
         raise LookupError(
-            f"the text '{text[:60]}' comes without {', '.join(known)}, which the model reads, too: give each row as a "
-            "mapping from the names of columns to their cells, or with its columns joined by ' \u241e '"
+            f"the text '{text[:60]}' comes without {', '.join(known) or 'its columns'}, which the model reads: give "
+            "each row as a mapping from the names of columns to their cells, or with its columns joined by ' \u241e '"
         )
-    units = [unit_of(name, known[name], clean(cell)) for name, cell in zip(known, parts[n_texts:], strict=True)]
-    rest = FIELD.join(parts[:n_texts]).replace(UNIT, " ").strip()
+    units = [unit_of(name, known[name], clean(cell)) for name, cell in zip(known, parts[texts:], strict=True)]
+    named = [f"{name} {part}" for name, part in zip(names, parts, strict=False)] or parts[:texts]
+    rest = f" {FIELD} ".join(named).replace(UNIT, " ").strip()
     return "".join(f"{UNIT}{unit}{UNIT}" for unit in units) + rest
 
 

@@ -22,9 +22,10 @@ Known = list[str] | list[float]  # of a column its categories, or the largest nu
 
 def learn_buckets(data: Any, splits: Any) -> dict[str, Any]:
     """The hook `Section.keep`: what is known of each column by the training rows; a note says it, too."""
-    names, n_texts = column_names(data), len(data.text) if isinstance(data.text, list) else 1
-    if not names:
+    names, texts = column_names(data), data.text if isinstance(data.text, list) else [data.text]
+    if not names and not data.text_names:
         return {}
+    n_texts = len(texts)
     cells: list[list[str]] = [[] for _ in names]
     for text in splits.train.texts:
         for of_column, cell in zip(cells, text.split(FIELD)[n_texts:], strict=True):
@@ -34,8 +35,9 @@ def learn_buckets(data: Any, splits: Any) -> dict[str, Any]:
     for (name, of_column), found in zip(known.items(), cells, strict=True):
         what = f"{len(of_column) + 1} buckets of numbers" if is_numbers(of_column) else f"{len(of_column)} categories"
         said.append(f"{name} has {what}, and is missing in {found.count(''):,} of {len(found):,} rows")
-    splits.notes.append(f"data.columns: {'; '.join(said)}")
-    return {"columns": {"texts": n_texts, "known": known}}
+    if said:
+        splits.notes.append(f"data.columns: {'; '.join(said)}")
+    return {"columns": {"texts": n_texts, "known": known, "names": [f"{one}:" for one in texts] * data.text_names}}
 
 
 def learn_column(cells: Sequence[str]) -> Known:
@@ -63,9 +65,12 @@ def unit_reader(kept: Any) -> Callable[[Sequence[str]], list[str]] | None:
     if "columns" not in kept:
         return None
     try:
-        int(kept["columns"]["texts"])
-        for name, known in kept["columns"]["known"].items():
+        columns = kept["columns"]
+        for name, known in columns["known"].items():
             units_of(name, [*known])
+        names = columns.get("names", [])
+        if len(names) not in (0, int(columns["texts"])) or not all(isinstance(name, str) for name in names):
+            raise ValueError
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError("config.json: kept.columns is not what a training has written: train the model again") from None
 

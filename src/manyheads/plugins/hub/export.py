@@ -33,7 +33,7 @@ def export(config: ExportConfig) -> Path:
     is_graph = config.format in (Format.onnx, Format.torch)
     if reader_of(opened.settings.kept) is not None and not is_graph:
         raise UserError(
-            f"run={config.run} reads columns in addition to the text, which format={config.format.name} does not: use "
+            f"run={config.run} reads columns by their names, which format={config.format.name} does not: use "
             "format=onnx or format=torch"
         )
     if config.output:

@@ -39,6 +39,7 @@ def check_run(run: Any) -> None:
     typed = f"data.labels={format_list(labels)}"
     asked = f"data.label_sets={format_list(sets)}" if sets else "task=multitask"
     require(bool(labels), f"{asked} is for several columns of labels: name them, as data.labels=[topic,urgency]")
+    require(not run.data.streaming, f"{typed} cannot join what data.streaming=true reads: remove one of them")
     require(len(labels) > 1, f"{typed} names one column: write data.label={format_value(labels[0])}")
     require(all(labels) and len({*labels}) == len(labels), f"{typed} has an empty name, or one twice: name each once")
     for name in labels:
