@@ -67,11 +67,8 @@ def _why_unread_by_plugins(config: Config, name: str) -> str:
 def _why_unread(config: Config, one: Setting, value: Any) -> str:
     """Why nothing would read a setting, and what to do; empty where something does."""
     facts, data = one.facts, getattr(config, "data", None)
-    if (
-        facts.needs == "training"
-        and value
-        and (isinstance(getattr(config, "run", None), str) or hasattr(config, "runs"))
-    ):
+    opens_model = isinstance(getattr(config, "run", None), str) or hasattr(config, "runs")
+    if facts.needs == "training" and value and opens_model:
         return "here, where it is kept with the model: remove it"
     reads_own = isinstance(data, DataConfig) and data.source == "run" and not data.path
     if reads_own and one.name.startswith("data.") and one.name != "data.source":

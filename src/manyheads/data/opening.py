@@ -14,7 +14,7 @@ from typing import Any
 
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, RunConfig
-from manyheads.config.facts import hooks
+from manyheads.config.facts import hooks, require
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import normalise_name
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
@@ -35,7 +35,7 @@ from manyheads.data.formats.split_names import (
     unread_notes,
 )
 from manyheads.data.rows import Splits
-from manyheads.data.table import Coded, RawTable, coded, select_rows
+from manyheads.data.table import Coded, RawTable, coded, require_whole, select_rows
 from manyheads.errors import UserError
 
 NO_CLASS = "unsup"  # the folder of texts without a class in the IMDb dataset
@@ -155,6 +155,22 @@ def further_table(path: str, data: DataConfig, setting: str, file: str = "<file>
         sentence = str(error).replace(f"data.path={theirs.path}", f"{setting}={path}")
         raise UserError(sentence.replace("data.path=<file>", f"{setting}={file}")) from error
     return tables["all" if "all" in tables else "train"]()
+
+
+def named_table(setting: str, path: str, names: Sequence[str]) -> RawTable:
+    """The small file that a setting names, which has the columns `names`.
+
+    Raises:
+        UserError: it does not exist, cannot be read whole, or lacks a column.
+    """
+    file, where = Path(path).expanduser(), f"{setting}={path}"
+    require(file.is_file(), f"{where} is no file: name a csv with the columns {' and '.join(names)}")
+    require(kind_of(file) is not None, f"{where} {why_not_read(file)}")
+    table = read_file(file)
+    require_whole(table, where)
+    has = f"{where} has the columns {list_names(table.names)}"
+    require({*names} <= {*table.names}, f"{has}: it must have {' and '.join(names)}")
+    return table
 
 
 def refuse_lost_rows(data: DataConfig) -> dict[str, Any]:

@@ -110,6 +110,12 @@ def test_a_file_that_is_no_tree_is_refused(tmp_path, rows, header, said):
         label_lines(paths(parents=file), ["a"])
 
 
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "up.docx").write_bytes(b"PK")
+    with pytest.raises(UserError, match=r"data\.parents=.*up\.docx is not a kind of file"):
+        label_lines(paths(parents=str(tmp_path / "up.docx")), ["a"])
+
+
 def test_one_path_is_written_in_one_way():
     with pytest.raises(UserError, match="'a/b' and 'a / b' are one path"):
         label_lines(paths(), ["a/b", "a / b"])

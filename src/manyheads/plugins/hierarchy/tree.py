@@ -5,15 +5,13 @@ n rows . C classes . G nodes of a level
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import ClassLookup
-from manyheads.data.opening import read_file
-from manyheads.data.table import require_whole
+from manyheads.data.opening import named_table
 from manyheads.errors import UserError
 from manyheads.plugins.hierarchy.config import typed_levels
 
@@ -49,13 +47,7 @@ def label_lines(data: Any, names: Sequence[str]) -> list[list[str]]:
 
 
 def _lines_by_file(data: Any, names: Sequence[str]) -> list[list[str]]:
-    path, where = Path(data.parents).expanduser(), typed_levels(data)
-    if not path.is_file():
-        raise UserError(f"{where} is not a file: name one with the columns label and parent")
-    table = read_file(path)
-    require_whole(table, where)
-    if not {"label", "parent"} <= {*table.names}:
-        raise UserError(f"{where} has the columns {list_names(table.names)}: it needs label and parent")
+    table, where = named_table("data.parents", data.parents, ("label", "parent")), typed_levels(data)
     known, parents = ClassLookup(names, any_case=True), dict[str, str]()
     for row, *cells in zip(table.numbers, table.column("label"), table.column("parent"), strict=True):
         label, parent = map(known.find, cells)

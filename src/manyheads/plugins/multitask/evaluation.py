@@ -23,18 +23,9 @@ from manyheads.evaluation.logits import new_array
 from manyheads.evaluation.report import Link, Picture, ReportSection
 from manyheads.inference.classifier import DIGITS, OVERFLOW, chunks_of, rows_at_once
 from manyheads.plugins.multitask.columns import rows_of
+from manyheads.plugins.multitask.config import MEAN
 from manyheads.plugins.multitask.model import ColumnsClassifier
-from manyheads.runs.summary import (
-    BOTH,
-    LINEAR,
-    MEAN,
-    NETWORK,
-    Figures,
-    Interval,
-    figures_to_plain,
-    with_baselines,
-    words_of,
-)
+from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Figures, Interval, figures_to_plain, with_baselines, words_of
 
 TOKENS = 8192  # most of a batch
 MEMBERS = {BOTH: "both", NETWORK: "network", LINEAR: "linear"}  # names in tables, and in `member_logits`

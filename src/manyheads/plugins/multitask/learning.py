@@ -23,9 +23,8 @@ from manyheads.linear.fit import cached_linear
 from manyheads.nn import Classifier
 from manyheads.nn.cost import mean_flops
 from manyheads.plugins.multitask.columns import LabelColumn, columns_of, rows_of
-from manyheads.plugins.multitask.config import kept_columns
+from manyheads.plugins.multitask.config import MEAN, kept_columns
 from manyheads.plugins.multitask.model import column_folder, part_of
-from manyheads.runs.summary import MEAN
 from manyheads.training.context import RunContext
 from manyheads.training.objectives import ClassFigures, LabelFigures, class_logits, label_losses
 

@@ -3,7 +3,6 @@ rows of the label are left out."""
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from manyheads.config.sentences import format_list, format_value, list_names
 from manyheads.data.class_names import ClassLookup, label_cells, normalise_name
 from manyheads.data.column import in_memory
 from manyheads.data.columns import find_columns
-from manyheads.data.formats.kinds import kind_of, why_not_read
-from manyheads.data.opening import read_file
-from manyheads.data.table import RawTable, coded, require_whole, select_rows
+from manyheads.data.opening import named_table
+from manyheads.data.table import RawTable, coded, select_rows
 from manyheads.errors import UserError
 
 FROM, TO = "from", "to"
@@ -40,13 +38,7 @@ def read_new_names(path: str) -> dict[str, str]:
     Raises:
         UserError: there is no such file, it lacks a column, or a row has no label, or one that another row has.
     """
-    file, setting = Path(path).expanduser(), f"data.rename={path}"
-    require(file.is_file(), f"{setting} is no file: name a csv with the columns {FROM} and {TO}")
-    require(kind_of(file) is not None, f"{setting} {why_not_read(file)}")
-    table = read_file(file)
-    require_whole(table, setting)
-    names = list_names(table.names)
-    require({FROM, TO} <= {*table.names}, f"{setting} has the columns {names}: it must have {FROM} and {TO}")
+    table, setting = named_table("data.rename", path, (FROM, TO)), f"data.rename={path}"
     new_names: dict[str, str] = {}
     for number, old, new in zip(table.numbers, table.column(FROM), table.column(TO), strict=True):
         name = normalise_name(old)
