@@ -433,6 +433,21 @@ def test_verbs_of_classifiers_name_a_remedy(home, quick, capsys, words):
         assert printed.endswith(f": name one of those, such as run={home / 'run' / 'model' / 'tags'}\n")
 
 
+@pytest.mark.verb("next")
+def test_next_of_a_column_knows_the_rows_of_the_run(home, quick, capsys):
+    new = [(f"quite {text}", *cells) for text, *cells in tickets(30)]
+    write(quick / "more.csv", HEADER, [*tickets(40), *new])
+    words = ["data.path=more.csv", "n=10", CPU, "output=next.csv"]
+    assert main(["next", f"run={home / 'run'}", *words]) == 2
+    assert "name one of those, such as run=" in capsys.readouterr().err
+    assert main(["next", f"run={home / 'run' / 'model' / 'urgency'}", *words]) == 0
+    assert "40 are in the data of the run" in capsys.readouterr().out
+    with open("next.csv", newline="", encoding="utf-8") as file:
+        chosen = [row["text"] for row in csv.DictReader(file)]
+    assert len(chosen) == 10
+    assert {*chosen} < {text for text, *_ in new}
+
+
 def test_a_folder_that_does_not_fit_is_refused(home, quick, capsys):
     import shutil
 

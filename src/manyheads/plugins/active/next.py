@@ -47,7 +47,8 @@ def choose_next(config: NextConfig) -> dict[str, int]:
     folder = open_folder(config.run, "classify")
     check_output(config.output, overwrite=False)
     rows, notes = read_pool(config, folder)
-    return plugin.resolve(SELECT)(config, folder, rows, known_rows(enclosing_run(folder.path), notes), notes)
+    home = enclosing_run(folder.path) or enclosing_run(folder.path.parent)  # around the folder of one of its columns
+    return plugin.resolve(SELECT)(config, folder, rows, known_rows(home, notes), notes)
 
 
 def read_pool(config: NextConfig, folder: ModelFolder) -> tuple[Rows, list[str]]:
