@@ -103,13 +103,15 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
         remedy = _remedy(table, key, typed)
         if not is_one:
             remedy = remedy.replace(f"data.{key}=", "")
+        names = [name for name in table.names if name != text_column(joined)]  # which is none of the file
         raise UserError(
-            f"{table.source} has no column '{typed}' (data.{key}): its columns are {list_names(table.names)}; {remedy}"
+            f"{table.source} has no column '{typed}' (data.{key}): its columns are {list_names(names)}; {remedy}"
         )
 
     _require_names(table)
     of_class: list[str] = []
-    if joined := joined_columns(data):
+    joined = joined_columns(data)
+    if joined:
         texts = data.text if isinstance(data.text, list) else [data.text]
         parts = [find("text" if name in texts else "columns", name, is_one=False) for name in joined]
         text = text_column(parts)

@@ -234,6 +234,9 @@ def test_a_run_learns_from_the_columns_and_each_verb_takes_them(asked, capsys) -
     assert main(["predict", "run=run", "text=prize\ta good film s"]) == 0
     one = json.loads(capsys.readouterr().out)
     assert (one["title"], one["body"], one["label"]) == ("prize", "a good film s", "spam")
+    (asked / "new.csv").write_text("title,body\nplan,a film\n")
+    assert main(["evaluate", "run=run", "data.path=new.csv"]) == 2
+    assert "has no column 'label' (data.label): its columns are title, body; name one" in capsys.readouterr().err
     assert main(["predict", "run=run", "text=prize"]) == 2
     assert "has 0 tabs, but the model takes title, body" in capsys.readouterr().err
     assert main(["predict", "run=run", "input=mail.csv", "data.text=[title,body,label]"]) == 2

@@ -82,7 +82,9 @@ def known_rows(home: Path | None, notes: list[str]) -> list[Rows]:
     """The rows that a run has learnt from, first, those that it is judged on, and those whose label stands for several
     classes; a note says which of them are not there any more, and why."""
     why = "it lies in no folder of a run"
-    for with_test in (True, False) if home is not None else ():  # a test split may be without labels
+    for with_test in (True, False):  # a test split may be without labels
+        if home is None:
+            break
         try:
             run = read_run(home / "config.yaml")
             splits = read_rows(run, with_test=with_test)

@@ -65,7 +65,7 @@ def check_labels(run: Any, splits: Splits) -> None:
             has = f"one class only, '{format_value(column.labels[0])}'," if column.labels else "no label"
             raise UserError(f"{splits.train.source} has {has} {where}: remove it from data.labels, or label more rows")
         for role, rows in splits.by_name().items():
-            n = sum(coded(rows.sets).mapped(lambda ids, own=own: any(id in own for id in ids)))
+            n = sum(coded(rows.sets or []).mapped(lambda ids, own=own: any(id in own for id in ids)))
             n_rows.append(f"{role} {n:,}")
             require(
                 n > 0,
