@@ -4,7 +4,7 @@ n rows . B rows of a batch
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from manyheads.config import ModelConfig, PredictConfig
 from manyheads.data.batches import ANSWER_ROWS, ANSWER_TOKENS, Batch
-from manyheads.data.formats.fields import are_several
 from manyheads.data.texts import is_blank
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
@@ -131,7 +130,8 @@ class Predictor(ABC, Generic[NetworkT]):
         """Raise UserError for a single text, a text that is no str, pairs for a model of single texts, none for one of
         pairs, or not one pair for each text. `filled`: for an empty text, too, which has logits but no answer."""
         for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):
-            if not are_several(given):
+            is_table = hasattr(given, "columns")  # which would give the names of these
+            if isinstance(given, str | Mapping) or not isinstance(given, Iterable) or is_table:
                 remedy = "put it in brackets" if isinstance(given, str | Mapping) else "give one, such as ['a text']"
                 raise UserError(f"{name} is a single {type(given).__name__}, but a list of texts is needed: {remedy}")
         for name, given in (("texts", texts), ("pairs", [] if pairs is None else pairs)):

@@ -91,19 +91,15 @@ def with_joined_text(table: RawTable, names: str | list[str]) -> RawTable:
     return replace(table, names=[*table.names, joined], column=column_or_joined)
 
 
-def are_several(texts: Any) -> bool:
-    """Whether these are texts, one after the other: no single one, and no table, which gives the names of its columns
-    one after the other."""
-    return isinstance(texts, Iterable) and not isinstance(texts, str | Mapping) and not hasattr(texts, "columns")
-
-
 def join_given(texts: Sequence[Any], names: Sequence[str]) -> list[Any]:
     """Texts that are given in Python or by a request: mappings from the columns `names` to their cells are joined.
 
     Raises:
         UserError: a mapping has other names, or the model reads one column.
     """
-    if not are_several(texts):  # which `Predictor.check` refuses
+    if (
+        isinstance(texts, str | Mapping) or not isinstance(texts, Iterable) or hasattr(texts, "columns")
+    ):  # which `Predictor.check` refuses
         return texts  # pyright: ignore[reportReturnType]
     found: list[Any] = []
     for at, text in enumerate(texts):
