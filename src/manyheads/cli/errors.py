@@ -9,6 +9,7 @@ import errno
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from manyheads.config.conversion import unknown_sentence
 from manyheads.config.facts import settings
@@ -18,11 +19,12 @@ from manyheads.errors import UserError
 from manyheads.terminal import one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+SAFETENSORS_FULL = r"\(os error (28|122)\)"  # the same two, in its words
 
 
 def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
-    if getattr(error, "errno", None) in FULL or "(os error 28)" in str(error):  # the second: of safetensors
+    if getattr(error, "errno", None) in FULL or re.search(SAFETENSORS_FULL, str(error)):
         return "the disk is full: free some of it, or write to another one"
     if isinstance(error, OSError) and error.filename is not None:
         return one_line(_file_sentence(error))
@@ -39,13 +41,16 @@ def user_sentence(error: BaseException) -> str | None:
 
 
 def _file_sentence(error: OSError) -> str:
+    path = Path(os.fsdecode(error.filename))
+    if path.name.startswith(".") and path.suffix == ".part":  # what is written there is renamed when it is complete
+        path = path.parent
     if isinstance(error, FileNotFoundError):
         reason = "does not exist"
     elif isinstance(error, PermissionError):
-        reason = "may not be read or written"
+        reason = "may not be read or written: change its permissions, or name another place"
     else:
         reason = f"cannot be used: {os.strerror(error.errno or 0)}"
-    return f"{os.fspath(error.filename)} {reason}"
+    return f"{path} {reason}"
 
 
 def composition_sentence(error: BaseException, chosen: Sequence[str], schema: type) -> str:

@@ -31,6 +31,8 @@ from manyheads.runs.result_table import is_table_file, write_tables
 FLAG = "--json"
 NAMED = re.compile(r"(?:^|[ (`])([a-z][\w.]*)=(\[.*?\]|\S*?)(?=[:,;)`]*(?:\s|$))")
 """`setting=value` in a sentence."""
+BARE = re.compile(r"^[a-z_]+(?= is empty$)|(?<=\()data\.\w+(?=\)$)")
+"""The setting of a sentence that has no value, as in "run is empty" and "has no column 'text' (data.text)"."""
 
 
 def take_readers(words: list[str]) -> tuple[list[str], bool]:
@@ -153,8 +155,9 @@ def mistake(sentence: str, code: int, words: Iterable[str] = ()) -> dict[str, An
 
     `setting`, `value`, `rule`, `remedy` and `suggestion` are null where the sentence has none.
     """
-    named = NAMED.search(sentence.partition(": ")[0])
-    setting, value = (named[1], named[2]) if named else (None, None)
+    head = sentence.partition(": ")[0]
+    named, bare = NAMED.search(head), BARE.search(head)
+    setting, value = (named[1], named[2]) if named else (bare and bare[0], None)
     rule, colon, remedy = sentence.rpartition(": ")
     if named:
         typed = [word.partition("=")[2].strip("'\"") for word in words if word.startswith(f"{setting}=")]

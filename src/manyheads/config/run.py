@@ -99,7 +99,7 @@ class RunConfig:
             n_table <= MOST_TABLE,
             f"data.max_length={self.data.max_length} with model.d_model={self.model.d_model}, "
             f"model.d_k={self.model.d_k} and model.n_layers={self.model.n_layers} asks for tables of positions with "
-            f"{n_table:,} numbers, but a model has at most {MOST_TABLE:,}: use a smaller data.max_length",
+            f"{n_table:,} numbers, more than {MOST_TABLE:,}: use a smaller data.max_length",
         )
         read_budget(self.budget)
         bounds_of(self.require, measured_by(self.task))

@@ -165,7 +165,8 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
     if key == "text" and (found := _first_rows(table).get(typed)):
         return title_rule(*found)
     near = [name for name in table.names if name.casefold() == typed.casefold()]
-    near += difflib.get_close_matches(typed, table.names, n=1, cutoff=ALIKE)
+    names = {name.casefold(): name for name in table.names}
+    near += [names[one] for one in difflib.get_close_matches(typed.casefold(), names, n=1, cutoff=ALIKE)]
     if near:
         return f"did you mean data.{key}={near[0]}?"
     if key != "text" and table.source.endswith((".txt", ".txt.gz")):

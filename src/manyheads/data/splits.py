@@ -85,7 +85,7 @@ def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:
             "check data.label, the column of the label"
         )
     return (
-        f"{rows.source} has {len(rows)} rows, too few to carve a {purpose} split out: "
+        f"{rows.source}: {len(rows)} rows are too few to carve a {purpose} split out of them: "
         "give a file for each split, or more rows"
     )
 

@@ -52,7 +52,7 @@ def read_finished(folder: Path, *, evaluations: bool = True) -> FinishedRun:
     run = read_run(home) if (home / "config.yaml").is_file() else None
     require(
         metrics.is_file() or (run is not None and not is_evaluation),
-        f"{folder} holds neither a run nor an evaluation: name one that does",
+        f"run={folder} holds neither a run nor an evaluation: name one that does",
     )
     settings = plain_settings(run) if run else {}
     with damaged(home / "config.yaml"):

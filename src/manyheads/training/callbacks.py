@@ -154,8 +154,7 @@ class NetworkGuard(Callback):
                 names = ", ".join(type(callback).__name__ for callback in self.callbacks)
                 raise UserError(
                     f"a callback ({names}) has changed the network, which could not be saved: {name} is {now} where "
-                    f"the settings make {before}; remove the callback, or train such a network under a Trainer of your "
-                    "own"
+                    f"the settings make {before}; remove it, or train such a network by a Trainer of your own"
                 )
 
 

@@ -53,7 +53,7 @@ def test_a_record_is_plain():
         ),
         (["train", "model.score=inner"], {"setting": "model.score", "value": "inner", "rule": "is not a choice"}),
         (["trian"], {"setting": None, "value": None, "suggestion": "train", "remedy": "did you mean train?"}),
-        (["evaluate"], {"rule": "run is empty"}),
+        (["evaluate"], {"setting": "run", "rule": "run is empty"}),
     ],
 )
 @pytest.mark.parametrize("typed", ["errors=json", "--json"])
@@ -74,6 +74,7 @@ def test_the_parts_are_those_of_the_sentence():
     assert (found["setting"], found["value"]) == ("data.path", "a.csv")
     assert found["rule"] == "row 7: the label is empty"
     assert found["remedy"] == "fill it, or type data.on_bad_row=drop"
+    assert mistake("a.csv has no column 'text' (data.text): name one", 2)["setting"] == "data.text"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,11 @@ RULE = [  # source of the verb, exit code, what is said
     ("def f():\n    open('nowhere.csv')", 2, "nowhere.csv does not exist\n"),
     ("from pathlib import Path\ndef f():\n    Path('nowhere.csv').read_text()", 2, "nowhere.csv does not exist\n"),
     ("def f():\n    open('/')", 2, "/ cannot be used: Is a directory\n"),
+    (
+        "def f():\n    raise PermissionError(13, 'Permission denied', '/ro/.p.csv.part')",
+        2,
+        "/ro may not be read or written: change its permissions, or name another place\n",
+    ),
     ("def f():\n    try:\n        raise UserError('inner')\n    finally:\n        print(end='')", 2, "inner\n"),
     ("def f():\n    raise ValueError('no sentence for a user')", 1, None),
     ("def f():\n    disk()", 2, FULL),

@@ -159,3 +159,4 @@ def test_a_typed_name_is_never_replaced_by_labels():
     assert complaint(table_of("text", "labels"), DataConfig(label="stars")).endswith("name one by data.label=<column>")
     assert find_columns(table_of("text", "labels"), DataConfig()).answer == "labels"
     assert complaint(table_of("labels", "label"), DataConfig(text="label2")).endswith("did you mean data.text=label?")
+    assert complaint(table_of("Review", "n"), DataConfig(text="reveiw")).endswith("did you mean data.text=Review?")

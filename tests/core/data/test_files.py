@@ -205,7 +205,7 @@ def test_columns_without_a_name_are_not_read(tmp_path):
 
 
 NO_HEADER = " has no header: its first row must name the columns, such as text,label"
-BY_ICONV = "save the file as UTF-8, if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
+BY_ICONV = "save the file as UTF-8, if it is of Windows or Latin-1 by iconv -f cp1252 -t utf-8 FILE > NEW"
 UTF_16 = " is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
 DAMAGED = [
     ("csv", b"", NO_HEADER),

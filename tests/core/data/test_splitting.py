@@ -75,7 +75,7 @@ def test_too_few_rows_are_refused():
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared whole
         carve(rows_of([("a", 0), ("b", 1)]), 0.1, 0, "validation")
     assert str(caught.value) == (
-        "all.csv has 2 rows, too few to carve a validation split out: give a file for each split, or more rows"
+        "all.csv: 2 rows are too few to carve a validation split out of them: give a file for each split, or more rows"
     )
 
 

@@ -306,7 +306,7 @@ def test_odd_names_of_runs_are_taken_as_they_are(tmp_path: Path, capsys, monkeyp
         ("runs runs=[outputs/a]", " is one run, but two or more are compared: add another"),
         (
             "runs compare outputs/a outputs/notes",
-            "{}/outputs/notes holds neither a run nor an evaluation: name one that does",
+            "run={}/outputs/notes holds neither a run nor an evaluation: name one that does",
         ),
         ("runs compare outputs/a outputs/a", " names one model twice: name others"),
         ("runs outputs", "outputs has no value: for the runs in a folder write folder=outputs"),

@@ -95,6 +95,13 @@ def test_it_is_printed(capsys):
     assert json.loads(capsys.readouterr().out)["properties"]["lr"]["exclusiveMinimum"] == 0
 
 
+def test_it_is_printed_once_for_programs(capsys):
+    assert main(["schema", "of=optim", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["properties"]["lr"]["exclusiveMinimum"] == 0
+    assert said.err == ""
+
+
 def test_what_is_no_schema_is_not_overwritten(tmp_path, capsys):
     file = tmp_path / "rows.csv"
     file.write_text("text,label\n")

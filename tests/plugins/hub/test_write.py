@@ -223,11 +223,10 @@ FOREIGN = [
     (
         {"placement": Placement.pre, "pooling": "mean", "pooler": Pooler.none},
         "has a shape of its own, which no family of transformers has; nearest to it is Bert, which has "
-        "model.placement=post: train one with these settings, or from a model of such a family by init_from, or use "
-        "format=transformers",
+        "model.placement=post: train with these settings or by init_from=<such a model>, or use format=transformers",
     ),
     ({"d_k": 6}, "has model.n_heads=2 with model.d_k=6 and model.d_v=8, which do not share out model.d_model=16"),
-    ({"qk_norm": True}, "which has model.qk_norm=false: train one"),
+    ({"qk_norm": True}, "which has model.qk_norm=false: train with"),
     ({"norm_bias": False}, "nearest to it is Bert, which has model.norm_bias=true"),
     ({"windows": [2]}, "nearest to it is Bert, which has model.windows=[0,0]"),
 ]

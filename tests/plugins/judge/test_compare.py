@@ -262,7 +262,7 @@ def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path,
     homes = [ship_model(tmp_path / name / "model").parent for name in "ab"]
     splits = []
     for seed, home in enumerate(homes):
-        config = RunConfig(seed=seed, data=DataConfig(path=str(data)))
+        config = RunConfig(seed=seed, data=DataConfig(path=str(data), train_share=0.5))
         save_run(config, home / "config.yaml")
         splits.append(read_rows(config, with_test=True))
         digests = {name: one.digest(splits[-1].labels) for name, one in splits[-1].by_name().items()}
@@ -272,14 +272,26 @@ def test_a_run_that_learnt_from_the_judged_rows_is_named(ship_model, data: Path,
     n_seen = sum(text in learnt for text in judged.texts)
     found = compare_models(CompareConfig(runs=[*map(str, homes)], output=str(tmp_path / "out"), hardware=CPU))
     (said,) = found["warnings"]
-    assert n_seen > len(judged) / 2
+    assert 0 < n_seen <= len(judged) / 2
     assert f"{n_seen} of {len(judged)} texts of films.csv are also in what {homes[1]} learnt from" in said
     assert f"warning: {said}" in capsys.readouterr().out
     page = (tmp_path / "out" / "report.html").read_text()
     assert '<td class="name">seed</td><td class="name">0</td><td class="name">1</td>' in "".join(page.splitlines())
     assert "validation loss of the networks over steps" in page
     shutil.copytree(homes[0], tmp_path / "c")
-    same = [str(homes[0]), str(tmp_path / "c")]
+    config = RunConfig(seed=1, data=DataConfig(path=str(data)))
+    save_run(config, tmp_path / "c" / "config.yaml")
+    (tmp_path / "c" / "summary.json").unlink()
+    n_seen = sum(text in {*read_rows(config, with_test=True).train.texts} for text in judged.texts)
+    assert n_seen > len(judged) / 2
+    runs = [str(homes[0]), str(tmp_path / "c")]
+    with pytest.raises(
+        ValueError, match=rf"/c learnt from {n_seen} of the {len(judged)} rows of films\.csv, which cannot"
+    ):
+        compare_models(CompareConfig(runs=runs, output=str(tmp_path / "refused"), hardware=CPU))
+    assert not (tmp_path / "refused").exists()
+    shutil.copytree(homes[0], tmp_path / "d")
+    same = [str(homes[0]), str(tmp_path / "d")]
     assert compare_models(CompareConfig(runs=same, output=str(tmp_path / "same"), hardware=CPU))["warnings"] == []
 
 

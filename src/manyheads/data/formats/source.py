@@ -121,7 +121,7 @@ def decoding(
             number += raw.count(b"\n", 0, start)
         raise UserError(
             f"{path}, row {number}: byte {raw[start]:#04x} at position {offset + start:,} is not UTF-8; save the file "
-            "as UTF-8, if it is Latin-1 by iconv -f latin1 -t utf-8 FILE > NEW"
+            "as UTF-8, if it is of Windows or Latin-1 by iconv -f cp1252 -t utf-8 FILE > NEW"
         ) from None
 
 

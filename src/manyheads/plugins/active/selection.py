@@ -66,7 +66,7 @@ def select(config: NextConfig, folder: ModelFolder, rows: Rows, known: list[Rows
     if "nearly" not in counts:
         notes.append(f"texts that nearly repeat another are not looked for: {install_extra('audit')}")
     guesses = Counter(answer["guess"] or "no label" for answer in answered[1]).most_common(MOST_GUESSED)
-    names = ", ".join(f"{name} {n:,}" for name, n in guesses)
+    names = ", ".join(f"{name}: {n:,}" for name, n in guesses)
     notes.append(f"{len(chosen):,} of {len(rows):,} texts are chosen by {config.by.name}; the model answers {names}")
     notes.append(
         f"fill in {list_names(labels)}, and add the rows to train alone: rows to test on have to be drawn at random"

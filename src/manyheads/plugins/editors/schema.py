@@ -25,7 +25,15 @@ class SchemaConfig:
 
 
 def write_schema(config: SchemaConfig) -> dict[str, Any]:
-    """Print the schema, or write it to a file; returns it.
+    """Print the schema, or write it to a file; returns it."""
+    found = schema_record(config)
+    if config.output == "-":
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def schema_record(config: SchemaConfig) -> dict[str, Any]:
+    """The schema, also written to the file if one is named.
 
     Raises:
         UserError: `of` is neither a verb nor a group of presets, or `output` is no place for a schema.
@@ -46,11 +54,8 @@ def write_schema(config: SchemaConfig) -> dict[str, Any]:
     else:
         choices = one_of([*VERBS, *presets])
         raise UserError(f"of={config.of} is neither a verb nor a group of presets: choose {choices}")
-    text = json.dumps(found, indent=1) + "\n"
-    if config.output == "-":
-        sys.stdout.write(text)
-    else:
-        file.write_text(text, encoding="utf-8")
+    if config.output != "-":
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
 

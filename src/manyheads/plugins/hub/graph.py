@@ -115,10 +115,13 @@ def naming_own_blocks(predictor: TextClassifier, kind: Format) -> Iterator[None]
         own = own_blocks(predictor.model)
         if not own:
             raise
-        what = str(error).strip().partition("\n")[0][:120]
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        what = str(cause).strip().partition("\n")[0][:120]
         raise UserError(
             f"format={kind.name} cannot trace a model with {own}: export it as format=transformers, or change the "
-            f"block, such as x.size(0) in place of len(x) ({type(error).__name__}: {what})"
+            f"block, such as x.size(0) in place of len(x) ({type(cause).__name__}: {what})"
         ) from error
 
 

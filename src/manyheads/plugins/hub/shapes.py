@@ -215,8 +215,7 @@ def describe_as_family(
     classes = FAMILIES[nearest].classes
     raise UserError(
         f"has a shape of its own, which no family of transformers has; nearest to it is {classes}, which has "
-        f"{list_names(least)}: train one with these settings, or from a model of such a family by init_from, or use "
-        "format=transformers"
+        f"{list_names(least)}: train with these settings or by init_from=<such a model>, or use format=transformers"
     )
 
 
@@ -249,8 +248,8 @@ def refuse_foreign(model: ModelConfig) -> None:
     if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
         raise UserError(
             f"has model.n_heads={model.n_heads} with model.d_k={model.d_k} and model.d_v={model.d_v}, which do not "
-            f"share out model.d_model={model.d_model} as in every model of BERT's family: use format=transformers, or "
-            "train one where d_k = d_v = d_model / n_heads"
+            f"share out model.d_model={model.d_model} as in BERT's family: use format=transformers, or train with "
+            "d_k = d_v = d_model / n_heads"
         )
 
 

@@ -117,8 +117,7 @@ def describe(predictor: TextClassifier, config: ExportConfig) -> tuple[Described
     if described is None:
         print(
             "No class of transformers has the shape of the run, so that its export opens only where manyheads is "
-            "installed: format=onnx opens without it, and so does this format of a run from MiniLM or other weights of "
-            "BERT's family with experiment=minilm",
+            "installed: format=onnx opens without it, as does this format of a run with experiment=minilm",
             flush=True,
         )
     return described, []
@@ -140,8 +139,8 @@ def say_what_is_left_out(predictor: TextClassifier, config: ExportConfig, *, has
         for_pairs = " for pairs" if predictor.pairs else ""
         print(
             f"Only the network is exported: in the answers of the run the linear model has a weight of "
-            f"{predictor.share:.0%}, and format={config.format.name} does not contain it{for_pairs}; add "
-            "members=network to say that this is intended, or train with linear=false for an export that answers alike",
+            f"{predictor.share:.0%}, which format={config.format.name} leaves out{for_pairs}; members=network says that "
+            "this is intended, and linear=false trains without it",
             flush=True,
         )
     if predictor.settings.fields:

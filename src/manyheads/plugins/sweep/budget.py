@@ -194,7 +194,7 @@ def _out_of_reach(target: float, nearest: WidthMatch | None, tolerance: float) -
     return (
         f"no width brings this row to the first row's {target:,.0f}: the nearest, model.d_model={model.d_model} "
         f"model.d_ff={model.d_ff}, costs {share:.2f} times as much, beyond tolerance={tolerance:g}; "
-        "compare values that are closer, or hold something else equal, such as equal=tokens"
+        "compare closer values, or use equal=tokens"
     )
 
 

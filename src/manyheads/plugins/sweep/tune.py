@@ -243,6 +243,8 @@ def _usual_settings(run: RunConfig) -> dict[str, Any]:
     """What such a run has by default, by dotted name, presets included. What weights decide is left out."""
     presets = preset_values("train", {"task": run.task} | (PRESETS if run.init_from else {}))
     usual = to_plain(with_flags(presets)) | {"task": "classify"}  # another is typed, which chooses the preset
+    if run.data.source == ("files" if run.data.path else "hub"):
+        usual["data.source"] = run.data.source  # which data.path or data.hub implies
     if not run.init_from:
         return usual
     decided = {

@@ -64,8 +64,9 @@ def test_there_and_back(typed):
     assert again.data.path == run.data.path
 
 
-def test_defaults_need_no_words():
+def test_defaults_need_no_words(tmp_path):
     assert train_words(compose("train")) == []
+    assert train_words(compose("train", [f"data.path={tmp_path}"])) == [f"data.path={tmp_path}"]
 
 
 @pytest.mark.parametrize(
