@@ -55,10 +55,7 @@ def test_latex_is_a_table_of_booktabs():
     source = latex([table()])
     assert source.count(r"\begin{table}") == source.count(r"\end{table}") == 1
     assert r"\begin{tabular}{lrrrr}" in source
-    assert (
-        r"\caption{accuracy of 100\% of the rows. How to read it. In brackets: 95 \% intervals over the rows.}"
-        in source
-    )
+    assert r"\caption{accuracy of 100\% of the rows. How to read it.}" in source
     assert r"\label{tab:all-sets}" in source
     assert body(source) == [
         ["score", "n_rows", "accuracy", "change", "p"],

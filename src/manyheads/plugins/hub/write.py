@@ -139,8 +139,8 @@ def say_what_is_left_out(predictor: TextClassifier, config: ExportConfig, *, has
         for_pairs = " for pairs" if predictor.pairs else ""
         print(
             f"Only the network is exported: in the answers of the run the linear model has a weight of "
-            f"{predictor.share:.0%}, which format={config.format.name} leaves out{for_pairs}; members=network says that "
-            "this is intended, and linear=false trains without it",
+            f"{predictor.share:.0%}, which format={config.format.name} leaves out{for_pairs}; members=network says "
+            "that this is intended, and linear=false trains without it",
             flush=True,
         )
     if predictor.settings.fields:

@@ -60,8 +60,8 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
         n_learnt, note = learnt_texts(enclosing_run(folder.path), data.rows, labels, who=name, also_hub=True)
         if 2 * n_learnt > len(data.rows):
             raise UserError(
-                f"runs={name} learnt from {n_learnt:,} of the {len(data.rows):,} rows of {data.rows.source}, which cannot "
-                "say which model is better: name rows that no model learnt from by data.path=<file>"
+                f"runs={name} learnt from {n_learnt:,} of the {len(data.rows):,} rows of {data.rows.source}, which "
+                "cannot say which model is better: name rows that no model learnt from by data.path=<file>"
             )
         if n_learnt:
             warnings.append(note)

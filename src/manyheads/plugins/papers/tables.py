@@ -40,11 +40,8 @@ def latex(tables: Sequence[ResultTable]) -> str:
         rows = []
         for row, words in zip(table.rows, table.in_words(), strict=True):
             rows.append(_line(_latex_cell(cell, word) for cell, word in zip(row, words, strict=True)))
-        caption = [f"{table.title}.", *table.notes]
-        if table.bars and any(isinstance(cell, Interval) for row in table.rows for cell in row):
-            caption.append(f"In brackets: {table.bars}.")
         parts = {
-            "CAPTION": _escaped(" ".join(caption)),
+            "CAPTION": _escaped(" ".join([f"{table.title}.", *table.notes])),
             "LABEL": re.sub(r"[^a-z0-9]+", "-", table.name.lower()),
             "KINDS": "".join("l" if table.is_text(name) else "r" for name in table.columns),
             "HEADER": _line(_escaped(name) for name in table.columns),

@@ -71,8 +71,13 @@ def sheets(results: Comparison) -> list[Sheet]:
 
 
 def result_tables(document: dict[str, Any]) -> list[ResultTable]:
-    """The tables of a results file."""
-    return tables_of_comparison(comparison_of(document))
+    """The tables of a results file, where an accuracy has its interval."""
+    made = []
+    for table in tables_of_comparison(comparison_of(document)):
+        if "accuracy" in table.columns:
+            table = replace(table, notes=[*table.notes, f"In brackets: {table.bars}."])
+        made.append(table)
+    return made
 
 
 def tables_of_comparison(results: Comparison) -> list[ResultTable]:

@@ -103,6 +103,7 @@ def test_a_set_without_runs_has_no_table_yet(record):
 
 def test_in_a_file_an_accuracy_has_an_interval(record):
     (table,) = result_tables(json.loads(json.dumps(asdict(record))))
+    assert table.notes[-1].startswith("In brackets: 95 % intervals")
     (sheet,) = sheets(record)
     assert [*table.columns] == sheet.columns
     first, other = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
