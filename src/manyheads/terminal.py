@@ -183,7 +183,8 @@ def print_sheet(sheet: Sheet, screen: "Console | None" = None) -> None:
     table = Table(title=title, title_justify="left", **looks)
     for at, column in enumerate(sheet.columns):
         widest = max((line[at].cell_len for line in lines), default=0)
-        table.add_column(as_text(column, screen), justify="right" if at else "left", min_width=widest)
+        side = "right" if at else "left"
+        table.add_column(as_text(column, screen), justify=side, min_width=widest, overflow="fold")
     for line in lines:
         table.add_row(*line)
     least = Measurement.get(screen, screen.options.update(max_width=10_000), table).minimum

@@ -31,7 +31,7 @@ from manyheads.runs.result_table import is_table_file, write_tables
 FLAG = "--json"
 NAMED = re.compile(r"(?:^|[ (`])([a-z][\w.]*)=(\[.*?\]|\S*?)(?=[:,;)`]*(?:\s|$))")
 """`setting=value` in a sentence."""
-BARE = re.compile(r"^[a-z_]+(?= is empty$)|(?<=\()data\.\w+(?=\)$)")
+BARE = re.compile(r"^[a-z_]+(?= is empty$)|^require(?= on )|(?<=\()data\.\w+(?=\)$)")
 """The setting of a sentence that has no value, as in "run is empty" and "has no column 'text' (data.text)"."""
 
 

@@ -75,6 +75,7 @@ def test_the_parts_are_those_of_the_sentence():
     assert found["rule"] == "row 7: the label is empty"
     assert found["remedy"] == "fill it, or type data.on_bad_row=drop"
     assert mistake("a.csv has no column 'text' (data.text): name one", 2)["setting"] == "data.text"
+    assert mistake("require on test of films: loss<0.1 is not met: it is 0.6", 3)["setting"] == "require"
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_a_results_file_is_reported(record, tmp_path, capsys):
 def test_a_table_is_whole_on_any_screen(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     figures = [f"{n:,}" for n in range(1_000_000, 1_000_012)]
-    print_sheet(Sheet("wide", [f"figure {n}" for n in range(12)], [figures], ["A note."]))
+    print_sheet(Sheet("wide", [f"parameters {n}" for n in range(12)], [figures], ["A note."]))
     out = capsys.readouterr().out
     assert all(figure in out for figure in figures)
     assert "…" not in out
