@@ -42,7 +42,6 @@ SETTING_ALIASES = {  # what other programs call them; docs/coming-from.md has mo
     "max_seq_length": "data.max_length",
     "test_size": "data.test_share",
     "k_fold": "data.folds",
-    "max_new_tokens": "generate.max_length",
     "pretrained": "init_from",
     "model_name_or_path": "init_from",
     "pretrainedvectors": "init_from",
