@@ -5,7 +5,6 @@ import shlex
 
 import pytest
 
-import manyheads.plugin as plugin
 from manyheads.cli.overrides import read_overrides
 from manyheads.cli.verbs import VERBS, choices, schema_of, settings_of
 from manyheads.config import RunConfig
@@ -195,5 +194,4 @@ def test_settings_without_their_section_and_those_of_other_programs_are_understo
 def test_names_of_other_programs_lead_to_settings():
     known = {name for verb, about in VERBS.items() for name in (*settings_of(verb), *about.groups)}
     known |= {f"trainer.{flag}" for flag in settings_of("train")["trainer"].default}
-    of_plugins = set() if "seq2seq" in plugin.names("task") else {"generate.max_length"}
-    assert set(SETTING_ALIASES.values()) - of_plugins <= known
+    assert set(SETTING_ALIASES.values()) <= known
