@@ -16,10 +16,16 @@ fifth of the rows. The same texts with the columns and without.
 
 The model is the linear one of a run, with its temperature from validation; figures are of the whole test split.
 
-`heads`: a run of two label columns against a run for each of them, of a network from scratch and 1,000 training rows:
-the type of a question and its question word (trec6). In `apart` each row has one of the two labels alone.
+`networks`: the same rows and ways for a small network from scratch, alone and with its linear model.
 
-Parts that are typed after the name of the file are measured alone.
+`heads`: a run of two label columns against a run for each of them, of a network from scratch and 1,000 training rows:
+the type of a question and its question word (trec6), and the topic of a news item and the agency that sent it
+(ag_news_10k; the agency is taken out of the text, and only items of an agency are read). In `apart` each row has one of
+the two labels alone. `uncertain` is the run of two columns whose losses are weighted by uncertainty (Kendall, Gal and
+Cipolla, 2018), where the others weigh them alike.
+
+Parts that are typed after the name of the file are measured alone. Figures of networks go to labels.json as they are
+measured; a second start measures only what is missing.
 """
 
 import json
@@ -28,15 +34,16 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import torch
 from machine import machine
 from scipy.stats import t
-from ways.recipes import data_folder
+from ways.recipes import data_folder, filled
 from ways.rows import Cells, read, write
 
 from manyheads import compose, train
-from manyheads.config import DataConfig
 from manyheads.data.prepare_tokens import splits_as_read
 from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
@@ -46,22 +53,34 @@ from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import linear_logits
 from manyheads.linear.thresholds import probabilities_of
 from manyheads.plugins.columns.units import learn_buckets
+from manyheads.plugins.multitask.columns import columns_of
+from manyheads.plugins.multitask.config import kept_columns
+from manyheads.plugins.multitask.learning import LearnColumns, column_losses
+from manyheads.training.objectives import class_logits
+from manyheads.training.optim import make_optimizer
 
 RESULTS = Path(__file__).with_suffix(".json")
 SETS, DRAWS, ROWS = ("snips", "emotion", "ag_news_10k", "trec6"), (0, 1, 2), 2000
 FIGURES = ("accuracy", "macro_f1", "loss")
 SKILLS, VOTERS, LEAST, MOST, MISLED = 9, 3, 0.4, 0.9, 0.5  # of annotators
 POOR, WRONG, TRUST = 0.5, 0.4, 0.3  # of the poor source: rows, wrong labels, weight
-HEADS = ("type", "word")  # columns of trec6
+HEADS = {"trec6": ("type", "word"), "ag_news_10k": ("topic", "agency")}  # columns of labels
 WORDS = ("what", "who", "how", "where", "when", "which", "why")  # of a question
+AGENCY = re.compile(r"\b(Reuters|AP|AFP)\b")
 ROWS_OF_HEADS = 1000
+RATE = 0.05  # of the logarithms of variances, which have to move by units in some 250 steps
 RUN = ("model=tiny", "trainer.max_epochs=8", "hardware=cpu", "hardware.precision=fp32", "hardware.threads=1")
-WAYS: dict[str, dict[str, dict[str, Any]]] = {
-    "votes": {"majority": {}, "votes": {"votes": "votes"}},
-    "weights": {"alike": {}, "weighted": {"weight": "trust"}, "left out": {"path": "good"}},
-    "columns": {"text": {}, "columns": {}},
+WAYS: dict[str, dict[str, list[str]]] = {  # the words of each; {data} has all rows, {good} those of the good source
+    "votes": {"majority": ["data.path={data}"], "votes": ["data.path={data}", "data.votes=votes"]},
+    "weights": {
+        "alike": ["data.path={data}"],
+        "weighted": ["data.path={data}", "data.weight=trust"],
+        "left out": ["data.path={good}"],
+    },
+    "columns": {"text": ["data.path={data}"], "columns": ["data.path={data}", "data.columns=[{column}]"]},
 }
 COLUMNS = {"trec6": "asks", "ag_news_10k": "source", "sst2": "stars"}
+NETWORKS = {"votes": ("trec6", "snips"), "weights": ("trec6", "snips"), "columns": ("trec6", "sst2")}  # their sets
 SOURCE = re.compile(r"([\w./, ()#;=&-]{2,60}?) --? ")
 
 
@@ -121,39 +140,50 @@ def figures_of(splits: Splits) -> dict[str, float]:
     return {figure: round(figures[figure].value, 4) for figure in FIGURES}
 
 
-def measure_columns(name: str, draw: int) -> dict[str, Any]:
-    """The figures without the column and with it, on one draw of a set."""
-    random, found = np.random.default_rng(draw), dict[str, Any]()
-    with tempfile.TemporaryDirectory() as folder:
-        for split in ("train", "test"):
-            rows = [with_column(name, row, random) for row in read(data_folder() / name / f"{split}.csv")]
-            if split == "train":
-                rows = [rows[at] for at in random.choice(len(rows), min(ROWS, len(rows)), replace=False)]
-            write(Path(folder) / f"{split}.csv", rows)
-        for way, columns in (("text", []), ("columns", [f"data.columns=[{COLUMNS[name]}]"])):
-            data = compose("train", [f"data.path={folder}", *columns]).data
+def prepare(part: str, name: str, draw: int, scratch: Path) -> dict[str, list[str]]:
+    """Write one draw of a set; returns the words that say which data each way reads."""
+    published, column = data_folder() / name, COLUMNS.get(name, "")
+    random = np.random.default_rng(draw if part == "columns" else [draw, len(part)])
+    train, test = (read(published / f"{split}.csv") for split in ("train", "test"))
+    if part == "columns":
+        train = [with_column(name, row, random) for row in train]
+    train = [train[at] for at in random.choice(len(train), min(ROWS, len(train)), replace=False)]
+    if part == "columns":
+        test = [with_column(name, row, random) for row in test]
+    else:
+        train = [{"text": row["text"], "label": row["label"]} for row in train]
+        names = sorted({row["label"] for row in train})
+        train = (voted if part == "votes" else trusted)(train, names, random)
+    for folder, rows in (("data", train), ("good", [row for row in train if row.get("trust") == "1"])):
+        (scratch / folder).mkdir()
+        write(scratch / folder / "train.csv", rows)
+        write(scratch / folder / "test.csv", test)
+    places = {"data": str(scratch / "data"), "good": str(scratch / "good"), "column": column}
+    return {way: filled(words, places) for way, words in WAYS[part].items()}
+
+
+def measure(part: str, name: str, draw: int) -> dict[str, Any]:
+    """The figures of the linear model of each way on one draw of a set."""
+    found = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for way, words in prepare(part, name, draw, Path(scratch)).items():
+            data = compose("train", words).data
             splits = read_splits(data, draw)
-            splits.kept = learn_buckets(data, splits)
+            if part == "columns":
+                splits.kept = learn_buckets(data, splits)
             found[way] = figures_of(splits_as_read(splits))
     return found
 
 
-def measure(part: str, name: str, draw: int) -> dict[str, Any]:
-    """The figures of each way on one draw of a set."""
-    random = np.random.default_rng([draw, len(part)])
-    rows = [{"text": row["text"], "label": row["label"]} for row in read(data_folder() / name / "train.csv")]
-    rows = [rows[at] for at in random.choice(len(rows), min(ROWS, len(rows)), replace=False)]
-    names = sorted({row["label"] for row in rows})
-    rows = (voted if part == "votes" else trusted)(rows, names, random)
+def measure_network(part: str, name: str, draw: int) -> dict[str, Any]:
+    """The accuracy of a run of each way on one draw of a set: as it answers, and of the network alone."""
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for folder, kept in (("all", rows), ("good", [row for row in rows if row.get("trust") == "1"])):
-            (Path(scratch) / folder).mkdir()
-            write(Path(scratch) / folder / "train.csv", kept)
-            (Path(scratch) / folder / "test.csv").symlink_to(data_folder() / name / "test.csv")
-        for way, settings in WAYS[part].items():
-            data = DataConfig(**settings | {"path": str(Path(scratch) / settings.get("path", "all"))})
-            found[way] = figures_of(read_splits(data, draw))
+        for way, words in prepare(part, name, draw, Path(scratch)).items():
+            summary = train(compose("train", [*words, *RUN, f"seed={draw}", f"output={scratch}/{way}"]))
+            assert summary is not None, "this is one process"
+            members = {"answer": summary.test, **summary.members["test"]}
+            found[way] = {member: round(figures["accuracy"].value, 4) for member, figures in members.items()}
     return found
 
 
@@ -166,42 +196,99 @@ def questions(split: str) -> list[Cells]:
     return found
 
 
-def measure_heads(draw: int, *, apart: bool) -> dict[str, Any]:
-    """Accuracy of each column, and seconds of training, by one run for both columns and by a run for each."""
-    random, rows = np.random.default_rng([draw, 5]), questions("train")
-    rows = [rows[at] for at in random.choice(len(rows), ROWS_OF_HEADS, replace=False)]
-    if apart:
-        rows = [row | {HEADS[at % 2]: ""} for at, row in enumerate(rows)]
-    found: dict[str, Any] = {"single": {}, "heads": {}}
-    with tempfile.TemporaryDirectory() as scratch:
-        for way in ("heads", *HEADS):
-            folder = Path(scratch) / way
-            folder.mkdir()
-            write(folder / "train.csv", [row for row in rows if way == "heads" or row[way]])
-            write(folder / "test.csv", questions("test"))
-            labels = f"data.labels=[{','.join(HEADS)}]" if way == "heads" else f"data.label={way}"
-            summary = train(
-                compose("train", [f"data.path={folder}", labels, *RUN, f"seed={draw}", f"output={folder}/run"])
-            )
-            assert summary is not None, "this is one process"
-            of = found["heads" if way == "heads" else "single"]
-            for column in HEADS if way == "heads" else (way,):
-                key = f"{column}.accuracy" if way == "heads" else "accuracy"
-                of[column] = round(summary.test[key].value, 4)
-                of[f"{column} network"] = round(summary.members["test"]["network"][key].value, 4)
-            of["seconds"] = round(of.get("seconds", 0.0) + summary.seconds, 1)
+def news(split: str) -> list[Cells]:
+    """Rows of ag_news_10k that an agency has sent, without what names it at the beginning."""
+    found = []
+    for row in read(data_folder() / "ag_news_10k" / f"{split}.csv"):
+        source = SOURCE.match(row["text"])
+        if source and (agency := AGENCY.search(source[1])):
+            found.append({"text": row["text"][source.end() :], "topic": row["label"], "agency": agency[1]})
     return found
 
 
-def heads() -> dict[str, Any]:
-    """The part `heads`."""
-    results: dict[str, Any] = {}
-    for key, apart in (("trec6", False), ("trec6 apart", True)):
-        results[key] = [measure_heads(draw, apart=apart) for draw in DRAWS]
-        for figure in [f"{column}{who}" for column in HEADS for who in ("", " network")]:
-            gains = [one["heads"][figure] - one["single"][figure] for one in results[key]]
-            print(f"heads: {key}: {figure} of one run less two: {gain(gains)}", flush=True)
-    return results
+class LearnByUncertainty(LearnColumns):
+    """Adds up exp(-s) times the loss of each column and s / 2, where s, the logarithm of its variance, is learnt with
+    the network: Kendall, Gal and Cipolla (2018), "Multi-Task Learning Using Uncertainty to Weigh Losses", equation 10.
+    Its columns have one class a row each."""
+
+    def __init__(self, columns: list[Any], *, smoothing: float) -> None:
+        super().__init__(columns, smoothing=smoothing)
+        self.log_variance_H = torch.nn.Parameter(torch.zeros(len(columns)))
+
+    def training_loss(self, classifier: Any, batch: Any) -> torch.Tensor:
+        logits_BC, marks_BC = class_logits(classifier, batch), batch.labels_B
+        if len(batch.rows_B):
+            self.train_metrics.update(logits_BC.detach(), marks_BC)
+        total_B = logits_BC.new_zeros(len(logits_BC))
+        for column, log_variance in zip(self.columns, self.log_variance_H, strict=True):
+            losses_B = column_losses([column], logits_BC, marks_BC, self.smoothing)
+            has_B = marks_BC[:, column.ids].bool().any(1)
+            total_B = total_B + (-log_variance).exp() * losses_B + has_B * log_variance / 2
+        return total_B
+
+
+def train_by_uncertainty(run: Any) -> tuple[Any, list[float]]:
+    """The summary of a run whose columns are weighted by uncertainty, and the weights with which it ends."""
+    made: list[LearnByUncertainty] = []
+
+    def learn(run: Any, tokens: Any, labels: list[str]) -> LearnByUncertainty:
+        made.append(LearnByUncertainty(columns_of(labels, kept_columns(run.data)), smoothing=run.optim.label_smoothing))
+        return made[-1]
+
+    def optimizer_of(*args: Any, **settings: Any) -> Any:
+        optimizer = make_optimizer(*args, **settings)
+        optimizer.add_param_group({"params": [made[-1].log_variance_H], "lr": RATE, "weight_decay": 0.0})
+        return optimizer
+
+    with (
+        mock.patch("manyheads.plugins.multitask.learning.learn_columns", learn),
+        mock.patch("manyheads.training.module.make_optimizer", optimizer_of),
+    ):
+        summary = train(run)
+    return summary, (-made[-1].log_variance_H.detach()).exp().tolist()
+
+
+def measure_heads(name: str, draw: int, known: dict[str, Any], *, apart: bool) -> None:
+    """Accuracy of each column by one run for both columns, of equal weights or weighted by uncertainty, and by a run
+    for each; what is `known` is not measured again."""
+    columns, rows_of = HEADS[name], questions if name == "trec6" else news
+    random, rows = np.random.default_rng([draw, 5]), rows_of("train")
+    rows = [rows[at] for at in random.choice(len(rows), ROWS_OF_HEADS, replace=False)]
+    if apart:
+        rows = [row | {columns[at % 2]: ""} for at, row in enumerate(rows)]
+    for way in ("single", "heads", "uncertain"):
+        if way in known:
+            continue
+        found: dict[str, Any] = {}
+        for of_run in [(column,) for column in columns] if way == "single" else [columns]:
+            with tempfile.TemporaryDirectory() as scratch:
+                folder = Path(scratch)
+                write(folder / "train.csv", [row for row in rows if any(row[column] for column in of_run)])
+                write(folder / "test.csv", rows_of("test"))
+                labels = f"data.label={of_run[0]}" if way == "single" else f"data.labels=[{','.join(columns)}]"
+                run = compose("train", [f"data.path={folder}", labels, *RUN, f"seed={draw}", f"output={folder}/run"])
+                if way == "uncertain":
+                    summary, weights = train_by_uncertainty(run)
+                    found["weights"] = [round(weight, 2) for weight in weights]
+                else:
+                    summary = train(run)
+                assert summary is not None, "this is one process"
+            for column in of_run:
+                key = "accuracy" if way == "single" else f"{column}.accuracy"
+                found[column] = round(summary.test[key].value, 4)
+                found[f"{column} network"] = round(summary.members["test"]["network"][key].value, 4)
+        known[way] = found
+
+
+def show_gains(title: str, cells: dict[str, Any], figures: tuple[str, ...]) -> None:
+    """Print what each way gains over the first, in the mean of all draws and sets, and of each set."""
+    ways = [*next(iter(cells.values()))]
+    for name in ["", *dict.fromkeys(title.partition(" draw=")[0] for title in cells)]:
+        of_set = [one for key, one in cells.items() if key.startswith(f"{name} draw=") or not name]
+        for way in ways[1:]:
+            for figure in figures:
+                gains = [one[way][figure] - one[ways[0]][figure] for one in of_set]
+                print(f"{title}: {name or 'all'}: {figure} of {way} less {ways[0]}: {gain(gains)}", flush=True)
 
 
 def gain(values: list[float]) -> str:
@@ -214,24 +301,43 @@ def gain(values: list[float]) -> str:
 
 def main() -> None:
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) | {"machine": machine()}
-    for part, ways in WAYS.items():
-        if sys.argv[1:] and part not in sys.argv[1:]:
-            continue
+    wanted = sys.argv[1:] or [*WAYS, "networks", "heads"]
+
+    def save() -> None:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+    for part in [part for part in WAYS if part in wanted]:
         found = results[part] = {}
         for draw in DRAWS:
             for name in COLUMNS if part == "columns" else SETS:
-                found[f"{name} draw={draw}"] = (
-                    measure_columns(name, draw) if part == "columns" else measure(part, name, draw)
-                )
-                print(part, name, draw, found[f"{name} draw={draw}"], flush=True)
-        first, *others = ways
-        for way in others:
-            for figure in FIGURES:
-                gains = [one[way][figure] - one[first][figure] for one in found.values()]
-                print(f"{part}: {figure} of {way} less {first}: {gain(gains)}", flush=True)
-    if not sys.argv[1:] or "heads" in sys.argv[1:]:
-        results["heads"] = heads()
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                found[f"{name} draw={draw}"] = measure(part, name, draw)
+        show_gains(part, found, FIGURES)
+        save()
+    if "networks" in wanted:
+        for draw in DRAWS:
+            for part, names in NETWORKS.items():
+                known = results.setdefault("networks", {}).setdefault(part, {})
+                for name in names:
+                    if f"{name} draw={draw}" not in known:
+                        known[f"{name} draw={draw}"] = measure_network(part, name, draw)
+                        print(part, name, draw, known[f"{name} draw={draw}"], flush=True)
+                        save()
+        for part, known in results["networks"].items():
+            show_gains(f"network, {part}", known, ("network", "answer"))
+    if "heads" in wanted:
+        for draw in DRAWS:
+            for name in HEADS:
+                for apart in (False, True):
+                    known = results["heads"].setdefault(f"{name} apart" if apart else name, [{} for _ in DRAWS])[draw]
+                    measure_heads(name, draw, known, apart=apart)
+                    print("heads", name, draw, "apart" if apart else "", known, flush=True)
+                    save()
+        for key, draws in results["heads"].items():
+            for column in HEADS[key.removesuffix(" apart")]:
+                for figure in (column, f"{column} network"):
+                    for way, other in (("heads", "single"), ("uncertain", "heads")):
+                        gains = [one[way][figure] - one[other][figure] for one in draws]
+                        print(f"heads: {key}: {figure} of {way} less {other}: {gain(gains)}", flush=True)
 
 
 if __name__ == "__main__":
