@@ -68,7 +68,7 @@ HEADS = {"trec6": ("type", "word"), "ag_news_10k": ("topic", "agency")}  # colum
 WORDS = ("what", "who", "how", "where", "when", "which", "why")  # of a question
 AGENCY = re.compile(r"\b(Reuters|AP|AFP)\b")
 ROWS_OF_HEADS = 1000
-RATE = 0.05  # of the logarithms of variances, which have to move by units in some 250 steps
+RATE = 0.05  # of the logarithms of variances, which have to move by about 1 in 120 steps
 RUN = ("model=tiny", "trainer.max_epochs=8", "hardware=cpu", "hardware.precision=fp32", "hardware.threads=1")
 WAYS: dict[str, dict[str, list[str]]] = {  # the words of each; {data} has all rows, {good} those of the good source
     "votes": {"majority": ["data.path={data}"], "votes": ["data.path={data}", "data.votes=votes"]},
