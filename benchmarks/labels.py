@@ -182,7 +182,7 @@ def measure_network(part: str, name: str, draw: int) -> dict[str, Any]:
         for way, words in prepare(part, name, draw, Path(scratch)).items():
             summary = train(compose("train", [*words, *RUN, f"seed={draw}", f"output={scratch}/{way}"]))
             assert summary is not None, "this is one process"
-            members = {"answer": summary.test, **summary.members["test"]}
+            members = {"answer": summary.test, "network": summary.members["test"]["network"]}
             found[way] = {member: round(figures["accuracy"].value, 4) for member, figures in members.items()}
     return found
 
