@@ -24,8 +24,8 @@ the type of a question and its question word (trec6), and the topic of a news it
 the two labels alone. `uncertain` is the run of two columns whose losses are weighted by uncertainty (Kendall, Gal and
 Cipolla, 2018), where the others weigh them alike.
 
-Parts that are typed after the name of the file are measured alone. Figures of networks go to labels.json as they are
-measured; a second start measures only what is missing.
+Parts that are typed after the name of the file are measured alone; `table` measures nothing. Figures of networks go to
+labels.json as they are measured; a second start measures only what is missing. Their table is in the lab notes.
 """
 
 import json
@@ -38,6 +38,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from contestants.tables import fill_document, markdown
 from machine import machine
 from scipy.stats import t
 from ways.recipes import data_folder, filled
@@ -60,6 +61,7 @@ from manyheads.training.objectives import class_logits
 from manyheads.training.optim import make_optimizer
 
 RESULTS = Path(__file__).with_suffix(".json")
+DOCUMENT = RESULTS.parents[1] / "docs" / "results" / "lab-notes.md"
 SETS, DRAWS, ROWS = ("snips", "emotion", "ag_news_10k", "trec6"), (0, 1, 2), 2000
 FIGURES = ("accuracy", "macro_f1", "loss")
 SKILLS, VOTERS, LEAST, MOST, MISLED = 9, 3, 0.4, 0.9, 0.5  # of annotators
@@ -280,23 +282,38 @@ def measure_heads(name: str, draw: int, known: dict[str, Any], *, apart: bool) -
         known[way] = found
 
 
-def show_gains(title: str, cells: dict[str, Any], figures: tuple[str, ...]) -> None:
-    """Print what each way gains over the first, in the mean of all draws and sets, and of each set."""
-    ways = [*next(iter(cells.values()))]
-    for name in ["", *dict.fromkeys(title.partition(" draw=")[0] for title in cells)]:
-        of_set = [one for key, one in cells.items() if key.startswith(f"{name} draw=") or not name]
-        for way in ways[1:]:
-            for figure in figures:
-                gains = [one[way][figure] - one[ways[0]][figure] for one in of_set]
-                print(f"{title}: {name or 'all'}: {figure} of {way} less {ways[0]}: {gain(gains)}", flush=True)
+def table(networks: dict[str, Any]) -> str:
+    """What each way gains over the first in a network, by set and in all, in points with Student's intervals of the
+    pairs."""
+    lines = []
+    for part, cells in networks.items():
+        first, *others = WAYS[part]
+        sets = [*dict.fromkeys(title.partition(" draw=")[0] for title in cells)]
+        for name in [*sets, *([", ".join(sets)] if len(sets) > 1 else [])]:
+            of_set = [one for title, one in cells.items() if title.partition(" draw=")[0] in name.split(", ")]
+            for way in others:
+                line = [f"{way} less {first}", name, str(len(of_set))]
+                for member in ("answer", "network"):
+                    gains = [100 * (one[way][member] - one[first][member]) for one in of_set]
+                    mean, half = mean_and_half(gains)
+                    line.append(f"{np.mean([one[first][member] for one in of_set]):.3f}")
+                    line.append(f"{mean:+.1f} ({mean - half:+.1f} to {mean + half:+.1f})")
+                lines.append(line)
+    return markdown(["way", "set", "pairs", "accuracy", "gain (95 %)", "network alone", "gain (95 %)"], lines)
 
 
 def gain(values: list[float]) -> str:
     """The mean of differences of pairs, with Student's interval."""
-    mean, half = float(np.mean(values)), 0.0
-    if len(values) > 1:
-        half = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    mean, half = mean_and_half(values)
     return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f}) of {len(values)}"
+
+
+def mean_and_half(values: list[float]) -> tuple[float, float]:
+    """The mean of differences of pairs, and half of Student's interval; 0 of one pair."""
+    if len(values) == 1:
+        return values[0], 0.0
+    half = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return float(np.mean(values)), float(half)
 
 
 def main() -> None:
@@ -311,7 +328,11 @@ def main() -> None:
         for draw in DRAWS:
             for name in COLUMNS if part == "columns" else SETS:
                 found[f"{name} draw={draw}"] = measure(part, name, draw)
-        show_gains(part, found, FIGURES)
+        first, *others = WAYS[part]
+        for way in others:
+            for figure in FIGURES:
+                gains = [one[way][figure] - one[first][figure] for one in found.values()]
+                print(f"{part}: {figure} of {way} less {first}: {gain(gains)}", flush=True)
         save()
     if "networks" in wanted:
         for draw in DRAWS:
@@ -322,8 +343,6 @@ def main() -> None:
                         known[f"{name} draw={draw}"] = measure_network(part, name, draw)
                         print(part, name, draw, known[f"{name} draw={draw}"], flush=True)
                         save()
-        for part, known in results["networks"].items():
-            show_gains(f"network, {part}", known, ("network", "answer"))
     if "heads" in wanted:
         for draw in DRAWS:
             for name in HEADS:
@@ -338,6 +357,7 @@ def main() -> None:
                     for way, other in (("heads", "single"), ("uncertain", "heads")):
                         gains = [one[way][figure] - one[other][figure] for one in draws]
                         print(f"heads: {key}: {figure} of {way} less {other}: {gain(gains)}", flush=True)
+    fill_document(DOCUMENT, {"labels-networks": table(results["networks"])})
 
 
 if __name__ == "__main__":
