@@ -64,7 +64,7 @@ def prepare_evaluation(config: EvaluateConfig) -> EvaluationPlan:
     data = find_data(config, home, settings, labels)
     analyses = plugin.asked("analysis", config, opened, data.rows)
     if plugin.task(settings.task).has_classes and data.run is None and not data.role:
-        n_learnt, sentence = learnt_texts(home, data.rows, labels)
+        n_learnt, sentence = learnt_texts(model, data.rows, labels)
         if n_learnt:
             data.learnt = f"{sentence}: figures and lead are optimistic"
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))

@@ -7,6 +7,7 @@ from manyheads.config import RunConfig
 from manyheads.data.rows import Rows, Splits, row_hashes
 from manyheads.data.sources import read_rows
 from manyheads.errors import UserError
+from manyheads.inference.format import learnt_in
 from manyheads.runs.config_file import read_run
 from manyheads.runs.summary import written_summary
 
@@ -52,18 +53,19 @@ def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None
 
 
 def learnt_texts(
-    home: Path | None, rows: Rows, labels: list[str], *, who: str = "the model", also_hub: bool = False
+    model: Path, rows: Rows, labels: list[str], *, who: str = "the model", also_hub: bool = False
 ) -> tuple[int, str]:
     """How many rows have a text that a run learnt from, and a sentence that says so. 0 and an empty sentence if they
     are a split that the run did not learn from, or if its data cannot be read.
 
     Args:
-        home: the folder of the run; None: it is not known.
+        model: the folder of the model.
         who: the name of its model in the sentence.
         also_hub: read its data even if that is fetched from the Hub.
     """
     from manyheads.data.hashes import count_shared  # imports numpy, which no mistake has to wait for
 
+    home = learnt_in(model)
     if home is None:
         return 0, ""
     known = written_summary(home).get("digests")
@@ -81,13 +83,13 @@ def learnt_texts(
     return 0, ""
 
 
-def require_new(home: Path | None, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
-    """Raise UserError if the run in `home` learnt from more than half of these texts; return a note if from fewer.
+def require_new(model: Path, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
+    """Raise UserError if `model` learnt from more than half of these texts; return a note if from fewer.
 
     Args:
         otherwise: what the user can do.
     """
-    n, sentence = learnt_texts(home, rows, labels)
+    n, sentence = learnt_texts(model, rows, labels)
     if 2 * n > len(rows):
         raise UserError(f"{sentence}, of which it is too sure: {otherwise}")
     return [sentence] if n else []

@@ -323,6 +323,11 @@ def enclosing_run(model: Path) -> Path | None:
     return None
 
 
+def learnt_in(model: Path) -> Path | None:
+    """The run folder around a model, or around one in model/, such as that of one of several columns; else None."""
+    return enclosing_run(model) or enclosing_run(model.parent)
+
+
 def home_of(run: str, model: Path) -> Path:
     """Where verbs write the results for a model if `output` is not set: its run folder, or its own if it has none.
 

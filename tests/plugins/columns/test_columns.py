@@ -394,9 +394,22 @@ def test_probes_change_the_text_and_leave_the_columns(asked, monkeypatch) -> Non
     for of_test, change in zip(seen, (lambda text: f"{text} indeed", str.upper), strict=True):
         assert len(of_test) > 100
         for case in of_test:
-            (text, units), (changed, same) = split_units(case.texts[0]), split_units(case.changed)
-            assert len(units) == 2
-            assert (changed, same) == (change(text), units)
+            (text, *columns), (changed, *same) = case.texts[0].split(f" {FIELD}"), case.changed.split(f" {FIELD}")
+            assert len(columns) == 2
+            assert (changed, same) == (change(text), columns)
+
+
+@pytest.mark.verb("probe")
+@pytest.mark.parametrize("known", [{}, COLUMNS])
+def test_a_probe_leaves_the_names_of_texts_as_they_are(known) -> None:
+    tests = pytest.importorskip("manyheads.plugins.judge.probe_tests")
+    config = pytest.importorskip("manyheads.plugins.judge.config").ProbeConfig(run="run")
+    read = unit_reader({"columns": {"texts": 2, "known": known, "names": ["title:", "body:"]}})
+    further, units = ["high", "12.5"][: len(known)], f"{UNIT}priority: high{UNIT}{UNIT}amount: 8.0 to 20.0{UNIT}"
+    rows = Rows([join_cells(["a plan", "see you", *further])], None, [0], "rows", [1])
+    (case,) = tests.cases_of(tests.BehaviourTest("loud", "upper"), rows, config, read)
+    read_then = f"title: A PLAN {FIELD} body: SEE YOU"
+    assert read(case.after) == [f"{units}{read_then}" if known else read_then]
 
 
 @pytest.mark.verb("serve")

@@ -433,6 +433,24 @@ def test_verbs_of_classifiers_name_a_remedy(home, quick, capsys, words):
         assert printed.endswith(f": name one of those, such as run={home / 'run' / 'model' / 'tags'}\n")
 
 
+@pytest.mark.verb("calibrate")
+def test_verbs_on_a_column_know_what_the_run_learnt_from(home, quick, capsys):
+    """A row that lacks the column was learnt from by its text, too."""
+    write(quick / "more.csv", ["text", "topic"], [(text, topic or "billing") for text, topic, *_ in tickets()])
+    column = home / "run" / "model" / "topic"
+    assert main(["evaluate", f"run={column}", CPU, "data.path=more.csv", "output=judged"]) == 0
+    assert " of 90 texts of more.csv are also in what the model learnt from" in capsys.readouterr().out
+    for words in (
+        ["calibrate", f"run={column}", "data.path=more.csv"],
+        ["compare", f"runs=[{column},{column}]", "data.path=more.csv"],
+        ["predict", f"run={column}", CPU, "text=parcel", "abstain.risk=0.5", "labelled=more.csv"],
+    ):
+        assert main(words) == 2
+        assert " of more.csv" in capsys.readouterr().err
+    assert main(["predict", f"run={column}", CPU, "text=parcel", "outliers.false_alarms=0.5"]) == 0
+    assert "outlier" in json.loads(capsys.readouterr().out)
+
+
 @pytest.mark.verb("next")
 def test_next_of_a_column_knows_the_rows_of_the_run(home, quick, capsys):
     new = [(f"quite {text}", *cells) for text, *cells in tickets(30)]

@@ -16,7 +16,7 @@ from manyheads.data.sources import read_rows
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import with_columns
 from manyheads.inference.answers import check_output
-from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
+from manyheads.inference.format import ModelFolder, learnt_in, open_folder
 from manyheads.plugins.active.config import NextConfig
 from manyheads.runs.config_file import read_run
 
@@ -47,8 +47,7 @@ def choose_next(config: NextConfig) -> dict[str, int]:
     folder = open_folder(config.run, "classify")
     check_output(config.output, overwrite=False)
     rows, notes = read_pool(config, folder)
-    home = enclosing_run(folder.path) or enclosing_run(folder.path.parent)  # around the folder of one of its columns
-    return plugin.resolve(SELECT)(config, folder, rows, known_rows(home, notes), notes)
+    return plugin.resolve(SELECT)(config, folder, rows, known_rows(learnt_in(folder.path), notes), notes)
 
 
 def read_pool(config: NextConfig, folder: ModelFolder) -> tuple[Rows, list[str]]:

@@ -146,7 +146,7 @@ def set_rules(config: AnswerSettings, folder: ModelFolder, classifier: TextClass
     rules.digest = rows.digest(classifier.labels)
     if config.labelled:
         otherwise = "name others by labelled=<file>"
-        rules.notes = require_new(enclosing_run(folder.path), rows, classifier.labels, otherwise)
+        rules.notes = require_new(folder.path, rows, classifier.labels, otherwise)
     if classifier.calibration is not None and classifier.calibration.digest == rules.digest:
         raise UserError(
             f"abstain.risk and sets.coverage are set on the rows of {rows.source}, which calibrate was fitted on: name "

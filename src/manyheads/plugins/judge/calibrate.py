@@ -46,7 +46,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         )
     warnings = []
     if data.run is None:  # rows of the user's, which may hold texts of the training
-        warnings = require_new(home, data.rows, labels, "calibrate it on others")
+        warnings = require_new(folder.path, data.rows, labels, "calibrate it on others")
     if len(data.rows) < FEWEST:
         raise UserError(
             f"{data.rows.source} has {len(data.rows)} rows, too few to fit anything that holds: give {FEWEST} or more"

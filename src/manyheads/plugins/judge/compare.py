@@ -57,7 +57,7 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
         refuse_occupied(output, COMPARED, overwrite=config.overwrite)
     warnings = []
     for name, folder in folders.items():
-        n_learnt, note = learnt_texts(enclosing_run(folder.path), data.rows, labels, who=name, also_hub=True)
+        n_learnt, note = learnt_texts(folder.path, data.rows, labels, who=name, also_hub=True)
         if 2 * n_learnt > len(data.rows):
             raise UserError(
                 f"runs={name} learnt from {n_learnt:,} of the {len(data.rows):,} rows of {data.rows.source}, which "

@@ -33,7 +33,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.held_out import require_held_out, require_same
 from manyheads.inference.classifier import TextClassifier, answer_in_chunks, read_vectors
 from manyheads.inference.download import OUTLIERS
-from manyheads.inference.format import WEIGHTS, ModelFolder, enclosing_run
+from manyheads.inference.format import WEIGHTS, ModelFolder, learnt_in
 from manyheads.inference.rules import AnswerRule
 from manyheads.plugins.judge.checks import AnswerSettings
 from manyheads.runs.config_file import read_run
@@ -170,7 +170,7 @@ def set_outliers(config: AnswerSettings, folder: ModelFolder, classifier: TextCl
     file, of_model, alarms = folder.path / OUTLIERS, _digest(folder), config.outliers.false_alarms
     found = read_outliers(file, of_model, classifier.settings.vocab_size, classifier.network.head.in_features)
     if found is None:
-        home = enclosing_run(folder.path)
+        home = learnt_in(folder.path)
         if home is None:
             raise UserError(
                 f"run={config.run} is a model without its run folder, whose rows outliers.false_alarms={alarms:g} is "

@@ -4,13 +4,11 @@ This file checks the model, the tests and the output, without torch; probe_tests
 texts, and behaviour.py tries the model on them and writes the report.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig
-from manyheads.data.formats.fields import ZIPPED, reader_of
+from manyheads.data.formats.fields import reader_of
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import enclosing_run, home_of, open_folder
@@ -40,14 +38,11 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
         asked = EvaluateConfig(run=config.run, split=config.split, data=config.data)
         data = find_data(asked, enclosing_run(folder.path), folder.settings, labels)
         name = data.folder
-        read = reader_of(folder.settings.kept)
-        if read is not None:
-            texts = plugin.resolve(ZIPPED)([data.rows.texts], lambda cells: read(cells)[0])
-            data.rows = replace(data.rows, texts=texts)
     output = Path(config.output or within(home_of(config.run, folder.path), "probe", name))
     if config.output or config.overwrite:
         refuse_occupied(output, PROBED, overwrite=config.overwrite)
-    cases = [cases_of(test, data.rows if data else None, config) for test in tests]
+    read = reader_of(folder.settings.kept)
+    cases = [cases_of(test, data.rows if data else None, config, read) for test in tests]
     for test, of_test in zip(tests, cases, strict=True):
         if any(case.is_pair != folder.settings.pairs for case in of_test):
             kind = "pairs of texts, with a tab between them" if folder.settings.pairs else "single texts, without a tab"

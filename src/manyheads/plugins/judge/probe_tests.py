@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from manyheads.config.facts import require
 from manyheads.config.sentences import format_value, list_names, one_of
 from manyheads.data.class_names import ClassLookup
-from manyheads.data.formats.fields import split_units
+from manyheads.data.formats.fields import FIELD
 from manyheads.data.rows import Rows
 from manyheads.data.texts import NOT_UTF8
 from manyheads.errors import UserError
@@ -178,8 +178,12 @@ def _is_change(given: Any) -> bool:
     return all(isinstance(old, str) and isinstance(new, str) for old, new in what.items())
 
 
-def cases_of(test: BehaviourTest, rows: Rows | None, config: ProbeConfig) -> list[Case]:
-    """The texts of a test, each changed; a text that stays as it is shows nothing and is left out."""
+def cases_of(test: BehaviourTest, rows: Rows | None, config: ProbeConfig, read: Any = None) -> list[Case]:
+    """The texts of a test, each changed; a text that stays as it is shows nothing and is left out.
+
+    Args:
+        read: how the model reads rows, see `reader_of`; None: as they are.
+    """
     import numpy as np  # mistakes in the tests do not wait for it
 
     cases = []
@@ -197,8 +201,11 @@ def cases_of(test: BehaviourTest, rows: Rows | None, config: ProbeConfig) -> lis
         return cases
     change, draw = change_of(test.change), np.random.default_rng(config.seed)
     for case in cases:
-        text, _ = split_units(case.texts[0])  # what is read of other columns of its row stays
-        case.changed = case.texts[0].removesuffix(text) + change(text, draw)
+        row = text = case.texts[0]
+        if read is not None:  # the columns after its texts stay as they are
+            n_texts = len(read([row])[0].split(FIELD))
+            text = FIELD.join(row.split(FIELD)[:n_texts]).rstrip()
+        case.changed = change(text, draw) + row[len(text) :]
     return [case for case in cases if case.changed != case.texts[0]]
 
 

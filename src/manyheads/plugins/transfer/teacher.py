@@ -23,7 +23,7 @@ from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 from manyheads.evaluation.further_rows import not_judged
 from manyheads.evaluation.held_out import learnt_texts
-from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
+from manyheads.inference.format import ModelFolder, open_folder
 
 Run = Any  # the settings of a training, with those of this plugin
 ANSWERS = "manyheads.plugins.transfer.answers:answers"  # imports torch
@@ -74,10 +74,9 @@ def rows_of_run(run: Run, splits: Splits) -> Rows:
         data = replace(data, text=table.names[0], text_pair="")
     rows = text_rows(table, data, splits.notes).sample(run.data.rows, run.seed)
     check_answers(run, folder, splits, rows)
-    home = enclosing_run(folder.path)
     for judged in (splits.validation, splits.test):
         if judged is not None:
-            _, sentence = learnt_texts(home, judged, splits.labels, who="the teacher")
+            _, sentence = learnt_texts(folder.path, judged, splits.labels, who="the teacher")
             splits.notes += [f"teacher: {sentence}"] * bool(sentence)
     found_nC, names = plugin.resolve(ANSWERS)(folder, rows, run), folder.labels()
     rows.probabilities = found_nC[:, [names.index(label) for label in splits.labels]]
