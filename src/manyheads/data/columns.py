@@ -102,7 +102,7 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
             return MULTI_LABEL
         remedy = _remedy(table, key, typed)
         if not is_one:
-            remedy = remedy.replace(f"data.{key}=", "")
+            remedy = remedy.replace(f" by data.{key}=<column>", " of these").replace(f"data.{key}=", "")
         names = [name for name in table.names if name != text_column(joined)]  # which is none of the file
         raise UserError(
             f"{table.source} has no column '{typed}' (data.{key}): its columns are {list_names(names)}; {remedy}"

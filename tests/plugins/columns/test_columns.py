@@ -342,7 +342,8 @@ def test_the_logits_of_a_row_are_the_same_alone_and_with_others(asked) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["data.columns=[nothing]"], "orders.csv has no column 'nothing' (data.columns)"),
+        (["data.columns=[nothing]"], "has no column 'nothing' (data.columns): its columns are "),
+        (["data.columns=[nothing]"], "label; name one of these"),
         (["data.columns=[amount,amount]"], "'amount' is empty, or is named twice in the settings data"),
         (["data.columns=[text]"], "'text' is empty, or is named twice in the settings data"),
         (["data.columns=[label]"], "'label' is empty, or is named twice in the settings data"),
@@ -397,6 +398,19 @@ def test_probes_change_the_text_and_leave_the_columns(asked, monkeypatch) -> Non
             (text, *columns), (changed, *same) = case.texts[0].split(f" {FIELD}"), case.changed.split(f" {FIELD}")
             assert len(columns) == 2
             assert (changed, same) == (change(text), columns)
+
+
+@pytest.mark.verb("audit")
+def test_an_audit_refuses_names_that_it_would_not_read(asked, capsys) -> None:
+    assert main(["audit", "data.path=orders.csv", "data.text=[text,priority]", "data.text_names=true"]) == 2
+    assert "data.text_names=true does nothing in audit, " in capsys.readouterr().err
+
+
+def test_a_name_in_spaces_is_read_once() -> None:
+    data = SimpleNamespace(text_names=True, columns=[], text=[" title", "body"])
+    kept = learn_buckets(data, SimpleNamespace(train=Rows([], None, [], "rows", []), notes=[]))
+    (once,) = rows_with_units(kept, [join_cells(["a plan", "see you"])])
+    assert [once] == rows_with_units(kept, [once]) == [f"title: a plan {FIELD} body: see you"]
 
 
 @pytest.mark.verb("probe")

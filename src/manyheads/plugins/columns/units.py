@@ -37,7 +37,9 @@ def learn_buckets(data: Any, splits: Any) -> dict[str, Any]:
         said.append(f"{name} has {what}, and is missing in {found.count(''):,} of {len(found):,} rows")
     if said:
         splits.notes.append(f"data.columns: {'; '.join(said)}")
-    return {"columns": {"texts": n_texts, "known": known, "names": [f"{one}:" for one in texts] * data.text_names}}
+    return {
+        "columns": {"texts": n_texts, "known": known, "names": [f"{one.strip()}:" for one in texts] * data.text_names}
+    }
 
 
 def learn_column(cells: Sequence[str]) -> Known:
