@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from checkpointed import train_checkpointed
 from lightning.pytorch.callbacks import Callback
 
 from manyheads.config import ModelConfig, RunConfig
@@ -30,10 +31,9 @@ from manyheads.distributed.collectives import Votes
 from manyheads.distributed.signals import Stop
 from manyheads.nn import assemble
 from manyheads.runs.resume import Start
-from manyheads.training import checkpoint as saving
+from manyheads.training import checkpoint_writer
 from manyheads.training.callbacks import KeepBest
 from manyheads.training.checkpoint import Checkpoint
-from manyheads.training.trainer import run_trainer
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEPS, FIRST, TURNS = 20, 5, 2  # steps of a run, those left out, runs of each kind
@@ -123,25 +123,25 @@ def train(
     folder.mkdir()
     run = RunConfig(model=LARGE if large else MODEL)
     run.trainer.update(max_steps=STEPS, max_epochs=1)
-    rows = LARGE_ROWS if large else ROWS
-    run = replace_settings(run, {"checkpoint.every": every, "checkpoint.background": background, "batch.rows": rows})
+    n_rows = LARGE_ROWS if large else ROWS
+    run = replace_settings(run, {"checkpoint.every": every, "checkpoint.background": background, "batch.rows": n_rows})
     n_words = LARGE_VOCABULARY if large else VOCABULARY
     network = assemble(run.model, vocab_size=n_words, n_classes=4, max_length=LENGTH)
     keep, clock = KeepBest("accuracy", network, folder / "checkpoints"), Clock()
     votes = Votes(run.hardware.timeout)
     checkpoint = Watched(run.checkpoint, Stop(), votes, keep, Start(), data="", started=0.0) if every else None
-    save, writes = saving.save, []
+    write, writes = checkpoint_writer.write_checkpoint, []
 
     def timed(*given: Any, **named: Any) -> Path:
         began = perf_counter()
-        made = save(*given, **named)
+        made = write(*given, **named)
         writes.append((began, perf_counter()))
         return made
 
-    saving.save = timed
+    checkpoint_writer.write_checkpoint = timed
     tokens = {"train": rows(STEPS), "validation": rows(1)}
-    run_trainer(run, network, tokens, list("abcd"), [keep, clock], folder, (), checkpoint)
-    saving.save = save
+    train_checkpointed(run, network, tokens, list("abcd"), folder, [keep, clock], checkpoint)
+    checkpoint_writer.write_checkpoint = write
     return clock, checkpoint.waits if checkpoint else [], writes
 
 

@@ -74,6 +74,7 @@ def turn(n: int, n_ranks: int) -> list[float]:
 def train(folder: Path) -> list[float]:
     """Milliseconds of each step of this process."""
     import torch
+    from checkpointed import train_checkpointed
 
     from manyheads.config import ModelConfig, RunConfig
     from manyheads.config.facts import replace_settings
@@ -84,7 +85,6 @@ def train(folder: Path) -> list[float]:
     from manyheads.runs.resume import Start
     from manyheads.training.callbacks import KeepBest
     from manyheads.training.checkpoint import Checkpoint
-    from manyheads.training.trainer import run_trainer
 
     torch.manual_seed(0)
     run = RunConfig(model=ModelConfig(n_layers=4, n_heads=4, d_model=256, d_k=64, d_v=64, d_ff=1024))
@@ -97,7 +97,7 @@ def train(folder: Path) -> list[float]:
     votes = Votes(run.hardware.timeout)
     checkpoint = Checkpoint(run.checkpoint, Stop(), votes, keep, Start(), data="", started=0.0)
     tokens: dict[str, Any] = {"train": rows(STEPS * n_ranks), "validation": rows(1)}
-    run_trainer(run, network, tokens, list("abcd"), [keep, clock], folder, (), checkpoint)
+    train_checkpointed(run, network, tokens, list("abcd"), folder, [keep, clock], checkpoint)
     return clock.times
 
 
