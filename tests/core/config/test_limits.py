@@ -52,7 +52,7 @@ def test_a_table_of_positions_that_could_not_be_loaded_again_is_refused_before_t
     shape = ["model.n_layers=2", "model.d_model=128", "model.d_k=64"]
     assert complaint("data.max_length=1048576", *shape) == (
         "data.max_length=1048576 with model.d_model=128, model.d_k=64 and model.n_layers=2 asks for tables of "
-        "positions with 268,435,456 numbers, but a model has at most 134,217,728: use a smaller data.max_length"
+        "positions with 268,435,456 numbers, more than 134,217,728: use a smaller data.max_length"
     )
     compose("train", ["data.max_length=524288", *shape])
     RunConfig(data=DataConfig(max_length=2**20), model=ModelConfig(n_layers=1, d_model=128, d_k=64))
