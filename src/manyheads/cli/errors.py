@@ -9,6 +9,7 @@ import errno
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from manyheads.config.conversion import unknown_sentence
@@ -38,6 +39,13 @@ def user_sentence(error: BaseException) -> str | None:
         return one_line(f"plugin {owner}: {error}" if owner else str(error))
     place = f"line {trace.tb_lineno} of {trace.tb_frame.f_code.co_filename}"
     return one_line(f"plugin {owner}: {error} ({place})") if owner else None
+
+
+def paths_as_typed(sentence: str) -> str:
+    """The sentence with paths in the current folder as one would type them here; settings hold them absolute."""
+    with suppress(OSError):  # the current folder has been deleted
+        return re.sub(rf"(?<![^\s='\"\[(,]){re.escape(os.getcwd())}/(?=[^\s/])", "", sentence)
+    return sentence
 
 
 def _file_sentence(error: OSError) -> str:

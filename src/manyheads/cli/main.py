@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from manyheads.cli.errors import user_sentence
+from manyheads.cli.errors import paths_as_typed, user_sentence
 from manyheads.cli.for_programs import FLAG, as_document, found_by, mistake, output_to, take_readers, wants_json_errors
 from manyheads.cli.help import top_help, verb_help
 from manyheads.cli.verbs import VERBS, Config, schema_of
@@ -336,6 +336,7 @@ def _written_at_the_end() -> Iterator[None]:
 def _say(sentence: str, code: int, *, words: Sequence[str] | None = None) -> int:
     """Print a sentence, or a JSON object that holds it, for which `words` were typed, and return its exit code. Ranks
     other than the first wait: it mostly speaks for all, and its end is theirs."""
+    sentence = paths_as_typed(sentence)
     rank = this_process().rank
     if rank:
         time.sleep(RANK_DELAY)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import manyheads.plugin as plugin
 from manyheads.errors import UserError
 from manyheads.plugin import Plugin
+from manyheads.terminal import typed_path
 
 VARIABLE = "MANYHEADS_PLUGINS"  # what a process hands on to those that it starts: their list is that of the parent
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -73,9 +74,11 @@ def take_plugins(words: Iterable[str]) -> list[str]:
     return rest
 
 
-def plugin_words() -> list[str]:
-    """What gives the plugins of this process to another command, where a person types it."""
+def plugin_words(*, here: bool = False) -> list[str]:
+    """What gives the plugins of this process to another command, which is typed `here`, or anywhere."""
     typed = [one.typed for one in _sources.values() if one.typed]
+    if here:
+        typed = [f"./{typed_path(Path(one))}" if Path(one).is_relative_to(Path.cwd()) else one for one in typed]
     return [f"plugins=[{','.join(typed)}]"] * bool(typed)
 
 

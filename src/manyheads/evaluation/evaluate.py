@@ -65,8 +65,8 @@ def prepare_evaluation(config: EvaluateConfig) -> EvaluationPlan:
     analyses = plugin.asked("analysis", config, opened, data.rows)
     if plugin.task(settings.task).has_classes and data.run is None and not data.role:
         n_learnt, sentence = learnt_texts(model, data.rows, labels)
-        if n_learnt:
-            data.learnt = f"{sentence}: figures and lead are optimistic"
+        if sentence:
+            data.learnt = f"{sentence}: figures and lead {'are' if n_learnt else 'may be'} optimistic"
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
     if config.overwrite:
         refuse_occupied(folder, EVALUATED, overwrite=True)

@@ -56,7 +56,8 @@ def learnt_texts(
     model: Path, rows: Rows, labels: list[str], *, who: str = "the model", also_hub: bool = False
 ) -> tuple[int, str]:
     """How many rows have a text that a run learnt from, and a sentence that says so. 0 and an empty sentence if they
-    are a split that the run did not learn from, or if its data cannot be read.
+    are a split that the run did not learn from, or if its data cannot be read. 0 and a sentence if most are in its
+    data, but this has changed since.
 
     Args:
         model: the folder of the model.
@@ -68,18 +69,22 @@ def learnt_texts(
     home = learnt_in(model)
     if home is None:
         return 0, ""
-    known = written_summary(home).get("digests")
-    if isinstance(known, dict) and rows.digest(labels) in (known.get("validation"), known.get("test")):
+    digests = written_summary(home).get("digests")
+    known = digests if isinstance(digests, dict) else {}
+    digest = rows.digest(labels)
+    if digest in (known.get("validation"), known.get("test")) and digest != known.get("train"):
         return 0, ""
     with suppress(ValueError):
         run = read_run(home / "config.yaml")
         if also_hub or (run.data.path and Path(run.data.path).expanduser().exists()):
-            train = read_rows(run, with_test=False).train
+            splits = read_rows(run, with_test=False)
+            train = splits.train
             n, at, there = count_shared(row_hashes(rows), row_hashes(train))
-            first = ""
+            if 2 * n > len(rows) and known and splits.digests()["train"] != known.get("train"):
+                return 0, f"{train.source} has changed since {who} was trained: it now holds most texts of {rows.source}"
             if n:
                 first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})"
-            return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
+                return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
     return 0, ""
 
 
@@ -92,4 +97,4 @@ def require_new(model: Path, rows: Rows, labels: list[str], otherwise: str) -> l
     n, sentence = learnt_texts(model, rows, labels)
     if 2 * n > len(rows):
         raise UserError(f"{sentence}, of which it is too sure: {otherwise}")
-    return [sentence] if n else []
+    return [sentence] if sentence else []

@@ -83,7 +83,7 @@ def next_steps(folder: Path, run: RunConfig, *, pairs: bool) -> Iterator[str]:
     """Where the report is, and commands that use the model, as they are typed here."""
     shown = typed_path(folder)
     yield f"report: {shown}/report.html"
-    name = shlex.join([*plugin_words(), f"run={shown}"])
+    name = shlex.join([*plugin_words(here=True), f"run={shown}"])
     commands = [f"predict {name} input=NEW.csv", f"evaluate {name} data.path=NEW.csv"]
     fields = [name for names in hooks(run, "fields") for name in names(run.data)]
     if run.task == "classify" and isinstance(run.data.text, str) and not (pairs or fields):

@@ -192,7 +192,7 @@ def test_a_folder_without_presets_is_no_folder_of_presets(flag, folder, tmp_path
     monkeypatch.chdir(tmp_path)
     for place, said in (
         (folder, f"is a run and holds no presets: to train it once more write again={folder}"),
-        ("mine/model", f"holds no presets: name the folder above it, {tmp_path / 'mine'}"),
+        ("mine/model", "holds no presets: name the folder above it, mine"),
         ("empty", "holds no presets: name one that holds presets, such as mine/model/wide.yaml"),
     ):
         assert cli.main(["train", *flag, "--config-dir", str(place)]) == 2

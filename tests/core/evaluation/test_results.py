@@ -113,7 +113,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], **typed: Any) -> t
 
 
 def test_what_to_type_next_names_the_plugins_of_the_run(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("manyheads.evaluation.tables.plugin_words", lambda: ["plugins=[/home/me/my parts.py]"])
+    monkeypatch.setattr("manyheads.evaluation.tables.plugin_words", lambda *, here: ["plugins=[/home/me/my parts.py]"])
     said, _ = shown(tmp_path, capsys, output="/tmp/x")
     assert "next: manyheads evaluate 'plugins=[/home/me/my parts.py]' run=/tmp/x data.path=NEW.csv\n" in said
 

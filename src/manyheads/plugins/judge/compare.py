@@ -63,7 +63,7 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
                 f"runs={name} learnt from {n_learnt:,} of the {len(data.rows):,} rows of {data.rows.source}, which "
                 "cannot say which model is better: name rows that no model learnt from by data.path=<file>"
             )
-        if n_learnt:
+        if note:
             warnings.append(note)
 
     from manyheads.plugins.judge.predictions import read_predictions  # NumPy, no torch

@@ -1,0 +1,67 @@
+"""Which rows a run learnt from, against the texts of its files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manyheads.config import DataConfig, RunConfig
+from manyheads.data.rows import Rows
+from manyheads.data.sources import read_rows
+from manyheads.evaluation.held_out import learnt_texts
+from manyheads.runs.config_file import save_run
+
+LABELS = ["bad", "good"]
+
+
+def write(path: Path, kind: str, n: int = 40) -> set[str]:
+    texts = [f"{kind} film {at}" for at in range(n)]
+    lines = [f"{text},{LABELS[at % 2]}" for at, text in enumerate(texts)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+    return {*texts}
+
+
+@pytest.fixture
+def learnt(tmp_path: Path):
+    """Saves a run as training would, and gives the rows of its splits."""
+
+    def train(**data: str) -> dict[str, Rows]:
+        run = RunConfig(data=DataConfig(source="files", path=str(tmp_path / "films.csv"), **data))
+        save_run(run, tmp_path / "config.yaml")
+        splits = read_rows(run, with_test=True)
+        (tmp_path / "summary.json").write_text(json.dumps({"digests": splits.digests()}))
+        return splits.by_name()
+
+    return train
+
+
+def test_no_row_of_its_own_test_and_validation_splits(tmp_path, learnt):
+    write(tmp_path / "films.csv", "old")
+    splits = learnt()
+    assert [learnt_texts(tmp_path, splits[name], LABELS)[0] for name in ("test", "validation")] == [0, 0]
+    assert learnt_texts(tmp_path, splits["train"], LABELS)[0] == len(splits["train"])
+
+
+def test_all_validation_rows_where_they_are_those_of_training(tmp_path, learnt):
+    write(tmp_path / "films.csv", "old")
+    splits = learnt(validation_split="train")
+    assert learnt_texts(tmp_path, splits["validation"], LABELS)[0] == len(splits["train"]) > 0
+
+
+def test_none_of_a_file_that_has_been_replaced_since(tmp_path, learnt):
+    old = write(tmp_path / "films.csv", "old")
+    learnt()
+    new = write(tmp_path / "films.csv", "new")
+    assert not old & new
+    rows = read_rows(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "films.csv"))), with_test=True).train
+    n, sentence = learnt_texts(tmp_path, rows, LABELS, who="a")
+    assert n == 0
+    assert sentence.startswith("films.csv has changed since a was trained")
+
+
+def test_nothing_is_said_of_rows_that_are_all_new(tmp_path, learnt):
+    write(tmp_path / "films.csv", "old")
+    learnt()
+    write(tmp_path / "new.csv", "new")
+    rows = read_rows(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "new.csv"))), with_test=True).train
+    assert learnt_texts(tmp_path, rows, LABELS) == (0, "")
