@@ -5,7 +5,7 @@ import types
 import pytest
 
 from manyheads.cli import main as cli
-from manyheads.cli.errors import composition_sentence, hydra_sentence, user_sentence
+from manyheads.cli.errors import composition_sentence, hydra_sentence, paths_as_typed, user_sentence
 from manyheads.config import RunConfig
 from manyheads.errors import UserError
 
@@ -121,3 +121,20 @@ def test_what_hydra_says_of_its_own_settings_keeps_its_advice_to_itself():
     assert hydra_sentence(SaidError("Could not find 'x'", ["b", "a"]), ["hydra/launcher=x", "hydra/sweeper=basic"]) == (
         "hydra/launcher=x hydra/sweeper=basic cannot be used (Could not find 'x'): choose a or b"
     )
+
+
+def test_paths_are_shown_as_one_would_type_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for typed, shown in (("a/b/c", "a/b/c"), (f"{tmp_path}/a", "a"), ("../a/b", tmp_path.parent / "a" / "b")):
+        assert cli.main(["evaluate", f"run={typed}"]) == 2
+        assert capsys.readouterr().err.startswith(f"run={shown} is not a run folder: ")
+    longer = f"x={tmp_path}-more/a y=/mnt{tmp_path}/a file://{tmp_path}/a {tmp_path}"
+    assert paths_as_typed(longer) == longer
+    assert paths_as_typed(f"'{tmp_path}/a' [{tmp_path}/b,{tmp_path}/c]") == "'a' [b,c]"
+
+
+def test_a_mistake_in_a_folder_that_was_deleted_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert paths_as_typed("a=1 is wrong: choose 2") == "a=1 is wrong: choose 2"

@@ -272,3 +272,12 @@ def test_a_module_of_a_package_that_cannot_be_imported_is_one_sentence(source, s
     said = capsys.readouterr().err
     assert said.startswith(f"plugins=broken_package.parts: {package} line 2: {sentence}")
     assert said.count("\n") == 1
+
+
+def test_a_file_is_named_as_one_would_type_it_here(mine, monkeypatch):
+    use(["./mine_parts.py"])
+    assert in_plugins.plugin_words(here=True) == ["plugins=[./mine_parts.py]"]
+    assert in_plugins.plugin_words() == [f"plugins=[{mine}]"]
+    (mine.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(mine.parent / "elsewhere")
+    assert in_plugins.plugin_words(here=True) == [f"plugins=[{mine}]"]
