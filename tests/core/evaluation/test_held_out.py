@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def write(path: Path, kind: str, n: int = 40) -> set[str]:
 def learnt(tmp_path: Path):
     """Saves a run as training would, and gives the rows of its splits."""
 
-    def train(**data: str) -> dict[str, Rows]:
+    def train(**data: Any) -> dict[str, Rows]:
         run = RunConfig(data=DataConfig(source="files", path=str(tmp_path / "films.csv"), **data))
         save_run(run, tmp_path / "config.yaml")
         splits = read_rows(run, with_test=True)
