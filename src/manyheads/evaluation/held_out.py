@@ -81,10 +81,8 @@ def learnt_texts(
             train = splits.train
             n, at, there = count_shared(row_hashes(rows), row_hashes(train))
             if 2 * n > len(rows) and known and splits.digests()["train"] != known.get("train"):
-                return (
-                    0,
-                    f"{train.source} has changed since {who} was trained: it now holds most texts of {rows.source}",
-                )
+                now = f"it now holds most texts of {rows.source}"
+                return 0, f"{train.source} has changed since {who} was trained: {now}"
             if n:
                 first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})"
                 return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"

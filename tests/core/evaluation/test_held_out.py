@@ -39,14 +39,14 @@ def learnt(tmp_path: Path):
 def test_no_row_of_its_own_test_and_validation_splits(tmp_path, learnt):
     write(tmp_path / "films.csv", "old")
     splits = learnt()
-    assert [learnt_texts(tmp_path, splits[name], LABELS)[0] for name in ("test", "validation")] == [0, 0]
-    assert learnt_texts(tmp_path, splits["train"], LABELS)[0] == len(splits["train"])
+    assert [learnt_texts(tmp_path / "model", splits[name], LABELS)[0] for name in ("test", "validation")] == [0, 0]
+    assert learnt_texts(tmp_path / "model", splits["train"], LABELS)[0] == len(splits["train"])
 
 
 def test_all_validation_rows_where_they_are_those_of_training(tmp_path, learnt):
     write(tmp_path / "films.csv", "old")
     splits = learnt(validation_split="train")
-    assert learnt_texts(tmp_path, splits["validation"], LABELS)[0] == len(splits["train"]) > 0
+    assert learnt_texts(tmp_path / "model", splits["validation"], LABELS)[0] == len(splits["train"]) > 0
 
 
 def test_none_of_a_file_that_has_been_replaced_since(tmp_path, learnt):
@@ -55,7 +55,7 @@ def test_none_of_a_file_that_has_been_replaced_since(tmp_path, learnt):
     new = write(tmp_path / "films.csv", "new")
     assert not old & new
     rows = read_rows(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "films.csv"))), with_test=True).train
-    n, sentence = learnt_texts(tmp_path, rows, LABELS, who="a")
+    n, sentence = learnt_texts(tmp_path / "model", rows, LABELS, who="a")
     assert n == 0
     assert sentence.startswith("films.csv has changed since a was trained")
 
@@ -65,4 +65,4 @@ def test_nothing_is_said_of_rows_that_are_all_new(tmp_path, learnt):
     learnt()
     write(tmp_path / "new.csv", "new")
     rows = read_rows(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "new.csv"))), with_test=True).train
-    assert learnt_texts(tmp_path, rows, LABELS) == (0, "")
+    assert learnt_texts(tmp_path / "model", rows, LABELS) == (0, "")
