@@ -1,12 +1,13 @@
 """What benchmarks/labels.py and hierarchy.py prepare and learn by."""
 
-import hierarchy
-import labels
 import pytest
 import torch
 from ways.rows import read, write
 
-from manyheads.plugins.multitask.columns import LabelColumn
+LabelColumn = pytest.importorskip("manyheads.plugins.multitask.columns").LabelColumn
+for plugin in ("columns", "hierarchy"):
+    pytest.importorskip(f"manyheads.plugins.{plugin}")
+hierarchy, labels = pytest.importorskip("hierarchy"), pytest.importorskip("labels")
 
 
 def test_losses_are_weighted_by_uncertainty_as_published(monkeypatch):

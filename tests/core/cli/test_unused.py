@@ -183,7 +183,9 @@ def check_what_is_read(verb, words, tmp_path, monkeypatch):
             compose(verb, [*words, f"{name}={another(settings(RunConfig)[name])}"])
         except ValueError as refusal:
             said[name] = str(refusal)
-    assert {name: why for name, why in said.items() if not why or not re.search("does nothing| is of | is for ", why)} == {}
+    assert {
+        name: why for name, why in said.items() if not why or not re.search("does nothing| is of | is for ", why)
+    } == {}
 
 
 def noted(schema, monkeypatch, where="", read=None):

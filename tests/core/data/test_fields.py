@@ -158,7 +158,10 @@ def test_predict_joins_the_columns_of_its_input(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (["title", "words"], "has no column 'words' .data.text.: its columns are title, body, label; name one by"),
+        (
+            ["title", "words"],
+            "has no column 'words' .data.text.: its columns are title, body, label; name one of these",
+        ),
         (["title", "Body"], "did you mean body.$"),
         (["title", "label"], "name one column of rows.csv twice"),
     ],

@@ -75,7 +75,7 @@ def compare_variants(config: AblateConfig, sets: list[ReadSet], path: Path) -> C
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     with log_to_screen(log):
-        merge_and_write(results, path, config)
+        merge_and_write(results, path, config, keep_earlier=True)
         run_missing(config, rows, data, results, path)
     for sheet in sheets(results):
         print_sheet(sheet)
@@ -192,16 +192,19 @@ def run_missing(
         log.info("%d run(s) are left to other processes with this results file: the tables lack them", n_left)
 
 
-def merge_and_write(results: Comparison, path: Path, config: AblateConfig) -> None:
-    """Merge what the results file holds, and write it with what is new here. Where runs no longer fit, the file as it
-    was is kept under another name."""
+def merge_and_write(results: Comparison, path: Path, config: AblateConfig, *, keep_earlier: bool = False) -> None:
+    """Merge what the results file holds, and write it with what is new here.
+
+    Args:
+        keep_earlier: if runs no longer fit, keep the file as it was under another name.
+    """
     in_use = f"output={path} has been written by another process for {PATIENCE:g} s: see what it does"
     with locked(path.with_name(f".{path.name}.lock"), in_use, wait=PATIENCE):
         if path.exists():
             before = read_results(path)
             check_same_comparison(before, path, config)
             n_dropped = merge_earlier(results, before)
-            if n_dropped:
+            if n_dropped and keep_earlier:
                 numbered = (path.with_name(f"{path.stem}-{at}.json") for at in count(1))
                 kept = next(one for one in numbered if not one.exists())
                 shutil.copy2(path, kept)
