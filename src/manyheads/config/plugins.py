@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import manyheads.plugin as plugin
 from manyheads.errors import UserError
 from manyheads.plugin import Plugin
-from manyheads.terminal import typed_path
 
 VARIABLE = "MANYHEADS_PLUGINS"  # what a process hands on to those that it starts: their list is that of the parent
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -78,7 +77,7 @@ def plugin_words(*, here: bool = False) -> list[str]:
     """What gives the plugins of this process to another command, which is typed `here`, or anywhere."""
     typed = [one.typed for one in _sources.values() if one.typed]
     if here:
-        typed = [f"./{typed_path(Path(one))}" if Path(one).is_relative_to(Path.cwd()) else one for one in typed]
+        typed = [f"./{os.path.relpath(one)}" if Path(one).is_relative_to(Path.cwd()) else one for one in typed]
     return [f"plugins=[{','.join(typed)}]"] * bool(typed)
 
 

@@ -49,7 +49,7 @@ class Victim:
         assert "Traceback" not in answer["err"]
         assert 20 < len(said) < 1500, "a sentence, not a page"
         for part in parts:
-            assert part in said, said
+            assert part.replace(f"{folder}/", "") in said, said
         self.harmless(answer)
         return said
 

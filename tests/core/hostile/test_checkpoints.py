@@ -240,5 +240,5 @@ def test_links_in_the_folder_lead_nothing_out_of_it(name, victim, stopped, tmp_p
     before = {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()}
     (run / name).symlink_to(outside)
     said = victim.refused(["train", f"resume={run}"], inner, "link")
-    assert str(run / name) in said
+    assert f"run/{name}" in said
     assert {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()} == before

@@ -91,7 +91,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "sentence"), MISTAKES)
-def test_a_mistake_is_one_sentence(words, sentence, capsys, tmp_path, monkeypatch):
+def test_a_mistake(words, sentence, capsys, tmp_path, monkeypatch):  # long paths are cut in sentences
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MANYHEADS_DATA", raising=False)
     assert main(["ablate", *words]) == 2
