@@ -105,7 +105,7 @@ class OptimConfig:
     def __post_init__(self) -> None:
         weights = self.class_weights
         require(
-            weights in ("none", "balanced") or (isinstance(weights, dict) and all(map(_is_weight, weights.values()))),
+            weights in ("none", "balanced") or (isinstance(weights, dict) and all(map(is_factor, weights.values()))),
             f"optim.class_weights={weights} is not understood: it must be none, balanced, or positive weights by "
             "class name such as '{joy: 1, anger: 2.5}'",
         )
@@ -135,7 +135,8 @@ class OptimConfig:
         return trainer | limits
 
 
-def _is_weight(value: Any) -> bool:
+def is_factor(value: Any) -> bool:
+    """Whether a value may multiply losses: a positive number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and 0 < value < LARGEST_WEIGHT
 

@@ -197,6 +197,9 @@ def test_rows_that_cannot_be_learnt_are_refused(tmp_path, words, cells, said):
             ["data.label_sets=[tags]"],
             "data.label_sets=[tags] is for several columns of labels: name them, as data.labels=[",
         ),
+        ([*WORDS, "data.label_weights={topic: 0}"], "gives 'topic' the weight 0: it must be a positive number"),
+        ([*WORDS, "data.label_weights={topics: 2}"], "names the column 'topics', which data.labels="),
+        (["data.label_weights={topic: 2}"], "data.label_weights={'topic': 2} is for several columns of labels"),
         ([*WORDS, "data.streaming=true"], "cannot join what data.streaming=true reads: remove one of them"),
         ([*WORDS, "data.folds=3"], "data.folds=3 does nothing with task=multitask"),
         ([*WORDS, "data.hierarchy=/"], "data.hierarchy=/ does nothing with task=multitask"),
@@ -235,6 +238,31 @@ def test_losses_are_those_of_each_column_in_numpy():
     wanted_B -= np.log(np.where(marks_BC[:, 3:], q_BC, 1 - q_BC)).sum(1)
     found_B = column_losses(COLUMNS, torch.from_numpy(logits_BC), torch.from_numpy(marks_BC))
     assert np.allclose(found_B, wanted_B, atol=1e-12)
+
+
+def test_weights_multiply_the_gradient_of_their_column():
+    marks_BC = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 0, 0, 1], [0, 1, 0, 1, 1]], dtype=torch.uint8)
+    plain = torch.randn(3, 5, dtype=torch.float64).requires_grad_()
+    weighted = plain.detach().clone().requires_grad_()
+    column_losses(COLUMNS, plain, marks_BC, smoothing=0.1).sum().backward()
+    column_losses(COLUMNS, weighted, marks_BC, smoothing=0.1, weights={"tags": 2.5}).sum().backward()
+    factor_C = torch.tensor([1, 1, 1, 2.5, 2.5])
+    assert torch.allclose(weighted.grad, plain.grad * factor_C, atol=1e-12)
+
+
+def test_a_run_learns_by_weights(quick, capsys):
+    """The first training loss is as many times as large; the plan names the weights."""
+    write(quick / "tickets.csv", HEADER, tickets())
+    words = ["data.path=tickets.csv", *WORDS, *TINY, "linear=false", "test=false", "trainer.max_steps=1"]
+    weights = ["data.label_weights={topic: 3, urgency: 3, tags: 3}", "logger.every=1"]
+    assert main(["train", *words, *weights, "dry=true", "output=dry"]) == 0
+    assert "urgency (2, weight 3)" in " ".join(capsys.readouterr().out.split())
+    losses = []
+    for name, more in (("plain", ["logger.every=1"]), ("weighted", weights)):
+        assert main(["train", *words, *more, f"output={name}"]) == 0
+        with (quick / name / "metrics.csv").open(encoding="utf-8") as file:
+            losses += [float(row["loss"]) for row in csv.DictReader(file) if row["loss"]]
+    assert losses[1] == pytest.approx(3 * losses[0])
 
 
 def test_what_a_row_lacks_moves_no_weight():

@@ -6,6 +6,7 @@ from manyheads.config.facts import require, section, setting
 from manyheads.config.figures import figures_of, is_of_answers
 from manyheads.config.required import OF_COLUMN, bounds_of
 from manyheads.config.sentences import format_list, format_value
+from manyheads.config.training import is_factor
 from manyheads.errors import UserError
 from manyheads.runs.summary import MEAN
 
@@ -31,13 +32,24 @@ class LabelsConfig:
         needs="training",
         implies=("task", "multitask"),
     )
+    label_weights: dict[str, Any] = setting(
+        dict,
+        "factors of the losses of some of data.labels, as {topic: 2}; of others 1",
+        tasks=("multitask",),
+        needs="training",
+        implies=("task", "multitask"),
+    )
 
 
 def check_run(run: Any) -> None:
     """The columns of a run are several different ones, and `require` is of their figures."""
-    labels, sets = run.data.labels, run.data.label_sets
+    labels, sets, weights = run.data.labels, run.data.label_sets, run.data.label_weights
     typed = f"data.labels={format_list(labels)}"
-    asked = f"data.label_sets={format_list(sets)}" if sets else "task=multitask"
+    asked = "task=multitask"
+    if weights:
+        asked = f"data.label_weights={format_value(weights)}"
+    elif sets:
+        asked = f"data.label_sets={format_list(sets)}"
     require(bool(labels), f"{asked} is for several columns of labels: name them, as data.labels=[topic,urgency]")
     require(not run.data.streaming, f"{typed} cannot join what data.streaming=true reads: remove one of them")
     require(len(labels) > 1, f"{typed} names one column: write data.label={format_value(labels[0])}")
@@ -50,6 +62,13 @@ def check_run(run: Any) -> None:
         )
     for name in sets:
         require(name in labels, f"data.label_sets={format_list(sets)} has {format_value(name)}, which {typed} lacks")
+    for name, weight in weights.items():
+        require(name in labels, f"data.label_weights names the column '{format_value(name)}', which {typed} lacks")
+        require(
+            is_factor(weight),
+            f"data.label_weights gives '{format_value(name)}' the weight {format_value(weight)}: it must be a positive "
+            "number",
+        )
     bounds_of(run.require, figures_of_columns({name: name in sets for name in labels}))
 
 

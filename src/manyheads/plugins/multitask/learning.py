@@ -1,4 +1,4 @@
-"""How several columns are learnt: by the sum of their losses, where a row has them; and their linear models.
+"""How several columns are learnt: by the weighted sum of their losses, where a row has them; and their linear models.
 
 B rows of a batch . C labels of all columns . K labels of one
 """
@@ -66,19 +66,20 @@ class LearnColumns(nn.Module):
 
     Args:
         smoothing: probability mass that is shared among all classes of a column.
+        weights: factors of the training losses of columns by name; 1 where there is none.
     """
 
-    def __init__(self, columns: list[LabelColumn], *, smoothing: float) -> None:
+    def __init__(self, columns: list[LabelColumn], *, smoothing: float, weights: dict[str, float]) -> None:
         super().__init__()
-        self.columns, self.smoothing = columns, smoothing
+        self.columns, self.smoothing, self.weights = columns, smoothing, weights
         self.train_metrics, self.validation_metrics = ColumnFigures(columns), ColumnFigures(columns)
 
     def training_loss(self, classifier: Classifier, batch: Batch) -> Tensor:
-        """The smoothed loss of each row `(B,)`; updates `train_metrics`."""
+        """The weighted and smoothed loss of each row `(B,)`; updates `train_metrics`."""
         logits_BC = class_logits(classifier, batch)
         if len(batch.rows_B):
             self.train_metrics.update(logits_BC.detach(), batch.labels_B)
-        return column_losses(self.columns, logits_BC, batch.labels_B, self.smoothing)
+        return column_losses(self.columns, logits_BC, batch.labels_B, self.smoothing, self.weights)
 
     def validation_loss(self, classifier: Classifier, batch: Batch) -> Tensor:
         """The plain loss of each row `(B,)`; updates `validation_metrics`."""
@@ -93,29 +94,41 @@ class LearnColumns(nn.Module):
     def plan(self, run: RunConfig, tokens: Tokens, labels: list[str], n_words: int) -> dict[str, str]:
         """Lines of a dry run."""
         forward = mean_flops(run.model, tokens.sizes(), pooled=True)
-        sizes = [f"{column.name} ({len(column.labels)})" for column in self.columns]
+        sizes = []
+        for column in self.columns:
+            weight = f", weight {self.weights[column.name]:g}" if column.name in self.weights else ""
+            sizes.append(f"{column.name} ({len(column.labels)}{weight})")
         return {
             "columns and their labels": ", ".join(sizes),
             "FLOPs a token": f"{forward:,.0f} forward, {3 * forward:,.0f} with backward",
         }
 
 
-def column_losses(columns: list[LabelColumn], logits_BC: Tensor, marks_BC: Tensor, smoothing: float = 0.0) -> Tensor:
-    """The loss of each row, `(B,)`: the sum over columns, which all weigh alike."""
+def column_losses(
+    columns: list[LabelColumn],
+    logits_BC: Tensor,
+    marks_BC: Tensor,
+    smoothing: float = 0.0,
+    weights: dict[str, float] | None = None,
+) -> Tensor:
+    """The loss of each row, `(B,)`: the sum over columns, each times its weight."""
     total_B = logits_BC.new_zeros(len(logits_BC))
     for column in columns:
         logits_BK, marks_BK = logits_BC[:, column.ids], marks_BC[:, column.ids]
         if column.is_set:
-            total_B = total_B + label_losses(logits_BK, marks_BK, smoothing).sum(1)
+            losses_B = label_losses(logits_BK, marks_BK, smoothing).sum(1)
         else:
             losses_B = label_losses(logits_BK, marks_BK.argmax(1), smoothing)
-            total_B = total_B + losses_B.where(marks_BK.bool().any(1), 0.0)
+            losses_B = losses_B.where(marks_BK.bool().any(1), 0.0)
+        weight = (weights or {}).get(column.name, 1.0)
+        total_B = total_B + weight * losses_B
     return total_B
 
 
 def learn_columns(run: RunConfig, tokens: Tokens, labels: list[str]) -> LearnColumns:
     """`Task.objective`."""
-    return LearnColumns(columns_of(labels, kept_columns(run.data)), smoothing=run.optim.label_smoothing)
+    columns = columns_of(labels, kept_columns(run.data))
+    return LearnColumns(columns, smoothing=run.optim.label_smoothing, weights=run.data.label_weights)
 
 
 def fit_columns(context: RunContext) -> Callable[[Path], None]:
