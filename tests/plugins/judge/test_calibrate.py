@@ -204,6 +204,16 @@ def test_a_class_that_no_row_has_keeps_its_probability(multi: bool) -> None:
         assert mapped.argmax() == 3
 
 
+def test_a_calibration_that_does_not_help_is_said_to(run: Path, capsys) -> None:
+    lines = (run.parent / "fit.csv").read_text().splitlines()
+    (run.parent / "fit.csv").write_text("\n".join(lines[:51]) + "\n")  # too few for lines of three classes
+    warned = "the loss is higher after isotonic than before it"
+    for method, is_worse in ((isotonic, True), (temperature, False)):
+        found = calibrated(run, method)
+        assert (found["after"]["loss"]["value"] > found["before"]["loss"]["value"]) is is_worse
+        assert (warned in capsys.readouterr().out) is is_worse
+
+
 def test_of_many_rows_some_are_drawn_and_all_are_known(run: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(calibration_fit, "MOST", 200)
     found = calibrated(run, temperature)

@@ -64,5 +64,10 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
     for name, before in found["before"].items():
         after = found["after"][name]
         say(f"  {words_of(name)}: {Interval(**before).words} before, {Interval(**after).words} after")
+    if found["after"]["loss"]["value"] > found["before"]["loss"]["value"]:
+        warnings.append(
+            f"the loss is higher after {found['method']} than before it, so it does not help here: delete "
+            f"{typed_path(target / CALIBRATION)}, or fit another method, or to more rows"
+        )
     say(typed_path(target / CALIBRATION), *(f"warning: {one}" for one in warnings))
     return found
