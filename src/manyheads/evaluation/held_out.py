@@ -10,6 +10,7 @@ from manyheads.errors import UserError
 from manyheads.inference.format import learnt_in
 from manyheads.runs.config_file import read_run
 from manyheads.runs.summary import written_summary
+from manyheads.terminal import typed_path
 
 
 def require_held_out(run: RunConfig, what: str, otherwise: str) -> None:
@@ -55,20 +56,43 @@ def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None
 def learnt_texts(
     model: Path, rows: Rows, labels: list[str], *, who: str = "the model", also_hub: bool = False
 ) -> tuple[int, str]:
-    """How many rows have a text that a run learnt from, and a sentence that says so. 0 and an empty sentence if they
-    are a split that the run did not learn from, or if its data cannot be read. 0 and a sentence if most are in its
-    data, but this has changed since.
+    """How many rows have a text that a run, or one that it began from (`init_from`), learnt from, and a sentence that
+    says so. 0 and an empty sentence if they are a split that the run did not learn from, or if its data cannot be read.
+    0 and a sentence if most are in its data, but this has changed since.
 
     Args:
         model: the folder of the model.
         who: the name of its model in the sentence.
         also_hub: read its data even if that is fetched from the Hub.
     """
+    home, seen = learnt_in(model), list[Path]()
+    while home is not None and home not in seen:
+        n, sentence = _learnt_by(home, rows, labels, who, also_hub=also_hub)
+        if sentence:
+            return n, sentence
+        seen.append(home)
+        home = _began_from(home)
+        if home is not None:
+            who = f"{typed_path(home)}, from which {who} began,"
+    return 0, ""
+
+
+def _began_from(home: Path) -> Path | None:
+    """The folder of the run that a run names by `init_from`; None if it did not learn the same task."""
+    with suppress(ValueError):
+        run = read_run(home / "config.yaml")
+        if run.init_from:
+            origin = Path(run.init_from).expanduser()
+            before = learnt_in(origin / "model") or learnt_in(origin)
+            if before is not None and read_run(before / "config.yaml").task == run.task:
+                return before
+    return None
+
+
+def _learnt_by(home: Path, rows: Rows, labels: list[str], who: str, *, also_hub: bool) -> tuple[int, str]:
+    """`learnt_texts` of one run."""
     from manyheads.data.hashes import count_shared  # imports numpy, which no mistake has to wait for
 
-    home = learnt_in(model)
-    if home is None:
-        return 0, ""
     digests = written_summary(home).get("digests")
     known = digests if isinstance(digests, dict) else {}
     digest = rows.digest(labels)

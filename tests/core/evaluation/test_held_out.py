@@ -1,6 +1,7 @@
 """Which rows a run learnt from, against the texts of its files."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,20 @@ def write(path: Path, kind: str, n: int = 40) -> set[str]:
     return {*texts}
 
 
+def save(home: Path, file: Path, init_from: str = "", **data: Any) -> dict[str, Rows]:
+    """Save a run in the folder `home` that learnt from `file`, as training would; returns the rows of its splits."""
+    run = RunConfig(data=DataConfig(source="files", path=str(file), **data), init_from=init_from)
+    home.mkdir(exist_ok=True)
+    save_run(run, home / "config.yaml")
+    splits = read_rows(run, with_test=True)
+    (home / "summary.json").write_text(json.dumps({"digests": splits.digests()}))
+    return splits.by_name()
+
+
 @pytest.fixture
 def learnt(tmp_path: Path):
-    """Saves a run as training would, and gives the rows of its splits."""
-
-    def train(**data: Any) -> dict[str, Rows]:
-        run = RunConfig(data=DataConfig(source="files", path=str(tmp_path / "films.csv"), **data))
-        save_run(run, tmp_path / "config.yaml")
-        splits = read_rows(run, with_test=True)
-        (tmp_path / "summary.json").write_text(json.dumps({"digests": splits.digests()}))
-        return splits.by_name()
-
-    return train
+    """Saves a run that learnt from films.csv."""
+    return partial(save, tmp_path, tmp_path / "films.csv")
 
 
 def test_no_row_of_its_own_test_and_validation_splits(tmp_path, learnt):
@@ -66,3 +69,26 @@ def test_nothing_is_said_of_rows_that_are_all_new(tmp_path, learnt):
     write(tmp_path / "new.csv", "new")
     rows = read_rows(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "new.csv"))), with_test=True).train
     assert learnt_texts(tmp_path / "model", rows, LABELS) == (0, "")
+
+
+def test_runs_that_a_run_began_from_learnt_from_rows_too(tmp_path):
+    write(tmp_path / "films.csv", "old")
+    write(tmp_path / "others.csv", "new")
+    rows = save(tmp_path / "one", tmp_path / "films.csv")["train"]
+    (tmp_path / "one" / "model").mkdir()
+    save(tmp_path / "two", tmp_path / "others.csv", init_from=str(tmp_path / "one"))
+    save(tmp_path / "three", tmp_path / "others.csv", init_from=str(tmp_path / "two" / "model"))
+    n, sentence = learnt_texts(tmp_path / "three" / "model", rows, LABELS)
+    assert n == len(rows)
+    assert f"also in what {tmp_path / 'one'}, from which {tmp_path / 'two'}, from which the model began," in sentence
+    held_out = read_rows(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "films.csv"))), with_test=True)
+    assert learnt_texts(tmp_path / "three" / "model", held_out.test, LABELS) == (0, "")
+
+
+def test_runs_that_name_each_other_are_read_once(tmp_path):
+    write(tmp_path / "films.csv", "old")
+    write(tmp_path / "new.csv", "new")
+    save(tmp_path / "one", tmp_path / "films.csv", init_from=str(tmp_path / "two"))
+    save(tmp_path / "two", tmp_path / "films.csv", init_from=str(tmp_path / "one"))
+    rows = read_rows(RunConfig(data=DataConfig(source="files", path=str(tmp_path / "new.csv"))), with_test=True).train
+    assert learnt_texts(tmp_path / "two" / "model", rows, LABELS) == (0, "")
