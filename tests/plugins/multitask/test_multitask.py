@@ -362,6 +362,7 @@ def test_evaluate_judges_each_column(home, quick):
 
 def test_report_has_the_tables_of_each_column(home, quick, capsys):
     """Of an evaluation of enough rows, of which each bin of the table has some."""
+    pytest.importorskip("manyheads.plugins.papers")
     write(quick / "new.csv", HEADER, tickets(300))
     assert main(["evaluate", f"run={home / 'run'}", CPU, "data.path=new.csv", "output=new"]) == 0
     scores = read_json(Path("new/metrics.json"))["columns"]
