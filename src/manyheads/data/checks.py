@@ -24,11 +24,6 @@ def check_rows(run: RunConfig, splits: Splits) -> None:
             "or use model.pair=joint"
         )
     check_long(run.data, pairs=pairs)
-    if splits.train.weights is not None and not splits.train.weights.any():
-        raise UserError(
-            f"data.weight={run.data.weight}: all {len(splits.train):,} training rows of {splits.train.source} weigh 0, "
-            "so that nothing can be learnt: give some of them a weight above 0, or remove data.weight"
-        )
 
 
 def check_long(data: DataConfig, *, pairs: bool) -> None:

@@ -71,7 +71,7 @@ from manyheads.data.columns import (
     why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
-from manyheads.data.opening import Tables, change_tables, open_split, open_tables
+from manyheads.data.opening import Tables, change_tables, follow_split_column, open_split, open_tables
 from manyheads.data.rows import Rows, Splits, class_counts, zero_labels
 from manyheads.data.splits import assign_folds, carve, stratified_sample
 from manyheads.data.table import Coded, RawTable, Unread, coded, take
@@ -125,7 +125,8 @@ def read_splits(
     if held is None:
         tables, notes = open_tables(data)
     else:
-        tables, notes = change_tables(held, data), []
+        tables = follow_split_column(held["all"](), data, typed=False) if "all" in held else held
+        tables, notes = change_tables(tables, data), []
     tables = {role: cache(read) for role, read in tables.items()}  # each is read once
     split_seed = seed if data.split_seed is None else data.split_seed
     whole = "all" if "all" in tables else "train"
@@ -466,6 +467,11 @@ def _sample_splits(splits: Splits, data: DataConfig, split_seed: int, seed: int)
     if data.train_share < 1 and (not data.folds or data.fold is not None):
         train = stratified_sample(train, max(1, round(data.train_share * len(train))), seed)
         reasons.append(f"data.train_share={data.train_share:g}")
+    if train.weights is not None and not train.weights.any():
+        raise UserError(
+            f"data.weight={data.weight}: all {len(train):,} training rows of {train.source} weigh 0, so that nothing "
+            "can be learnt: give some of them a weight above 0, or remove data.weight"
+        )
     if reasons:
         splits.notes.append(f"{' and '.join(reasons)}: {len(train):,} of {len(splits.train):,} training rows are used")
     notes = [one_line(note) for note in splits.notes]

@@ -60,7 +60,8 @@ def evaluate_run(
         config: the settings of the run.
     """
     baseline, labels = baseline_of(predictor, folder), splits.labels
-    setup = Setup(train=splits.train, baseline=baseline)
+    own_train = splits.train if splits.own_train is None else splits.own_train  # that of a later evaluation
+    setup = Setup(train=own_train, baseline=baseline)
     members: dict[str, dict[str, Figures]] = {}  # by split and model; the model that answers is the first
     if splits.test is None:
         split, rows = "validation", splits.validation

@@ -55,6 +55,22 @@ def test_numbers_of_classes_get_their_names_and_splits_stay_apart():
     assert data.tokens["validation"].labels.tolist() == [0]
 
 
+def test_a_column_split_is_followed_as_that_of_a_file():
+    splits = TextData.from_rows({**COLUMNS, "split": ["train"] * 40 + ["dev"] * 12 + ["test"] * 8}).splits
+    assert splits is not None
+    assert {name: list(rows.texts) for name, rows in splits.by_name().items()} == {
+        "train": COLUMNS["text"][:40],
+        "validation": COLUMNS["text"][40:52],
+        "test": COLUMNS["text"][52:],
+    }
+
+
+def test_rows_that_all_weigh_nothing_are_refused():
+    run = compose("train", ["data.weight=trust"])
+    with pytest.raises(ValueError, match=r"all 48 training rows of rows/train weigh 0"):
+        TextData.from_rows({**COLUMNS, "trust": [0] * 60}, run=run)
+
+
 def test_a_missing_cell_is_a_mistake_of_its_row():
     frame = pandas.DataFrame({"text": ["a", None, "c"] * 10, "label": ["x", "y", "x"] * 10})
     with pytest.raises(ValueError, match=r"rows/train, row 2: the text is empty"):

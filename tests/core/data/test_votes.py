@@ -43,7 +43,8 @@ def voted(cells, name="votes.csv", **further):
         ({"spam": 0.75, "ham": 0.25}, {"spam": 0.75, "ham": 0.25}),
         ([("spam", 3), ("ham", 1)], {"spam": 3, "ham": 1}),
         (["spam", "ham"], {"spam": 1, "ham": 1}),
-        ("a:b:2|c:d", {"a:b": 2, "c:d": 1}),
+        ("a:b:2|c:d:1", {"a:b": 2, "c:d": 1}),
+        ("a:b|a:b|c:d", {"a:b": 2, "c:d": 1}),
         ("R, D:2", {"R, D": 2}),
         ("a:b, c:1", {"a:b, c": 1}),
         ("五月:2|e\u0301:1", {"五月": 2, "é": 1}),
@@ -68,6 +69,15 @@ def test_cells_of_votes(cell, votes):
         ("spam:inf", "'spam:inf' (data.votes) gives 'spam' 'inf', which is not a number from 0 to 1e+12"),
         (":3", "':3' (data.votes) has a vote that names no class"),
         ('[["spam"]]', "'[[\"spam\"]]' (data.votes) has a vote that names no class"),
+        ("R|D:2", "'R|D:2' (data.votes) has names with numbers, and others without: give each one, or write JSON"),
+        (
+            "spam:3|ham:",
+            "'spam:3|ham:' (data.votes) has names with numbers, and others without: give each one, or write JSON",
+        ),
+        (
+            "spam:1_0|ham:2",
+            "'spam:1_0|ham:2' (data.votes) has names with numbers, and others without: give each one, or write JSON",
+        ),
         ('{"spam": 1', "'{\"spam\": 1' (data.votes) is not JSON"),
     ],
 )
@@ -206,7 +216,7 @@ def test_weights_follow_their_rows(place, complaint):
     plain = read_splits(DataConfig(path="w.csv"), 0)
     assert splits.train.texts == plain.train.texts, "weights draw no other rows"
     assert splits.digests()["train"] != plain.digests()["train"]
-    for cell in ("", "-1", "much", "nan", "inf", "1e13", "1,5"):
+    for cell in ("", "-1", "much", "nan", "inf", "1e13", "1,5", "1_0"):
         write("w.csv", ["text", "label", "w"], [*rows, ("x", "a", cell)])
         assert complaint(DataConfig(path="w.csv", weight="w")) == (
             f"w.csv, row 42: the weight '{cell}' is not a number from 0 to 1e+12; correct it, or leave such rows out "

@@ -87,6 +87,7 @@ def test_categories_are_those_of_two_rows_and_all_else_has_a_unit() -> None:
         "kind is missing",
     ]
     assert units_of("kind", known) == ["kind is missing", "kind is another", "kind: a", "kind: b"]
+    assert learn_column(["12_1", "12_1", "12_2", "12_2"]) == ["12_1", "12_2"]  # float("12_1") is 121
     numbers = learn_column(["1", "2", *["3"] * 20, "", "unknown"])
     assert numbers == [1.0, 2.0]
     for cell in ("unknown", "", "inf", "1e999"):

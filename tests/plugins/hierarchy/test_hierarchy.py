@@ -426,3 +426,18 @@ def test_folds_are_judged_level_by_level(tmp_path, quick):
     assert metrics["n_rows"] == 4 * 6
     assert len(metrics["hierarchy"]["levels"]) == 3
     assert read_json(tmp_path / "run" / "fold-1" / "summary.json")["rows"]["train"] > 6
+
+
+def test_the_most_frequent_class_is_that_of_rows_with_a_class(tmp_path, quick):
+    """In the summary of a run as in its evaluation; rows of nodes do not count as the classes drawn for them."""
+    more = [(f"night {at} says bark", "animals/dogs") for at in range(6)]
+    more += [(f"noon {at} says meow", "animals/cats") for at in range(40)]
+    write(tmp_path / "rows.csv", [*films(6), *more])
+    run = tmp_path / "run"
+    words = [f"data.path={tmp_path / 'rows.csv'}", "data.hierarchy=/", *TINY, "trainer.max_steps=2", f"output={run}"]
+    assert main(["train", *words]) == 0
+    summary = read_json(run / "summary.json")
+    assert summary["most_frequent"] == "animals/dogs"
+    assert main(["evaluate", f"run={run}", f"output={tmp_path / 'judged'}"]) == 0
+    judged = read_json(tmp_path / "judged" / "metrics.json")["baselines"]["most frequent class"]
+    assert summary["baselines"]["most frequent class"]["accuracy"] == judged["accuracy"]

@@ -55,6 +55,15 @@ def test_equal_weights_change_no_figure_and_rows_without_one_do_not_count():
     assert (half.value, half.low, half.high) == pytest.approx((plain.value, plain.low, plain.high))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_accuracy_is_above_one(seed):
+    """A dot product and a sum of the same weights are rounded in other ways."""
+    stored, outcomes, *_ = drawn(weights=np.random.default_rng(seed).exponential(size=300))
+    outcomes.answers = outcomes.labels
+    found = by_weights(stored, outcomes).figures["weighted_accuracy"]
+    assert (found.value, found.high) == (1, 1)
+
+
 def test_the_interval_by_weights_holds_the_true_accuracy():
     """In about 95 of 100 draws of rows, weights and answers."""
     random, held = np.random.default_rng(0), 0

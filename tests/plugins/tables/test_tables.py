@@ -177,7 +177,11 @@ def test_dates_as_people_write_them(cell, day_first, expected) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x", "2024/05.31", "2024/31/05"]
+    "cell",
+    [
+        *("soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x", "2024/05.31", "2024/31/05"),
+        *("2024053110", "202405311030", 202405311030, "31 May 2024 10:30 PM", "31/05/2024 10:30 p.m."),
+    ],
 )
 def test_what_is_no_date(cell) -> None:
     with pytest.raises((ValueError, OverflowError)):

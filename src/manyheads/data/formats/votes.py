@@ -43,6 +43,8 @@ def read_numbers(cells: Any, most: float = MOST) -> tuple[np.ndarray, dict[int, 
 
 def number_in(cell: Any) -> float:
     """The number in a cell; NaN where there is none."""
+    if isinstance(cell, str) and "_" in cell:  # which Python reads as nothing between digits
+        return float("nan")
     try:
         return float(cell)
     except (TypeError, ValueError, OverflowError):
@@ -97,6 +99,7 @@ def votes_in(cell: Any) -> tuple[dict[str, float], str]:
     `spam|spam|ham` or as a list.
     """
     pairs: list[tuple[Any, Any]] = []
+    n_numbers = 0
     shown = f"'{format_value(cell)}' (data.votes)"
     if isinstance(cell, str) and cell.strip()[:1] in ("{", "["):
         try:
@@ -109,9 +112,12 @@ def votes_in(cell: Any) -> tuple[dict[str, float], str]:
         for part in filter(str.strip, cell.split("|")):
             name, _, number = part.rpartition(":")
             try:
-                pairs.append((name, float(number)) if ":" in part else (part, 1))
+                pairs.append((name, float(number)) if ":" in part and "_" not in number else (part, 1))
             except ValueError:  # a colon within a name
                 pairs.append((part, 1))
+            n_numbers += pairs[-1][0] is not part
+        if 0 < n_numbers < len(pairs):
+            return {}, f"{shown} has names with numbers, and others without: give each one, or write JSON"
     elif isinstance(cell, dict):
         pairs = [*cell.items()]
     elif isinstance(cell, list):  # of names, or of pairs, as Arrow gives a map

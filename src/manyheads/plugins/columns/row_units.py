@@ -43,9 +43,9 @@ def clean(cell: str) -> str:
 
 
 def as_number(cell: str) -> float:
-    """The number that a cell is; NaN where it is none."""
+    """The number that a cell is; NaN where it is none, such as 12_3, which Python reads as 123."""
     try:
-        return float(cell)
+        return float(cell.replace("_", "x"))
     except ValueError:
         return float("nan")
 

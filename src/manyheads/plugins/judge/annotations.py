@@ -33,7 +33,7 @@ def by_weights(stored: LogitStore, outcomes: Outcomes) -> Finding | None:
     right_n = outcomes.labels == outcomes.answers
     if outcomes.multi:
         right_n = right_n.all(1)
-    share = float(weight_n @ right_n) / float(weight_n.sum())
+    share = min(1.0, float(weight_n[right_n].sum()) / float(weight_n.sum()))  # a sum may be rounded up
     figures: Figures = {
         "weighted_accuracy": share_interval(share * n_effective, n_effective),
         "weighted_loss": ratio_interval(weight_n * outcomes.loss_n, weight_n),

@@ -23,6 +23,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR = re.compile(r"([12]\d{3})(?:-(\d\d))?")  # or a month of it
 SECONDS = re.compile(r"-?\d{9,13}(\.\d+)?")  # since 1970, or thousandths of them
 YEAR_FIRST = re.compile(r"(\d{4})([/.])(\d{1,2})\2(\d{1,2})(?=$|[ T])")
+STAMP = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])([01]\d|2[0-3])([0-5]\d)?")  # 202405311030: no seconds
+HALF_DAY = re.compile(r"\d\s*[ap]\.?m\b", re.IGNORECASE)  # which the standard library passes over
 LONGEST_SECONDS = 1e11  # more are thousandths
 NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
 USUAL = "write dates such as 2024-05-31"
@@ -131,6 +133,8 @@ def read_date(cell: Any, *, day_first: bool) -> datetime | None:
     text = drop_zero_fraction(str(cell).strip())  # of a year in a column that has empty cells, too
     if found := YEAR.fullmatch(text):
         return datetime(int(found[1]), int(found[2] or 1), 1)
+    if STAMP.fullmatch(text) or HALF_DAY.search(text):
+        raise ValueError
     if SECONDS.fullmatch(text):
         seconds = float(text)
         return datetime.fromtimestamp(seconds / 1000 if abs(seconds) > LONGEST_SECONDS else seconds, UTC)
