@@ -404,7 +404,7 @@ def test_probes_change_the_text_and_leave_the_columns(asked, monkeypatch) -> Non
 @pytest.mark.verb("audit")
 def test_an_audit_refuses_names_that_it_would_not_read(asked, capsys) -> None:
     assert main(["audit", "data.path=orders.csv", "data.text=[text,priority]", "data.text_names=true"]) == 2
-    assert "data.text_names=true does nothing in audit, " in capsys.readouterr().err
+    assert "data.text_names=true is a setting of train, not of audit" in capsys.readouterr().err
 
 
 def test_a_name_in_spaces_is_read_once() -> None:

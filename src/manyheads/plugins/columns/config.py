@@ -22,6 +22,7 @@ class ColumnsConfig:
         "with data.text=[title,body] the name of its column is read before each text: title: plan for May",
         tasks=("classify",),
         needs="training",
+        only_with="hardware.accelerator",  # a verb that reads tokens: audit does not
     )
 
 

@@ -71,7 +71,7 @@ VERBS = (
         barred=FINISHED | {"dates": "texts for texts, which have no labels"},
         unread={"data.target": "labels are looked at", "data.cache": "no tokens are cached"}
         | dict.fromkeys(("data.folds", "data.fold"), "its own setting is folds")
-        | dict.fromkeys((*LONG, "data.text_names"), "texts are counted as they are"),
+        | dict.fromkeys(LONG, "texts are counted as they are"),
         task="classify",
         why_task="the labels of one column are looked at",
     ),
