@@ -21,7 +21,7 @@ from manyheads.data.class_names import (
     natural_order,
     normalise_name,
 )
-from manyheads.data.formats.dialect import MOST_ABOVE, title_rule
+from manyheads.data.formats.dialect import MOST_ABOVE, are_names, title_rule
 from manyheads.data.formats.fields import joined_columns, text_column
 from manyheads.data.rows import Rows, row_hashes, zero_labels
 from manyheads.data.table import Coded, RawTable, Unread, coded
@@ -162,7 +162,7 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
     """What to do about a column that is not there."""
     if table.hint:
         return table.hint
-    if key == "text" and (found := _first_rows(table).get(typed)):
+    if key == "text" and (found := _first_rows(table).get(typed)) and are_names(found[1]):
         return title_rule(*found)
     near = [name for name in table.names if name.casefold() == typed.casefold()]
     names = {name.casefold(): name for name in table.names}

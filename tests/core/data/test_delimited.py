@@ -193,6 +193,16 @@ def test_a_header_that_names_the_column_is_no_title(tmp_path):
     assert len(answered(path, ["review", "text"])) == 10
 
 
+def test_votes_and_cells_of_rows_make_no_title_of_the_header(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,votes,kind\n" + "".join(f"text {at},spam:2|ham:{at},p\n" for at in range(20)))
+    with pytest.raises(ValueError, match=r"has no column 'vote' \(data.votes\).*; did you mean data.votes=votes\?"):
+        find_columns(read_file(path), DataConfig(votes="vote"))
+    path.write_text("text,label,kind\n" + "".join(f"text {at},{at},p\n" for at in range(20)))
+    with pytest.raises(ValueError, match=r"has no column 'p' \(data.text\).*; name one by data.text=<column>"):
+        find_columns(read_file(path), DataConfig(text="p"))
+
+
 def test_cells_after_a_single_text_are_not_lost(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("What a film!,,\na bad one,5,\n")

@@ -23,6 +23,7 @@ NUMBER = re.compile(r"[\d.,:/ +-]*")  # or a date
 SAMPLE, SAMPLED = 100, 2**20  # lines, and characters, by which the dialect is chosen
 LONGEST_NAME = 60  # letters of a column's
 MOST_ABOVE = 10  # rows of a title above a header
+MOST_ROWS = 0.5  # a larger share of the rows of a table is most of them
 MOST_SIGNS = 2**20  # in a line, of which each may begin a cell of some sixty bytes
 
 
@@ -120,6 +121,8 @@ def start_of(lines: list[str], kind: str, has_quotes: Callable[[int], bool], nam
         quoting = csv.QUOTE_NONE
     dialect = csv.reader([], delimiter=sign, quoting=quoting, strict=True, skipinitialspace=is_spaced).dialect
     titled = _titled(lines, names)
+    if titled is not None and titled.sign != sign and _fit(_rows_by(lines, sign))[0] > MOST_ROWS:
+        titled = None  # its sign is in a cell of each row, such as the bar in spam:3|ham:1
     if titled is not None:
         rule = title_rule(n_lines + titled.at + 1, titled.header)
         return Dialect(dialect, n_lines, rule, rule)
@@ -160,7 +163,7 @@ def _separator(lines: list[str]) -> str:
     """The sign in the header of a .csv that fits most rows; of those that fit alike the one that makes most cells."""
     of_sign = {sign: _rows_by(lines, sign) for sign in SIGNS}
     first_by_bars = next((row for row in of_sign["|"] if row), [])
-    if not _are_names(first_by_bars):  # a text may hold a bar
+    if not are_names(first_by_bars):  # a text may hold a bar
         del of_sign["|"]
     best, best_fit = SIGNS[0], (0.0, 0)
     for sign, rows in of_sign.items():
@@ -193,12 +196,12 @@ def _titled(lines: list[str], names: Collection[str] = ()) -> _Titled | None:
             if not {cell.strip() for cell in header}.isdisjoint(names):
                 return _Titled(sign, at, header)
             share, width = _fit(rows[at:])
-            if share > 0.5 and _are_names(header) and max(map(_n_filled, above)) < width:
+            if share > MOST_ROWS and are_names(header) and max(map(_n_filled, above)) < width:
                 return _Titled(sign, at, header)
     return None
 
 
-def _are_names(header: list[str]) -> bool:
+def are_names(header: list[str]) -> bool:
     """Whether each cell of a row may name a column, as each is another and none empty, a number or a sentence."""
     names = [name.strip() for name in header]
     if not names or len({*names}) < len(names):
@@ -229,7 +232,7 @@ def _other_separator(lines: list[str], sign: str, kind: str, n_lines: int) -> st
     for other in dict.fromkeys([*SIGNS, *marks]):
         rows = _rows_by(lines, other)
         share, _ = _fit(rows)
-        if share > 0.5 and _are_names(next(row for row in rows if row)):
+        if share > MOST_ROWS and are_names(next(row for row in rows if row)):
             if n_lines:
                 remedy = f"put a first line that says sep={other}"
             elif kind == ".tsv" and other in SIGNS:
