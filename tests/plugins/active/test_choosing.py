@@ -1,14 +1,20 @@
 """What is chosen, against formulas written out here and SciPy."""
 
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
+from manyheads.data.rows import Rows
 from manyheads.plugins.active.choosing import FAR, SMOOTH, closeness, divergence, plus_plus, strange, unit
+from manyheads.plugins.active.config import By
+from manyheads.plugins.active.selection import choose
 
 
 def drawn(seed: int, *shape: int) -> np.ndarray:
@@ -107,3 +113,24 @@ def test_texts_of_other_words_are_strange():
 def test_vectors_of_length_one():
     assert np.allclose(np.linalg.norm(unit(drawn(9, 5, 3)), axis=1), 1)
     assert unit(np.zeros((1, 3))).tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("by", "why"),
+    [("uncertainty", "b (0.20) or c (0.50)"), ("disagreement", "c: network (0.10), linear model (0.90)")],
+)
+def test_the_label_for_which_a_text_is_chosen_is_named(by, why):
+    """Not the one whose probability differs least from its threshold, which is a: it is half way to 1, b nearer."""
+    p_C, network_C, linear_C = torch.tensor([[[0.95, 0.2, 0.5]], [[0.95, 0.2, 0.1]], [[0.95, 0.2, 0.9]]]).logit()
+    classifier = SimpleNamespace(
+        multi=True,
+        labels=["a", "b", "c"],
+        thresholds=[0.9, 0.3, 0.99],
+        probabilities=torch.sigmoid,
+        as_read=list,
+        baseline=lambda home: SimpleNamespace(logits=lambda texts, pairs: linear_C),
+    )
+    rows = Rows(["x"], None, [0], "x.csv", [1])
+    answers = {"logits": p_C, "network": network_C, "vectors": torch.ones(1, 2)}
+    config: Any = SimpleNamespace(by=By[by], n=1)
+    assert choose(config, classifier, None, rows, answers, []) == ([0], [why])  # pyright: ignore[reportArgumentType]

@@ -20,8 +20,13 @@ def closeness(probabilities_nC: np.ndarray, thresholds_C: np.ndarray | None = No
     if thresholds_C is None:
         top_n2 = np.sort(probabilities_nC, axis=1)[:, -2:]
         return 1 - (top_n2[:, 1] - top_n2[:, 0])
+    return label_closeness(probabilities_nC, thresholds_C).max(1)
+
+
+def label_closeness(probabilities_nC: np.ndarray, thresholds_C: np.ndarray) -> np.ndarray:
+    """How close each label is to its threshold `(n, C)`, see `closeness`."""
     room_nC = np.where(probabilities_nC >= thresholds_C, 1 - thresholds_C, thresholds_C)
-    return 1 - (np.abs(probabilities_nC - thresholds_C) / np.maximum(room_nC, 1e-12)).min(1)
+    return 1 - np.abs(probabilities_nC - thresholds_C) / np.maximum(room_nC, 1e-12)
 
 
 def divergence(one_nC: np.ndarray, other_nC: np.ndarray, *, multi: bool) -> np.ndarray:

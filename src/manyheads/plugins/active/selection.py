@@ -31,7 +31,7 @@ from manyheads.inference.format import ModelFolder, enclosing_run
 from manyheads.linear.model import fold_case
 from manyheads.linear.near_repeats import both_texts, near_repeats
 from manyheads.linear.thresholds import probabilities_of
-from manyheads.plugins.active.choosing import closeness, divergence, plus_plus, strange, unit
+from manyheads.plugins.active.choosing import closeness, divergence, label_closeness, plus_plus, strange, unit
 from manyheads.plugins.active.config import By, NextConfig
 from manyheads.terminal import progress_bar, say, typed_path
 
@@ -133,7 +133,7 @@ def choose(
         limits_C = np.array(classifier.thresholds)
 
     def named(of_nC: np.ndarray, at: int, n: int = 1) -> str:
-        order_C = -of_nC[at] if limits_C is None else np.abs(of_nC[at] - limits_C)
+        order_C = -of_nC[at] if limits_C is None else -label_closeness(of_nC[at], limits_C)
         return " or ".join(f"{classifier.labels[label]} ({of_nC[at, label]:.2f})" for label in order_C.argsort()[:n])
 
     def why(at: int) -> str:
@@ -162,6 +162,11 @@ def choose(
         scores_n = divergence(network_nC, linear_nC, multi=classifier.multi)
 
         def why(at: int) -> str:
+            if classifier.multi:
+                by_label_C2 = (np.stack([of_nC[at], 1 - of_nC[at]], axis=1) for of_nC in (network_nC, linear_nC))
+                label = int(divergence(*by_label_C2, multi=False).argmax())
+                of_both = f"network ({network_nC[at, label]:.2f}), linear model ({linear_nC[at, label]:.2f})"
+                return f"{classifier.labels[label]}: {of_both}"
             return f"network: {named(network_nC, at)}, linear model: {named(linear_nC, at)}"
 
     chosen = np.argsort(-scores_n, kind="stable")[: config.n].tolist()
