@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib.metadata
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -159,6 +160,29 @@ def ship(
     made: dict[str, Any] = {"model": shape, "data": data, "tokenizer": word_tokenizer(), "labels": LABELS}
     save(folder, classifier, **made, pairs=pairs, tuned=Tuned(thresholds=thresholds))
     return folder
+
+
+class Messages(logging.Handler):
+    """What the log says, in a list."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@pytest.fixture
+def warned() -> Iterator[list[str]]:
+    """The warnings in our log, as they come. pytest's caplog would look through hundreds of loggers in every test."""
+    messages, log = Messages(), logging.getLogger("manyheads")
+    level = log.level
+    log.addHandler(messages)
+    log.setLevel(logging.WARNING)
+    yield messages.said
+    log.removeHandler(messages)
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -323,14 +323,14 @@ def test_minus_one_may_be_a_class(tmp_path, write):
     assert len(read_splits(DataConfig(path=str(tmp_path)), 0).test or []) == 6
 
 
-def test_rows_of_labels_that_a_model_does_not_know_are_left_out_if_asked(tmp_path, write, two_classes, caplog):
+def test_rows_of_labels_that_a_model_does_not_know_are_left_out_if_asked(tmp_path, write, two_classes, warned):
     path = write(tmp_path / "a.csv", [*two_classes(4), ("hi", "maybe"), ("ho", "never"), ("ha", "never")])
     data = DataConfig(path=str(path))
     with pytest.raises(ValueError, match=r"by data\.label, or leave such rows out by data\.on_bad_row=drop$"):
         read_split(data, "test", ["no", "yes"])
     rows = read_split(replace(data, on_bad_row=OnBadRow["drop"]), "test", ["yes", "no"])
     assert (list(rows.labels), list(rows.numbers)) == ([1, 0, 1, 0], [2, 3, 4, 5])
-    assert "a.csv: 3 of 7 rows left out, as the model does not know their labels: maybe, never" in caplog.text
+    assert "a.csv: 3 of 7 rows left out, as the model does not know their labels: maybe, never" in warned
     write(path, [("a", "yes|no"), ("b", "yes|maybe"), ("c", "")], ("text", "labels"))
     rows = read_split(replace(data, on_bad_row=OnBadRow["drop"]), "test", ["no", "yes"], multi=True)
     assert (rows.texts, rows.sets) == (["a", "c"], [(0, 1), ()])

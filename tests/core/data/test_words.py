@@ -201,16 +201,14 @@ def test_with_a_table_of_words_or_without_all_is_the_same(long):
     assert (with_words.windows is None) is (without.windows is None) is (long is not Long.windows)
 
 
-def test_a_tokenizer_of_which_the_steps_say_too_much_reads_whole_texts(monkeypatch, caplog):
+def test_a_tokenizer_of_which_the_steps_say_too_much_reads_whole_texts(monkeypatch, warned):
     tokenizer = made("ours, characters")  # reads spaces
     monkeypatch.setattr(table, "parting_of", lambda _: Parting.spaces)  # it is not
     kept = Words(tokenizer)
     for _ in range(2):
         assert kept.read(["a b", "c"]) == [alone(tokenizer, "a b"), alone(tokenizer, "c")]
     assert kept.parting is Parting.unknown
-    assert [one.message for one in caplog.records] == [
-        "the tokenizer reads words otherwise in texts: texts are read as a whole, which is slower"
-    ]
+    assert warned == ["the tokenizer reads words otherwise in texts: texts are read as a whole, which is slower"]
 
 
 def test_the_table_holds_no_more_than_it_may(monkeypatch):

@@ -125,7 +125,7 @@ def column_losses(
     return total_B
 
 
-def learn_columns(run: RunConfig, tokens: Tokens, labels: list[str]) -> LearnColumns:
+def learn_columns(run: Any, tokens: Tokens, labels: list[str]) -> LearnColumns:
     """`Task.objective`."""
     columns = columns_of(labels, kept_columns(run.data))
     return LearnColumns(columns, smoothing=run.optim.label_smoothing, weights=run.data.label_weights)
