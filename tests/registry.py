@@ -16,8 +16,9 @@ from manyheads.plugins import PLUGINS
 
 
 def of_plugin(name: str, kind: str) -> list[str]:
-    """The names of a plugin's parts of a kind."""
-    return [part.name for part in plugin.plugins()[name].parts if part.kind == kind]
+    """The names of a plugin's parts of a kind; none if the plugin is not there."""
+    owner = plugin.plugins().get(name)
+    return [part.name for part in owner.parts if part.kind == kind] if owner else []
 
 
 def of_core(kind: str) -> list[str]:

@@ -22,6 +22,7 @@ from manyheads.inference import precision
 from manyheads.inference.folder import load, place
 from manyheads.inference.packed import PackedAttention
 from manyheads.inference.precision import inference_dtype
+from tests.registry import of_plugin
 
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
 SHAPES: list[dict[str, Any]] = [
@@ -29,7 +30,7 @@ SHAPES: list[dict[str, Any]] = [
     *({"positions": one} for one in plugin.names("positions")),
     *({"score": one} for one in plugin.names("score")),
     *({"pooling": one} for one in plugin.names("pooling")),
-    *({"encoder": one, "positions": "none"} for one in plugin.names("encoder")[1:2]),
+    *({"encoder": one, "positions": "none"} for one in of_plugin("language", "encoder")[:1]),
     {"n_kv_heads": 1, "causal": True},
     {"d_v": 4},  # which `PackedAttention` computes
     {"pair": PairKind.cross},

@@ -14,6 +14,7 @@ from manyheads import plugin
 from manyheads.config import ModelConfig
 from manyheads.inference.folder import load, read_network
 from manyheads.inference.format import read_settings
+from tests.registry import of_plugin
 
 
 def copied(model_folder: Path, tmp_path: Path) -> Path:
@@ -105,7 +106,10 @@ def test_every_family_of_models_can_be_opened_again(tmp_path: Path, ship_model: 
     "change",
     [
         {"d_k": 2**15, "score": "general"},
-        *({"d_model": 2**9, "encoder": one, "d_k": 1, "d_v": 1, "d_ff": 1} for one in plugin.names("encoder")[1:2]),
+        *(
+            {"d_model": 2**9, "encoder": one, "d_k": 1, "d_v": 1, "d_ff": 1}
+            for one in of_plugin("language", "encoder")[:1]
+        ),
         {"d_model": 2**10, "pooler": "tanh", "d_k": 1, "d_v": 1, "d_ff": 1},
     ],
 )

@@ -17,13 +17,14 @@ from manyheads.nn import (
     initialise,
     make_score,
 )
+from tests.registry import of_plugin
 
 LENGTHS = [3, 5, 1]
 D = 12
 LEFT = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()
 HOLES = torch.tensor([[1, 0, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 1, 0, 0]]).bool()
 
-RECURRENT = [{"encoder": one} for one in plugin.names("encoder")[1:2]]
+RECURRENT = [{"encoder": one} for one in of_plugin("language", "encoder")[:1]]
 
 
 def batch(full: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -313,6 +313,7 @@ def test_a_run_reads_names_before_its_texts(asked, capsys) -> None:
     assert "data.text_names=true does nothing here, where it is kept with the model" in capsys.readouterr().err
 
 
+@pytest.mark.verb("look")
 def test_look_shows_the_units(asked, capsys) -> None:
     assert main(["look", "run=run", "text=a good film\thigh\t3"]) == 0
     assert "priority: high" in next((asked / "run/look").glob("*.html")).read_text()

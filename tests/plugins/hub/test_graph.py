@@ -40,6 +40,7 @@ from manyheads.plugins.hub.export import export
 from manyheads.plugins.hub.linear_terms import count_terms
 from manyheads.plugins.hub.parity import Compared, changed_by_rounding
 from manyheads.runs.verb_output import refuse_occupied
+from tests.registry import of_plugin
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
 
@@ -538,8 +539,8 @@ CARRIED = [
     {"project": False, "d_k": 8, "d_v": 8}, {"project_output": False, "d_v": 8}, {"d_embedding": 6},
     *({"encoder": one} for one in plugin.names("encoder")[1:]),
     *({"encoder": one, "bidirectional": False} for one in plugin.names("encoder") if one in ("gru", "lstm")),
-    *({"encoder": one, "bias": False} for one in plugin.names("encoder")[1:2]),
-    *({"encoder": one, "pooling": "attention"} for one in plugin.names("encoder")[1:2]),
+    *({"encoder": one, "bias": False} for one in of_plugin("language", "encoder")[:1]),
+    *({"encoder": one, "pooling": "attention"} for one in of_plugin("language", "encoder")[:1]),
     {"scores": ["additive", "cosine"], "windows": [2, 0]},
 ]  # fmt: skip
 OF_PAIRS = [

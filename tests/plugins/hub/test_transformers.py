@@ -38,6 +38,7 @@ from manyheads.plugins.hub.transformers_folder import family_of, write_family
 transformers = pytest.importorskip("transformers")
 import manyheads.transformers as ours  # noqa: E402 - it needs transformers
 from tests.conftest import SHAPE  # noqa: E402
+from tests.registry import of_plugin  # noqa: E402
 
 TEXTS = ["good film", "a very bad film", "not so awful a film, the film is fine", "so", "", "unknown words here"]
 SECONDS = ["bad", "the film", "a fine film", "good good film", "a", ""]
@@ -75,7 +76,7 @@ PAIRS: dict[str, ModelConfig] = {
     "read apart": replace(BASE, pair=PairKind.cross, matches=True, positions="rotary"),
     **{
         one: ModelConfig(encoder=one, d_model=16, positions="none", matches=True)
-        for one in plugin.names("encoder")[1:2]
+        for one in of_plugin("language", "encoder")[:1]
     },
 }
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from manyheads import plugin
 from manyheads.config import ModelConfig
 from manyheads.config.conversion import from_plain
 from manyheads.layout import Packed, Padded
 from manyheads.nn import assemble
 from manyheads.plugins.language.networks import assemble_masked
+from tests.registry import of_plugin
 
 SMALL = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 8, "d_ff": 24, "dropout": 0.0}
 SIZES = {"vocab_size": 40, "max_length": 12}
@@ -19,7 +19,7 @@ def small(**more):
     return from_plain(ModelConfig, SMALL | more)
 
 
-RECURRENT = [{"encoder": one} for one in plugin.names("encoder")[1:2]]
+RECURRENT = [{"encoder": one} for one in of_plugin("language", "encoder")[:1]]
 
 
 def built(model, **more):
