@@ -214,7 +214,7 @@ class LearnByUncertainty(LearnColumns):
     Its columns have one class a row each."""
 
     def __init__(self, columns: list[Any], *, smoothing: float) -> None:
-        super().__init__(columns, smoothing=smoothing)
+        super().__init__(columns, smoothing=smoothing, weights={})
         self.log_variance_H = torch.nn.Parameter(torch.zeros(len(columns)))
 
     def training_loss(self, classifier: Any, batch: Any) -> torch.Tensor:
