@@ -139,6 +139,8 @@ def _label_name(cell: Any, classes: list[str] | None) -> tuple[str, str]:
         cell = cell[0]
     if isinstance(cell, (list, dict, bytes)):
         return "", f"the label is {type_in_words(cell)}, but a row has one class"
+    if classes is not None and isinstance(cell, float) and cell.is_integer():  # as where others are missing
+        cell = int(cell)
     if classes is not None and isinstance(cell, int):
         name = normalise_name(classes[cell]) if 0 <= cell < len(classes) else ""
         empty = f"the label {cell} is not a known class"
@@ -147,6 +149,11 @@ def _label_name(cell: Any, classes: list[str] | None) -> tuple[str, str]:
         empty = "the label is empty"
     if not name:
         return "", empty
+    if classes is not None and name not in classes:
+        declared = [*map(normalise_name, classes)]
+        name = ClassLookup(declared).find(name)
+        if name not in declared:
+            return "", f"the label '{format_value(name)}' is not a known class"
     if not is_encodable(name):
         return name, f"the label {NOT_UTF8}"
     return name, ""

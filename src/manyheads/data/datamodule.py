@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from manyheads.config import BatchConfig, RunConfig
+from manyheads.config.sentences import format_list, list_names
 from manyheads.config.trainer_flags import reads_all_or_none
 from manyheads.data.batches import (
     Batch,
@@ -24,6 +25,7 @@ from manyheads.data.batches import (
     plan_steps,
     tokens_on,
 )
+from manyheads.data.class_names import MULTI_LABEL, normalise_name
 from manyheads.data.opening import add_further_rows, table_from
 from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.rows import Splits
@@ -105,8 +107,15 @@ class TextData(LightningDataModule):
             raise UserError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
         given = {"train": train, "validation": validation, "test": test}
         tables = {role: table_from(rows, f"rows/{role}", labels) for role, rows in given.items() if rows is not None}
+        for table in tables.values():
+            table.classes |= {name: [*labels] for name in (run.data.label, MULTI_LABEL) if labels}
         held = {"all": tables["train"]} if len(tables) == 1 else tables
         splits = read_splits(run.data, run.seed, held={role: partial(held.__getitem__, role) for role in held})
+        if labels and {*map(normalise_name, labels)}.isdisjoint(splits.labels):
+            raise UserError(
+                f"labels={format_list([*labels])} names no class of the rows, which has {list_names(splits.labels)}: "
+                "leave it out, or give the names of the classes by their numbers"
+            )
         return cls._of_splits(splits, run)
 
     @classmethod

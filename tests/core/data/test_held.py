@@ -2,6 +2,7 @@
 
 import csv
 
+import numpy
 import pandas
 import pytest
 import torch
@@ -69,6 +70,35 @@ def test_rows_that_all_weigh_nothing_are_refused():
     run = compose("train", ["data.weight=trust"])
     with pytest.raises(ValueError, match=r"all 48 training rows of rows/train weigh 0"):
         TextData.from_rows({**COLUMNS, "trust": [0] * 60}, run=run)
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([0, 1] * 20, ["data.label=stars"]),
+        ([0.0, 1.0] * 20, ["data.label=stars"]),  # as pandas has them where others are missing
+        (["no", "yes"] * 20, ["data.label=stars"]),
+        ([numpy.int64(0), numpy.int64(1)] * 20, ["data.label=stars"]),
+    ],
+)
+def test_numbers_are_those_of_classes_in_any_column(cells, words):
+    rows = [{"text": f"film {at}", "stars": cell} for at, cell in enumerate(cells)]
+    splits = TextData.from_rows(rows, run=compose("train", words), labels=["no", "yes"]).splits
+    assert splits is not None
+    assert splits.labels == ["no", "yes"]
+    for split in splits.by_name().values():
+        assert list(split.labels) == [(number - 1) % 2 for number in split.numbers]
+
+
+def test_labels_that_are_no_class_are_refused():
+    """Their rows had a class of no name."""
+    with pytest.raises(ValueError, match=r"rows/train, row 3: the label 'maybe' is not a known class \(9 more"):
+        TextData.from_rows([("a", "no"), ("b", "yes"), ("c", "maybe")] * 10, labels=["no", "yes"])
+    rows = {"text": COLUMNS["text"], "votes": ["0:2|1:1", "1:3"] * 30}
+    with pytest.raises(
+        ValueError, match=r"labels=\[no, yes\] names no class of the rows, which has 0, 1: leave it out"
+    ):
+        TextData.from_rows(rows, run=compose("train", ["data.votes=votes"]), labels=["no", "yes"])
 
 
 def test_a_missing_cell_is_a_mistake_of_its_row():
