@@ -30,6 +30,21 @@ MOST_TIMES = 100  # its own size, where that is more than FREE_BYTES: texts come
 FREE_BYTES = 2**27
 MOST_ROW = 2**26  # bytes: a longer one is no row of texts
 MOST_CELL = min(sys.maxsize, 2**31 - 1)  # characters
+# What a file of another kind begins with; the mark of UTF-32 begins with that of UTF-16.
+_ENCODED = "is {0}, not UTF-8: save it as UTF-8, as by iconv -f {1} -t utf-8 FILE > NEW"
+OTHER_KINDS = {
+    codecs.BOM_UTF32_LE: _ENCODED.format("UTF-32", "utf-32"),
+    codecs.BOM_UTF32_BE: _ENCODED.format("UTF-32", "utf-32"),
+    codecs.BOM_UTF16_LE: _ENCODED.format("UTF-16", "utf-16"),
+    codecs.BOM_UTF16_BE: _ENCODED.format("UTF-16", "utf-16"),
+    b"\x1f\x8b": "is compressed by gzip: let its name end with .gz",
+    b"PK\x03\x04": "is an archive or a spreadsheet: unpack it, or save it as .csv",
+    b"PAR1": "is a parquet file: let its name end with .parquet",
+}
+NO_MARK = {  # of UTF-16: every other byte of Latin letters is 0
+    re.compile(rb"[^\0]\0[^\0]\0"): _ENCODED.format("UTF-16", "utf-16le"),
+    re.compile(rb"\0[^\0]\0[^\0]"): _ENCODED.format("UTF-16", "utf-16be"),
+}
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -73,7 +88,7 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
         raise UserError(
-            f"{path} cannot be decompressed ({problem}): the file is truncated or damaged; copy it again"
+            f"{path} cannot be decompressed ({problem}): it is truncated, damaged or of another kind; copy it again"
         ) from None
     except OSError as problem:
         if path.suffix.lower() in OPENERS and problem.errno is None:
@@ -97,7 +112,8 @@ def text_of(path: Path) -> str:
 def decoding(
     path: Path | str, raw: bytes, offset: int = 0, number: int = 1, *, is_table: bool = False
 ) -> Iterator[None]:
-    """Say in a sentence that `raw`, which begins at byte `offset` of a file with row `number`, is not UTF-8.
+    """Say in a sentence that `raw`, which begins at byte `offset` of a file with row `number`, is not UTF-8, or of
+    another kind.
 
     Args:
         is_table: rows are those of a csv, of which one may have several lines.
@@ -105,14 +121,16 @@ def decoding(
     Raises:
         UserError: it is not; names the row.
     """
+    for pattern, what in NO_MARK.items():
+        if not offset and pattern.match(raw):
+            raise UserError(f"{path} {what}")
     try:
         yield
     except UnicodeDecodeError as problem:
         start = problem.start
-        if not offset and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise UserError(
-                f"{path} is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
-            ) from None
+        for beginning, what in OTHER_KINDS.items():
+            if not offset and raw.startswith(beginning):
+                raise UserError(f"{path} {what}") from None
         if is_table:
             csv.field_size_limit(MOST_CELL)
             before = raw[:start].decode("utf-8")
