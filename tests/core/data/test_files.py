@@ -121,7 +121,7 @@ def test_rows_of_another_width_are_broken(tmp_path):
     table = read_file(path)
     assert table.broken == {
         1: "has 3 cells, but the header has 2: quote texts that hold the separator (,)",
-        2: "has 1 cells, but the header has 2: quote texts that hold the separator (,)",
+        2: "has 1 cell, but the header has 2: quote texts that hold a line end",
     }
     assert table.column("text") == ["a", "b", "d"]
 
@@ -204,6 +204,19 @@ def test_columns_without_a_name_are_not_read(tmp_path):
     assert list(table.broken) == [3]
 
 
+def test_a_header_that_lacks_a_name_is_said_to(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('"text","label"\n"1","a text","x"\n"2","b text","y"\n')  # as R writes a table with row names
+    assert [*read_file(path).broken] == [0, 1]
+    assert read_file(path).broken[0].endswith(", or add a name to the header, which all rows exceed")
+
+
+def test_an_array_in_a_file_of_lines_is_said_to_be_one(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('[{"text": "a"}, {"text": "b"}]\n')
+    assert read_file(path).broken == {0: "is an array of JSON objects: let the name of the file end with .json"}
+
+
 NO_HEADER = " has no header: its first row must name the columns, such as text,label"
 BY_ICONV = "save the file as UTF-8, if it is of Windows or Latin-1 by iconv -f cp1252 -t utf-8 FILE > NEW"
 UTF_16 = " is UTF-16, not UTF-8: save it as UTF-8, as by iconv -f utf-16 -t utf-8 FILE > NEW"
@@ -225,6 +238,12 @@ DAMAGED = [
     ("csv", b"\xef\xbb\xbftext,label\na,x\nca\xe9,y\n", f", row 3: byte 0xe9 at position 20 is not UTF-8; {BY_ICONV}"),
     ("csv", "\ufefftext,label\na,x\n".encode("utf-16-le"), UTF_16),
     ("csv", "\ufefftext,label\na,x\n".encode("utf-16-be"), UTF_16),
+    ("csv", "text,label\na,x\n".encode("utf-16-le"), UTF_16.replace("utf-16 ", "utf-16le ")),
+    ("txt", "a text\n".encode("utf-16-be"), UTF_16.replace("utf-16 ", "utf-16be ")),
+    ("csv", "text,label\na,x\n".encode("utf-32"), UTF_16.replace("UTF-16", "UTF-32").replace("utf-16", "utf-32")),
+    ("csv", gzip.compress(b"text,label\na,x\n", mtime=0), " is compressed by gzip: let its name end with .gz"),
+    ("csv", b"PK\x03\x04\x14\x00\xff", " is an archive or a spreadsheet: unpack it, or save it as .csv"),
+    ("csv", b"PAR1\x15\x04\xff", " is a parquet file: let its name end with .parquet"),
     ("jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', f", row 2: byte 0xff at position 24 is not UTF-8; {BY_ICONV}"),
 ]
 

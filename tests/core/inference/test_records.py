@@ -113,7 +113,7 @@ def test_one_column_is_not_both_texts() -> None:
     ("content", "words"),
     [
         ("a,b\n1,2\n", "in.csv has no column 'text', which the model reads: its columns are a, b; rename one of them"),
-        ("text,b\na\rb,2\n", "^in.csv, row 2: has 1 cells, but the header has 2: "),
+        ("text,b\na\rb,2\n", "^in.csv, row 2: has 1 cell, but the header has 2: "),
     ],
 )
 def test_a_mistake_in_a_table_names_its_row(content: str, words: str) -> None:
@@ -183,5 +183,5 @@ def test_a_column_without_a_name_in_front_is_kept() -> None:
 def test_columns_without_a_name_at_the_end_are_left_out_as_in_training() -> None:
     (chunk,) = table("text,label,,\na,x,,\nb,y\n")
     assert chunk.kept == [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
-    with pytest.raises(ValueError, match="row 3: has 1 cells, but the header has 4"):
+    with pytest.raises(ValueError, match="row 3: has 1 cell, but the header has 4"):
         table("text,label,,\na,x,,\nb\n")

@@ -248,6 +248,9 @@ class DelimitedParser:
         for index, record in enumerate(records):
             if not header.least <= len(record) <= header.width:
                 broken[index] = width_rule(len(record), header.width, header.sign)
+        if len(records) > 1 and {*map(len, records)} == {header.width + 1}:  # as R writes row names
+            rule = width_rule(header.width + 1, header.width, header.sign)
+            broken = dict.fromkeys(broken, f"{rule}, or add a name to the header, which all rows exceed")
 
         def column(name: str) -> list[str]:
             at = header.where[name]

@@ -251,4 +251,7 @@ def quote_rule(problem: csv.Error) -> str:
 
 def width_rule(n_cells: int, width: int, sign: str) -> str:
     """That a row has other cells than its header."""
-    return f"has {n_cells} cells, but the header has {width}: quote texts that hold the separator ({named(sign)})"
+    has = f"has {n_cells} cell{'s' * (n_cells != 1)}, but the header has {width}"
+    if n_cells < width:
+        return f"{has}: quote texts that hold a line end"
+    return f"{has}: quote texts that hold the separator ({named(sign)})"

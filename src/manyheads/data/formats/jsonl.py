@@ -114,6 +114,8 @@ def _block(
             names.update(dict.fromkeys(one))
         else:
             broken[index] = 'is not a JSON object such as {"text": "...", "label": "..."}'
+            if isinstance(one, list) and _are(dict, one):
+                broken[index] = "is an array of JSON objects: let the name of the file end with .json"
             objects[index] = {}
 
     def column(name: str) -> list[Any]:
