@@ -5,15 +5,17 @@ A chunk holds what goes through the network together, so that an input of any le
 """
 
 import math
+import re
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from manyheads.config import OnBadText
 from manyheads.config.sentences import format_value, list_names
-from manyheads.data.formats.dialect import NAME
+from manyheads.data.formats.dialect import NAME, SIGNS
 from manyheads.data.formats.fields import join_cells
 from manyheads.data.formats.source import MOST_ROW, decoding, reading
 from manyheads.data.formats.text_lines import take_labels
@@ -66,6 +68,7 @@ def chunks_of_lines(
     at_once: bool = False,
     marked: bool = False,
     on_bad_row: OnBadText = OnBadText.empty,
+    columns: Collection[str] = (),
 ) -> Iterator[Chunk]:
     """One row a line, also where the line is empty.
 
@@ -78,6 +81,8 @@ def chunks_of_lines(
         fields: the columns that the text is joined from, which tabs divide.
         at_once: each line is a chunk, for a person who types.
         marked: lines are in the format of fastText; their labels are no part of the text.
+        columns: of the text in tables. A first line that looks like a row of JSON, or like a header with one of these,
+            is read as a text, but standard error says so.
 
     Raises:
         UserError: a line cannot be read; names it.
@@ -85,10 +90,19 @@ def chunks_of_lines(
 
     def read() -> Iterator[InputRow]:
         for number, text in decoded_lines(stream, name):
+            if number == 1 and columns and _is_of_table(text, columns):
+                begins = f"{name} begins with '{format_value(text)}', but each of its lines is read as a text"
+                print(f"{begins}: give a table as a .csv, .tsv or .jsonl by input=<file>", file=sys.stderr)
             yield row_of_line(text, f"row {number}", name, pairs=pairs, fields=fields, marked=marked)
 
     second = "text_pair" if pairs else None
     yield from into_chunks(read(), name, tuple(fields) or "text", second, on_bad_row, most=1 if at_once else CHUNK)
+
+
+def _is_of_table(line: str, columns: Collection[str]) -> bool:
+    """Whether a line looks like a row of JSON, or like a header that names one of these columns."""
+    cells = [cell.strip('" ') for cell in re.split(f"[{re.escape(SIGNS)}]", line)]
+    return line.startswith('{"') or (len(cells) > 1 and not {*columns}.isdisjoint(cells))
 
 
 def decoded_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, str]]:

@@ -110,12 +110,13 @@ def open_texts(
         if by_hand:
             print("type one text a line; end with Ctrl-D", file=sys.stderr)
         stream, pairs = sys.stdin.buffer, predictor.pairs
-        how = {"pairs": pairs, "fields": fields, "on_bad_row": on_bad_row}
+        how = {"pairs": pairs, "fields": fields, "on_bad_row": on_bad_row, "columns": _wanted(predictor, named).text}
         yield chunks_of_lines(stream, "standard input", at_once=by_hand, **how)
     elif reader is None or _is_tsv_of_pairs(name, predictor, named):
         with open_lines(Path(name)) as stream:
             marked = kind_of(Path(name)) == ".txt" and is_marked(first_lines(stream)[0])
             how = {"pairs": predictor.pairs, "fields": fields, "on_bad_row": on_bad_row}
+            how["columns"] = _wanted(predictor, named).text
             yield chunks_of_lines(stream, name, marked=marked, **how)
     else:
         read: Callable[..., Iterator[Chunk]] = plugin.resolve(reader)

@@ -4,6 +4,7 @@ The parsers are those of training, see reading.py. NumPy and pyarrow come with t
 """
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -46,6 +47,8 @@ def chunks_of_table(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = O
     if is_bare:
         if titled:
             raise UserError(f"{path} begins with '{format_value(names[0])}', which names no column: {titled}")
+        if file.parse.hint and not {*wanted.text}.isdisjoint(re.split(r"\W", names[0])):
+            raise UserError(f"{path} begins with '{format_value(names[0])}', but {file.parse.hint}")
         require_texts(names, str(path), wanted.remedy)
         rows = chain([(file.number - 1, header.record, "")], rows)  # what was taken for a header is the first row
         names = wanted.text[-1:]

@@ -210,6 +210,13 @@ def test_cells_after_a_single_text_are_not_lost(tmp_path):
         answered(path, ["review", "text"])
 
 
+def test_a_header_with_another_separator_is_not_answered_as_a_text(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("text,label\na,x\nb,y\n")
+    with pytest.raises(ValueError, match=r"separated by ,, not by tab: let its name end with \.csv$"):
+        answered(path, ["review", "text"])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [

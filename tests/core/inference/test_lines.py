@@ -111,3 +111,17 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch
     with pytest.raises(ValueError, match=said):
         list(decoded_lines(stream, "input"))
     assert stream.tell() < 400
+
+
+@pytest.mark.parametrize("line", ["label,text", '"id"\t"text"', '{"text": "good"}'])
+def test_a_table_that_is_read_as_lines_is_said_to_be_one(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    how = {"pairs": False, "columns": ["text"]}
+    chunk = next(chunks_of_lines(io.BytesIO(f"{line}\ngood\n".encode()), "standard input", **how))
+    assert chunk.texts == [line, "good"]
+    assert "give a table as a .csv, .tsv or .jsonl by input=<file>" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["a text, or two", "text", "{a}, [b]"])
+def test_a_text_is_not_said_to_be_a_table(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert next(chunks_of_lines(io.BytesIO(line.encode()), "a.txt", pairs=False, columns=["text"])).texts == [line]
+    assert not capsys.readouterr().err
