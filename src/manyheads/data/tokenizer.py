@@ -363,6 +363,8 @@ def _train_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     )
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     words = _count_words(rows, normalizer, pre_tokenizer)
+    for word in [word for word in words if len(word) > MAX_LETTERS]:  # [UNK], as an embedded picture of 3 MB is, of
+        del words[word]  # which merges would be learnt for hours
     counts = Counter[str]()
     for word, n_times in words.items():
         for letter in word:

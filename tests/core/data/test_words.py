@@ -13,7 +13,7 @@ from manyheads.config import Cutting, Long, TokenizerConfig, TokenizerKind
 from manyheads.data.ids import words as table
 from manyheads.data.ids.words import Parting, Words, parting_of
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import SPECIAL, _count_words, read_marks_as_text, train_tokenizer
+from manyheads.data.tokenizer import MAX_LETTERS, SPECIAL, _count_words, read_marks_as_text, train_tokenizer
 from manyheads.data.tokens import encode
 from tests.conftest import word_tokenizer
 
@@ -284,3 +284,12 @@ def test_wordpiece_learns_what_it_would_learn_from_whole_texts(most, monkeypatch
     learner.train_from_iterator(texts, trainer)
     rows = Rows(texts, None, [0] * len(texts), "test", range(len(texts)))
     assert train_tokenizer(rows, TokenizerConfig(vocab_size=500)).get_vocab() == learner.get_vocab()
+
+
+def test_a_word_that_wordpiece_cannot_read_teaches_it_nothing():
+    """Such as a picture in base64: its merges would be learnt for hours."""
+    word, config = "xy" * MAX_LETTERS, TokenizerConfig(vocab_size=90)
+    rows = Rows(["a good film", "a bad film", word], None, [0, 0, 0], "test", range(3))
+    learnt = train_tokenizer(rows, config)
+    assert learnt.get_vocab() == train_tokenizer(rows.pick([0, 1]), config).get_vocab()
+    assert learnt.encode(word).tokens == ["[CLS]", "[UNK]", "[SEP]"]
