@@ -124,8 +124,14 @@ def cached_on_disk(
             with replace_file(path) as part, part.open("wb") as file:
                 np.savez(file, json=as_bytes, **arrays)
         except OSError as problem:
-            log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", folder, problem)
+            warn_unwritable(folder, str(problem))
         return made
+
+
+@lru_cache  # once in a process
+def warn_unwritable(folder: Path, problem: str) -> None:
+    """Say that the cache is not kept."""
+    log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", folder, problem)
 
 
 def cached_splits(

@@ -30,7 +30,7 @@ from torch import Tensor
 from manyheads.config import Cutting, Long, TokenizerConfig
 from manyheads.config.data import CUT
 from manyheads.data.column import Column
-from manyheads.data.disk_cache import cached_on_disk, file_lock, fingerprint
+from manyheads.data.disk_cache import cached_on_disk, file_lock, fingerprint, warn_unwritable
 from manyheads.data.ids.words import Words
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import load_tokenizer, tokenizer_sizes, train_tokenizer
@@ -43,7 +43,7 @@ HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
 MOST_SEGMENT = 3  # see `tokens.segments_of`
 AT_ONCE = 2**26  # bytes of tokens that are checked before their pages are let go
-FORMAT = f"4 tokenizers {tokenizers.__version__}"
+FORMAT = f"5 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
 
@@ -158,7 +158,7 @@ def _put(path: Path, write: Callable[[Path], object]) -> None:
         with replace_file(path) as part:
             write(part)
     except (OSError, safetensors.SafetensorError) as problem:
-        log.warning("the cache %s cannot be written (%s): choose another folder by data.cache", path.parent, problem)
+        warn_unwritable(path.parent, str(problem))
 
 
 def _write(path: Path, parts: Iterator[Tokens]) -> None:

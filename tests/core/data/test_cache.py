@@ -155,6 +155,8 @@ def test_a_damaged_tokenizer_is_made_again(tmp_path):
 def test_a_cache_that_cannot_be_written_costs_time_alone(tmp_path, tokenizer, warned):
     (tmp_path / "file").write_text("")
     assert len(cached_tokens(ROWS, tokenizer, 64, tmp_path / "file")) == 50
+    assert len(cached_tokens(ROWS.pick([3]), tokenizer, 64, tmp_path / "file")) == 1
+    assert len(warned) == 1, "once for a process"
     assert warned[0].endswith("choose another folder by data.cache")
 
 
