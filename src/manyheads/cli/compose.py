@@ -38,7 +38,7 @@ from manyheads.cli.implied import (
 from manyheads.cli.overrides import Typed, read_overrides
 from manyheads.cli.presets import preset_values
 from manyheads.cli.validation import refuse_secrets, refuse_unused
-from manyheads.cli.verbs import VERBS, Choices, Config, own_settings, schema_of
+from manyheads.cli.verbs import VERBS, Choices, Config, own_settings, require_verb, schema_of
 from manyheads.config.conversion import Values, build, set_value, to_plain, with_flags
 from manyheads.config.facts import settings
 from manyheads.config.plugins import recorded, take_plugins, use
@@ -92,8 +92,12 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None, 
     Raises:
         UserError: one sentence on the first mistake.
     """
+    if isinstance(overrides, str):
+        raise UserError(f"overrides is a single str: put it in a list, [{overrides!r}]")
     use(plugins)
-    words, folder = resumed_folder(verb, take_plugins(overrides))
+    words = take_plugins(overrides)
+    require_verb(verb)  # which a plugin may add
+    words, folder = resumed_folder(verb, words)
     typed = read_overrides(verb, words, config_dir=config_dir)
     if folder:
         values = resumed_values(verb, read_run(folder), folder, typed)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from manyheads.cli.errors import paths_as_typed, user_sentence
 from manyheads.cli.for_programs import FLAG, as_document, found_by, mistake, output_to, take_readers, wants_json_errors
 from manyheads.cli.help import top_help, verb_help
-from manyheads.cli.verbs import VERBS, Config, schema_of
+from manyheads.cli.verbs import VERBS, Config, require_verb, schema_of
 from manyheads.config.conversion import choices_of, from_plain
 from manyheads.config.facts import hooks, nearest, nearest_setting, settings
 from manyheads.config.plugins import VARIABLE, plugin_words, take_plugins, use_of_parent
@@ -204,14 +204,11 @@ def _run_by_hydra(verb: str, asked: _Command) -> int:
 
 def _verb(words: list[str]) -> str:
     first = words[0]
-    if first in VERBS:
-        return first
     for later in words:
-        if later in VERBS:
+        if first not in VERBS and later in VERBS:
             raise UserError(f"{first} comes before the verb: write manyheads {later} {first} ...")
-    near = nearest(first, VERBS)
-    remedy = f"did you mean {near}?" if near else f"choose {one_of(list(VERBS))}"
-    raise UserError(f"{first} is not a verb: {remedy}")
+    require_verb(first)
+    return first
 
 
 def _read_flags(verb: str, words: list[str]) -> _Command:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config.facts import Setting, settings, with_plugins
+from manyheads.config.facts import Setting, nearest, settings, with_plugins
+from manyheads.config.sentences import one_of
 from manyheads.errors import UserError
 from manyheads.plugin import Verb
 
@@ -30,6 +31,14 @@ class _Verbs(Mapping[str, Verb]):
 
 
 VERBS = _Verbs()
+
+
+def require_verb(name: str) -> None:
+    """Raise UserError if there is no such verb."""
+    if name not in VERBS:
+        near = nearest(name, VERBS)
+        remedy = f"did you mean {near}?" if near else f"choose {one_of([*VERBS])}"
+        raise UserError(f"{name} is not a verb: {remedy}")
 
 
 def schema_of(verb: str) -> type:

@@ -30,6 +30,13 @@ def test_typed_words_win_over_presets():
     assert run.test is False
 
 
+def test_what_is_no_verb_and_no_list_of_words_is_refused():
+    with pytest.raises(ValueError, match=r"^trian is not a verb: did you mean train\?$"):
+        compose("trian")
+    with pytest.raises(ValueError, match=r"^overrides is a single str: put it in a list"):
+        compose("train", "data.path=rows.csv")
+
+
 def test_numbers_may_be_written_in_any_way():
     run = compose("train", ["batch.tokens=1e4", "optim.lr=1", "model.dropout_residual=null", "trainer.max_steps=1e3"])
     assert (run.batch.tokens, run.optim.lr, run.model.dropout_residual) == (10_000, 1.0, None)

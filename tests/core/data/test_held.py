@@ -143,6 +143,8 @@ def test_a_run_of_rows_that_were_given_says_so_when_they_are_asked_for():
         ([], "rows holds no rows that can be read"),
         ([("a", "b", "c", "d")], "rows holds no rows that can be read"),
         ([("a", "b"), "c"], "rows holds no rows that can be read"),
+        (pandas.Series(["a", "b"]), "rows holds no rows that can be read"),
+        ("rows.csv", "rows is 'rows.csv', not rows: give a file by data.path="),
         ({"text": ["a"], "label": []}, "rows has columns of different lengths"),
     ],
 )

@@ -12,6 +12,8 @@ from manyheads.data.formats.source import text_of
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 
+NO_ROWS = "holds no rows that can be read: give a DataFrame, columns by name, or a list of (text, label)"
+
 
 def join_shards(shards: list[RawTable]) -> RawTable:
     """Shards of one split as one table, its rows counted from 1 over all of them.
@@ -83,6 +85,8 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     found: dict[str, list[Any]] = {}
     if hasattr(rows, "collect"):  # a frame of polars that is still to be read
         rows = rows.collect()
+    if isinstance(rows, str | bytes | Path):
+        raise UserError(f"{source} is '{format_value(rows)}', not rows: give a file by data.path=<file>")
     if hasattr(rows, "columns") and hasattr(rows, "isna"):  # of pandas, without importing it
         if not rows.columns.is_unique:
             raise UserError(f"{source} has two columns of one name: name every column once")
@@ -92,7 +96,10 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     elif hasattr(rows, "__arrow_c_stream__"):  # of polars and others; pandas' own of numbers have floats for nulls
         import pyarrow
 
-        table = pyarrow.table(rows)
+        try:
+            table = pyarrow.table(rows)
+        except pyarrow.ArrowInvalid:  # a single column
+            raise UserError(f"{source} {NO_ROWS}") from None
         found = {name: table.column(name).to_pylist() for name in table.column_names}
     elif isinstance(rows, Mapping):
         for name, cells in rows.items():
@@ -124,6 +131,4 @@ def _columns_of(rows: list[Any], source: str) -> dict[str, list[Any]]:
     for names in (["text", "label"], ["text", "text_pair", "label"]):
         if rows and all(isinstance(row, tuple | list) and len(row) == len(names) for row in rows):
             return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-    raise UserError(
-        f"{source} holds no rows that can be read: give a DataFrame, columns by name, or a list of (text, label)"
-    )
+    raise UserError(f"{source} {NO_ROWS}")
