@@ -38,7 +38,11 @@ def one_line(text: str) -> str:
 
 
 def escape_unwritable() -> None:
-    """From here on the standard streams write `\\xb1` for a ± that their encoding lacks, where they would raise."""
+    """From here on the standard streams write `\\xb1` for a ± that their encoding lacks, where they would raise. What
+    was closed by who started this process goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyheads.terminal import Sheet, as_text, console, one_line, print_sheet, typed_path
+from manyheads.terminal import Sheet, as_text, console, escape_unwritable, one_line, print_sheet, typed_path
 
 
 @given(st.text())
@@ -64,6 +64,14 @@ def test_a_table_is_straight_where_its_signs_are_escaped():
     lines = [line for line in table if line.strip()]
     assert any("schlecht \\u2248 \\xfcbel" in line for line in lines)
     assert len({len(line) for line in lines}) == 1
+
+
+def test_a_stream_that_was_closed_at_the_start_goes_nowhere(monkeypatch):
+    """As in `manyheads ... >&-`."""
+    monkeypatch.setattr(sys, "stdout", None)
+    escape_unwritable()
+    print("nowhere")
+    sys.stdout.flush()
 
 
 def test_a_path_is_printed_as_one_would_type_it(tmp_path, monkeypatch):

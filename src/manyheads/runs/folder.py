@@ -102,6 +102,8 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
     folder = Path(output).expanduser()
     if not output or not this_process().is_first:
         return
+    if any("\ud800" <= letter <= "\udfff" for letter in output):  # which no JSON of the run could name
+        raise UserError(f"output={folder} is not UTF-8: name another folder, or set a locale such as LC_ALL=C.UTF-8")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"output={folder} is a file: name a new folder")
     if by_training and (folder / "config.yaml").is_file() and not (folder / "summary.json").is_file():

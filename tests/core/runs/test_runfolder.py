@@ -63,6 +63,11 @@ def test_a_taken_folder_is_refused_to_the_first_alone(tmp_path, monkeypatch):
     refuse_taken(str(tmp_path))
 
 
+def test_a_folder_that_no_record_could_name_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="is not UTF-8: name another folder"):
+        refuse_taken(os.fsdecode(b"r\xfcn"))
+
+
 def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_path):
     with reserved_folder() as one, reserved_folder() as other:
         assert one != other
