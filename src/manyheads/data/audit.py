@@ -104,9 +104,9 @@ def _repeated_texts(splits: Splits) -> list[str]:
         elif splits.multi:
             what = "set of labels"
         names = " and ".join(sorted(by_first[conflicts[0]]))
+        texts = "1 text carries" if len(conflicts) == 1 else f"{len(conflicts):,} texts carry"
         notes.append(
-            f"train ({train.source}): {len(conflicts):,} texts carry more than one {what} "
-            f"(first: row {train.numbers[conflicts[0]]}, {names})"
+            f"train ({train.source}): {texts} more than one {what} (first: row {train.numbers[conflicts[0]]}, {names})"
         )
     return notes
 

@@ -5,6 +5,7 @@ Standard library at first: what reads is imported when the first table is read.
 """
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from manyheads.errors import UserError
 
 NO_CLASS = "unsup"  # the folder of texts without a class in the IMDb dataset
 COLUMN = "split"
+ADDRESS = re.compile(r"\b\w{2,}:/")  # such as https://; of a drive of Windows the name is one letter
 ROLE_OF = {name: role for role, names in ALIASES.items() for name in names}
 Tables = dict[str, Callable[[], RawTable]]  # by role: train, validation, test; or `all` alone
 
@@ -227,7 +229,11 @@ def _open_path(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
         return _open_folder(path, data, typed=typed)
     if not path.exists():
         hint = f"give a file of {KINDS_IN_WORDS}, or a folder"
-        if path.parent.is_dir():
+        if path.is_symlink():
+            hint = f"it is a link to {path.readlink()}, which is not there"
+        elif ADDRESS.search(data.path):
+            hint = "it is an address: download the file, and give its path here"
+        elif path.parent.is_dir():
             siblings = [sibling.name for sibling in path.parent.iterdir()]
             for close in difflib.get_close_matches(path.name, siblings, n=1):
                 hint = f"did you mean {path.parent / close}?"
@@ -297,6 +303,12 @@ def _read_class_folder(folder: Path) -> RawTable:
     """The texts of all classes, each called as its folder is."""
     files = [file for of_class in _classes(folder) for file in _texts(of_class)]
     table = plugin.resolve(CLASS_FOLDER)(folder, files)
+    others: list[Path] = []
+    for of_class in _classes(folder):
+        others += [path for path in sorted(of_class.iterdir()) if not _is_text(path) and path.name[0] != "."]
+    if others:
+        what = f"not read, as they are no .txt: {len(others):,} in the folders of classes"
+        table.notes.append(f"{folder.name}: {what} (first: {others[0].relative_to(folder)})")
     unlabelled = folder / NO_CLASS
     if unlabelled.is_dir() and (n_texts := len(_texts(unlabelled))):
         table.notes.append(f"{folder.name}/{NO_CLASS}: {n_texts:,} texts without a class are not read")
@@ -318,13 +330,17 @@ def _holds_classes(folder: Path) -> bool:
 
 def _has_texts(folder: Path) -> bool:
     try:
-        return any(path.suffix == ".txt" for path in folder.iterdir())
+        return any(map(_is_text, folder.iterdir()))
     except OSError:  # such as lost+found, which only root may open
         return False
 
 
+def _is_text(path: Path) -> bool:
+    return path.suffix.lower() == ".txt"
+
+
 def _texts(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix == ".txt")
+    return sorted(filter(_is_text, folder.iterdir()))
 
 
 def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> Tables:

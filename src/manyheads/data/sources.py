@@ -278,6 +278,9 @@ def _check_rows(
         answers, votes, faults = plugin.resolve(VOTES).read_votes(table, columns, known)
     else:
         answers, faults = _read_answers(table, columns, known, notes)
+        if columns.key == "label":  # as `cat a.csv b.csv` leaves it in the middle
+            named = {code: "repeats the header" for code, name in enumerate(answers.values) if name == columns.answer}
+            faults |= {at: why for at, why in answers.by_row(named).items() if texts[at] == columns.text}
     if known is not None and known.names and columns.key == "label" and not may_be_others:
         faults |= _strange_labels(answers, known.names)
     rows = Rows(texts, pairs, [], table.source, table.numbers, probabilities=votes)
@@ -314,11 +317,14 @@ def _read_answers(
 def _strange_labels(answers: Coded, classes: list[str]) -> dict[int, str]:
     """By row, that it has a label which no training row has."""
     strange = {*names_in(answers)} - {*classes, ""}
+    of_any_case = {name.casefold(): name for name in classes}
     faults: dict[int, str] = {}
     for code, answer in enumerate(answers.values):
         for name in parts_of(answer):
             if name in strange:
                 faults[code] = f"the label '{format_value(name)}' has no row in the training split"
+                if known := of_any_case.get(name.casefold()):
+                    faults[code] += f", but '{format_value(known)}' has: merge them by data.merge_labels=case"
     return answers.by_row(faults)
 
 
@@ -344,7 +350,7 @@ def _name_classes(
     unused = [name for name in declared if name not in used]
     if unused:
         notes.append(
-            f"{table.source}: {len(unused)} declared classes have no training row and are left out: "
+            f"{table.source}: {len(unused)} of {len(declared)} declared classes have no training row and are left out: "
             f"{list_names(unused)}"
         )
     return answers, [name for name in declared if name in used]

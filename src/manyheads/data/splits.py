@@ -8,6 +8,7 @@ import random
 from collections import Counter, defaultdict
 from typing import Any
 
+from manyheads.config.sentences import count_rows
 from manyheads.data.rows import Rows, group_ids
 from manyheads.errors import UserError
 
@@ -47,7 +48,7 @@ def carve(rows: Rows, share: float, seed: int, purpose: str) -> tuple[Rows, Rows
     if not is_carved.any():  # one text at least, of the largest class
         largest = max(by_class, key=lambda label: len(by_class[label]))
         if len(by_class[largest]) < 2:
-            raise UserError(_too_few(rows, len(by_class), purpose))
+            raise UserError(_too_few(rows, len(by_class), len(rows) - len(later), purpose))
         first = drawn_first[largest]
         is_carved[[first, *others[first]]] = True
     return rows.pick(np.flatnonzero(~is_carved)), rows.pick(np.flatnonzero(is_carved))
@@ -78,14 +79,18 @@ def _fill(n_wanted: int, order: list[int], others: dict[int, list[int]]) -> list
     return found
 
 
-def _too_few(rows: Rows, n_classes: int, purpose: str) -> str:
+def _too_few(rows: Rows, n_classes: int, n_groups: int, purpose: str) -> str:
     if n_classes > 2:
         return (
             f"{rows.source} has {n_classes:,} labels, each of one text alone, so that nothing can be learnt from them: "
             "check data.label, the column of the label"
         )
+    what = count_rows(len(rows))
+    if n_groups < len(rows):
+        group = "text" if rows.groups is None else "group"
+        what += f" of {n_groups} {group}{'s' * (n_groups != 1)}"
     return (
-        f"{rows.source}: {len(rows)} rows are too few to carve a {purpose} split out of them: "
+        f"{rows.source}: {what} are too few to carve a {purpose} split out of them: "
         "give a file for each split, or more rows"
     )
 

@@ -89,7 +89,7 @@ def test_repeats_conflicts_and_overlap_are_counted():
     audit_splits(splits)
     assert splits.notes == [
         "train (train.csv): 2 of 5 rows repeat the text of an earlier row (first: row 4 repeats row 2)",
-        "train (train.csv): 1 texts carry more than one label (first: row 3, no and yes)",
+        "train (train.csv): 1 text carries more than one label (first: row 3, no and yes)",
         "validation (validation.csv): 1 of 2 texts are also in train (first: row 3 is row 5 of train.csv)",
         "test (test.csv): 2 of 3 texts are also in train (first: row 2 is row 2 of train.csv)",
     ]

@@ -100,3 +100,14 @@ def test_tables_beside_them_win(reviews, write, two_classes):
 def test_a_table_beside_the_folders_of_classes_is_not_the_data(reviews):
     (reviews / "train" / "metadata.csv").write_text("file,author\n0_7.txt,someone\n")
     assert read_splits(DataConfig(path=str(reviews)), 0).labels == ["neg", "pos"]
+
+
+def test_files_of_classes_that_are_not_read_are_named(reviews):
+    (reviews / "train/neg/0_7.txt").rename(reviews / "train/neg/0_7.TXT")  # as Windows may call it
+    (reviews / "train/pos/more").mkdir()
+    (reviews / "train/pos/more/1.txt").write_text("a review")
+    (reviews / "train/pos/0.html").write_text("a review")
+    (reviews / "train/pos/.DS_Store").write_text("")
+    splits = read_splits(DataConfig(path=str(reviews / "train")), 0)
+    assert sum(map(len, splits.by_name().values())) == 40
+    assert splits.notes[0] == ("train: not read, as they are no .txt: 2 in the folders of classes (first: pos/0.html)")

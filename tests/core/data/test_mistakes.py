@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from manyheads.config import DataConfig, OnBadRow
+from manyheads.config import DataConfig, MergeLabels, OnBadRow
 from manyheads.data.sources import read_splits
 
 
@@ -37,6 +37,13 @@ def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
     assert complaint(DataConfig(path=str(tmp_path / "review.csv"))) == (
         f"data.path={tmp_path / 'review.csv'} does not exist: did you mean {tmp_path / 'reviews.csv'}?"
     )
+    (tmp_path / "link.csv").symlink_to("gone.csv")
+    assert complaint(DataConfig(path=str(tmp_path / "link.csv"))) == (
+        f"data.path={tmp_path / 'link.csv'} does not exist: it is a link to gone.csv, which is not there"
+    )
+    assert complaint(DataConfig(path="https://example.org/a.csv")).endswith(
+        "does not exist: it is an address: download the file, and give its path here"
+    )
     assert complaint(DataConfig(path="/no/such/place")) == (
         f"data.path=/no/such/place does not exist: give a file of {kinds}, or a folder"
     )
@@ -56,7 +63,7 @@ def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
         (("  ", "no"), "the text is only white space"),
         (("\u200b\u200d \x7f", "no"), "the text has only signs that cannot be seen"),
         (("hi", ""), "the label is empty"),
-        (("hi",), "has 1 cells, but the header has 2: quote texts that hold the separator (,)"),
+        (("hi",), "has 1 cell, but the header has 2: quote texts that hold a line end"),
     ],
 )
 def test_bad_rows_stop_or_are_left_out(tmp_path, row, fault, write, two_classes, complaint):
@@ -89,6 +96,27 @@ def test_nulls_and_lists_in_json_are_bad_rows(tmp_path, two_classes, complaint):
         assert complaint(DataConfig(path=str(path))) == (
             f"a.jsonl, row 41: {fault}; correct it, or leave such rows out by data.on_bad_row=drop"
         )
+
+
+def test_a_header_in_the_middle_is_a_bad_row(tmp_path, write, two_classes, complaint):
+    """As `cat` leaves it of two tables."""
+    write(tmp_path / "rows.csv", [*two_classes(40), ("text", "label"), *two_classes(40, "b")])
+    assert complaint(DataConfig(path=str(tmp_path / "rows.csv"))) == (
+        "rows.csv, row 42: repeats the header; correct it, or leave such rows out by data.on_bad_row=drop"
+    )
+    write(tmp_path / "rows.csv", [*two_classes(40), ("text", "no"), ("a text", "label")])
+    assert read_splits(DataConfig(path=str(tmp_path / "rows.csv")), 0).labels == ["label", "no", "yes"]
+
+
+def test_a_class_of_another_case_is_said_to_be_known(tmp_path, write, two_classes, complaint):
+    write(tmp_path / "train.csv", [("a text", "ham"), *two_classes(40)])
+    write(tmp_path / "test.csv", [("hi", "Ham")])
+    assert complaint(DataConfig(path=str(tmp_path))).startswith(
+        "test.csv, row 2: the label 'Ham' has no row in the training split, but 'ham' has: merge them by "
+        "data.merge_labels=case; "
+    )
+    splits = read_splits(DataConfig(path=str(tmp_path), merge_labels=MergeLabels.case), 0)
+    assert [splits.labels[label] for label in splits.test.labels] == ["ham"]
 
 
 def test_a_class_without_a_training_row_is_a_bad_row(tmp_path, write, two_classes, complaint):

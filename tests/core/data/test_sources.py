@@ -168,7 +168,7 @@ def test_a_saved_dataset_keeps_its_class_order(saved):
     assert splits.test is not None
     assert splits.test.texts == [f"b{i}" for i in range(6)]
     assert list(splits.test.labels) == [0, 1] * 3
-    assert splits.notes[0] == "saved/train: 1 declared classes have no training row and are left out: x"
+    assert splits.notes[0] == "saved/train: 1 of 3 declared classes have no training row and are left out: x"
     one = read_splits(DataConfig(path=str(saved / "one"), text="sentence", label="gold"), 0)
     assert len(one.train) + len(one.validation) + len(one.test or []) == 40
     assert sorted(zip(one.train.texts, one.train.numbers, strict=True))[0] == ("a0", 40)
@@ -388,7 +388,7 @@ def test_one_text_with_two_targets_is_said(tmp_path, write):
     rows = [("same", "one"), ("same", "two"), *((f"t{i}", "x") for i in range(20))]
     data = DataConfig(path=str(write(tmp_path / "all.csv", rows, ("source", "target"))), text="source")
     notes = read_splits(data, 0, answer="target").notes
-    assert "train (all.csv): 1 texts carry more than one target (first: row 2, one and two)" in notes
+    assert "train (all.csv): 1 text carries more than one target (first: row 2, one and two)" in notes
 
 
 def shards(folder, first, second):

@@ -79,6 +79,14 @@ def test_too_few_rows_are_refused():
     )
 
 
+@pytest.mark.parametrize(("groups", "what"), [(None, "2 texts"), ([7, 7, 7, 7], "1 group")])
+def test_rows_that_stay_together_are_said_to_be_few(groups, what):
+    rows = rows_of([("a", 0), ("b", 1), ("a", 0), ("b", 1)])
+    rows.groups = groups
+    with pytest.raises(ValueError, match=rf"^all.csv: 4 rows of {what} are too few to carve a test split"):
+        carve(rows, 0.1, 0, "test")
+
+
 @settings(deadline=None)  # numpy is imported on the way
 @given(some_rows, st.integers(0, 40), st.integers(0, 9))
 def test_shortening_keeps_classes_where_they_fit(rows, n_rows, seed):
