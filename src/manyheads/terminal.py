@@ -65,7 +65,8 @@ def console() -> "Console":
     """Standard output, on which nothing that is printed is taken for markup."""
     from rich.console import Console
 
-    return Console(markup=False, emoji=False, highlight=False)
+    width = 80 if os.environ.get("COLUMNS") == "0" else None  # what some shells say without a terminal
+    return Console(markup=False, emoji=False, highlight=False, width=width)
 
 
 def say(*lines: object, screen: "Console | None" = None) -> None:

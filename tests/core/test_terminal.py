@@ -80,3 +80,14 @@ def test_a_path_is_printed_as_one_would_type_it(tmp_path, monkeypatch):
     assert typed_path(tmp_path / "here" / "outputs" / "report.html") == "outputs/report.html"
     assert typed_path(tmp_path / "elsewhere") == str(tmp_path / "elsewhere")
     assert typed_path(Path("outputs", "a")) == "outputs/a"
+
+
+def test_a_screen_of_no_columns_is_none(monkeypatch, capsys):
+    from rich.table import Table
+
+    monkeypatch.setenv("COLUMNS", "0")
+    table = Table("name")
+    table.add_row("value")
+    console().print("line", table)
+    printed = capsys.readouterr().out
+    assert all(one in printed for one in ("line", "name", "value"))

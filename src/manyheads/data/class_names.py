@@ -4,6 +4,7 @@ A cell holds a name, the number of a class that the dataset declares, or, where 
 of names. Standard library at first.
 """
 
+import ast
 import json
 import re
 from collections import Counter, defaultdict
@@ -186,20 +187,24 @@ def join_names(names: Sequence[str]) -> str:
 
 def split_names(cell: str) -> list[str]:
     """The names that are joined in a cell."""
-    listed = names_in_json(cell)
+    listed = names_in_list(cell)
     if listed is not None:
         return listed
     return [name for name in cell.split("|") if normalise_name(name)]
 
 
-def names_in_json(cell: str) -> list[str] | None:
-    """The names in a cell that is a list of texts in JSON; None: it is not."""
+def names_in_list(cell: str) -> list[str] | None:
+    """The names in a cell that is a list of texts in JSON, or as Python shows one (`['a', 'b']`, which pandas writes);
+    None: it is not."""
     if not cell.lstrip().startswith("["):
         return None
     try:
         found = json.loads(cell)
     except (ValueError, RecursionError):
-        return None
+        try:
+            found = ast.literal_eval(cell.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return None
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         return None
     return found

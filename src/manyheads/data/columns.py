@@ -17,7 +17,7 @@ from manyheads.data.class_names import (
     MULTI_LABEL,
     drop_zero_fraction,
     label_cells,
-    names_in_json,
+    names_in_list,
     natural_order,
     normalise_name,
 )
@@ -288,7 +288,7 @@ def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
     in_labels = columns.answer == MULTI_LABEL
     cells: list[str] = []
     for cell in coded(table.column(columns.answer)).values:
-        is_list = in_labels and isinstance(cell, str) and names_in_json(cell) is not None
+        is_list = in_labels and isinstance(cell, str) and names_in_list(cell) is not None
         if isinstance(cell, str) and not is_list:
             cells.append(cell)
     sign = _joining_sign({*cells})

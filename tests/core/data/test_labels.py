@@ -212,6 +212,22 @@ def test_joined_names_are_read_back(names):
     assert split_names(join_names(names)) == names
 
 
+@pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("""['joy', "it's", 'a|b']""", ["joy", "it's", "a|b"]),
+        (' [ "joy" ]', ["joy"]),
+        ("[]", []),
+        ("[joy]|['fear']", ["[joy]", "['fear']"]),
+        ("['joy', 1]", ["['joy', 1]"]),
+        ("['joy'", ["['joy'"]),
+        ("[" * 100_000, ["[" * 100_000]),
+    ],
+)
+def test_lists_as_python_writes_them_are_read(cell, names):
+    assert split_names(cell) == names
+
+
 def test_a_name_with_a_bar_is_read_back_from_a_list():
     assert join_names(["R&D | research", "billing"]) == '["R&D | research", "billing"]'
     assert join_names(["billing", "account"]) == "billing|account"
