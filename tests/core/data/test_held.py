@@ -105,6 +105,8 @@ def test_a_missing_cell_is_a_mistake_of_its_row():
     frame = pandas.DataFrame({"text": ["a", None, "c"] * 10, "label": ["x", "y", "x"] * 10})
     with pytest.raises(ValueError, match=r"rows/train, row 2: the text is empty"):
         TextData.from_rows(frame)
+    with pytest.raises(ValueError, match=r"rows/train, row 2: the label is empty"):
+        TextData.from_rows([("a", "x"), ("b", pandas.NA), ("c", "y")] * 10)
 
 
 def test_rows_of_a_source_of_ones_own(tmp_path):

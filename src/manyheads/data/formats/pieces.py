@@ -115,8 +115,10 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
 
 
 def _without_array(cell: Any) -> Any:
-    """A cell with a list in the place of an array, such as pandas makes of the lists in a .parquet, and with a plain
-    number in the place of NumPy's, which does not stand for a class."""
+    """A cell with a list in the place of an array, such as pandas makes of the lists in a .parquet, with a plain number
+    in the place of NumPy's, which does not stand for a class, and with None in the place of pandas.NA."""
+    if type(cell).__name__ == "NAType":  # which compares with nothing
+        return None
     is_number = getattr(getattr(cell, "dtype", None), "kind", "") in "iu"
     return cell.tolist() if getattr(cell, "ndim", 0) or (is_number and hasattr(cell, "tolist")) else cell
 
