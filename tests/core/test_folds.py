@@ -97,8 +97,11 @@ def test_the_spread_of_folds_is_widened():
     usual = stats.t.interval(0.95, 4, loc=np.mean(values), scale=stats.sem(values))
     assert found.high - found.low == pytest.approx((usual[1] - usual[0]) * np.sqrt((1 / 5 + 1 / 4) * 5))
     assert fold_interval([0.99, 1.0, 0.9], 0.5).high == 1.0
-    assert fold_interval([1.5, 1.9, 1.1], 0.5, share=False).high > 1.9
-    assert fold_interval([0.1, 0.9, 0.1], 0.5, share=False).low == 0.0, "no loss is negative"
+    assert fold_interval([1.5, 1.9, 1.1], 0.5, limits=(0.0, np.inf)).high > 1.9
+    assert fold_interval([0.1, 0.9, 0.1], 0.5, limits=(0.0, np.inf)).low == 0.0, "no loss is negative"
+    low, high = stats.t.interval(0.95, 2, loc=0.1, scale=0.2 * np.sqrt(1 / 3 + 0.5))
+    found = fold_interval([-0.1, 0.1, 0.3], 0.5, limits=(-np.inf, np.inf))
+    assert (found.low, found.high) == pytest.approx((low, high)), "of a correlation, which may be negative"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +131,21 @@ def test_runs_of_several_seeds_that_are_alike_are_as_sure_as_their_rows():
     found = seed_interval([one, other, other])
     low, _ = stats.t.interval(0.95, 2, loc=found.value, scale=stats.sem([one.value, 1, 1]))
     assert (found.low, found.high) == (pytest.approx(low), 1.0)
+    low, high = stats.t.interval(0.95, 2, loc=0.04, scale=stats.sem([-0.02, 0.05, 0.09]))
+    found = seed_interval([-0.02, 0.05, 0.09], limits=(-np.inf, np.inf))
+    assert low < 0
+    assert (found.low, found.high) == pytest.approx((low, high))
+
+
+def test_rows_that_chose_an_epoch_were_learnt_from_only_where_they_were_carved_out():
+    """With data.train_share=0.5 each fold learns from 10 of 20 rows; its 6 validation rows are a split of their own."""
+    figures = [{"accuracy": Interval(value, value, value)} for value in (0.5, 0.6, 0.7)]
+    for train, validation, ratio in ((10, 6, 1.0), (16, 4, 0.5), (20, 20, 0.5)):
+        rows = {"train": train, "validation": validation, "test": 10}
+        summaries = [SimpleNamespace(rows=rows, test=one, members={"test": {"network": one}}) for one in figures]
+        found = over_folds(summaries, ["network"], multi=False).content["mean"]["network"]["accuracy"]
+        half = stats.t(2).ppf(0.975) * np.sqrt(1 / 3 + ratio) * 0.1
+        assert (found["low"], found["high"]) == pytest.approx((0.6 - half, min(1.0, 0.6 + half)))
 
 
 def test_a_brier_score_has_no_end_at_one():

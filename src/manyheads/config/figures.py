@@ -1,5 +1,6 @@
 """What the registry says of figures; evaluation/figures.py has those of core. Standard library only."""
 
+import math
 from typing import Any
 
 import manyheads.plugin as plugin
@@ -10,13 +11,14 @@ def figures_of(rows: str = "", fact: str = "rows") -> list[str]:
 
     Args:
         rows: "classes": of rows with one class each; "labels": of rows with any number of labels; empty: of either.
-        fact: "table": those that tables and summary.json show; "checkpoint": those that validation measures.
+        fact: "table": those that tables and summary.json show, by default those that validation measures; "checkpoint":
+            these.
     """
     kinds = [rows] if rows else ["classes", "labels"]
-    usual = kinds if fact == "rows" else []
     main, others = list[str](), list[str]()
     for name, part in plugin.parts("figure").items():
-        if not set(kinds) & set(part.facts.get(fact, usual)):
+        usual = {"rows": kinds, "table": part.facts.get("checkpoint", ())}
+        if not set(kinds) & set(part.facts.get(fact, usual.get(fact, ()))):
             continue
         if kinds[0] in part.facts.get("main", ()):
             main.append(name)
@@ -44,10 +46,13 @@ def checkpoint_figures(task: str, rows: str = "") -> list[str]:
     return [*plugin.task(task).figures] or figures_of(rows, "checkpoint")
 
 
-def is_share(figure: str) -> bool:
-    """Whether it lies between 0 and 1; figures of other tasks do, unless they are called like one that does not."""
+def limits_of(figure: str) -> tuple[float, float]:
+    """The least and the most that it can be: a share lies between 0 and 1, a loss is at least 0, any other figure of a
+    plugin may be any number. Figures of other tasks are shares, unless they are called like one that is none."""
     part = plugin.parts("figure").get(figure)
-    return part is None or part.facts.get("is_share", False)
+    if part is None or part.facts.get("is_share", False):
+        return 0.0, 1.0
+    return (0.0 if part.facts.get("lower_is_better", False) else -math.inf), math.inf
 
 
 def is_of_answers(figure: str) -> bool:

@@ -13,11 +13,12 @@ Further facts, where "classes" stands for rows that have one class each and "lab
 
 - `rows`: which of them have the figure, both where it is missing.
 - `main`: of which of them it is the main figure, by which models are compared.
-- `table`: of which of them tables and summary.json show it.
+- `table`: of which of them tables and summary.json show it; by default those of `checkpoint`.
 - `checkpoint`: of which of them a validation during training measures it, so that `checkpoint.metric` may name it. Of
   figures without `of` validation keeps all logits, and measures the one that is named.
 - `words`: its name in a report, by kind of rows, where that is not its own.
-- `is_share`: it lies between 0 and 1. `lower_is_better`: as a loss.
+- `is_share`: it lies between 0 and 1. `lower_is_better`: as a loss, which is at least 0. Without either it may be
+  negative.
 
 Tables show the main figure first, then the others in the order of the list. Standard library only: to list figures
 imports nothing, NumPy comes with what they are given.

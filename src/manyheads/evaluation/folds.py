@@ -12,7 +12,7 @@ import torch
 
 from manyheads.config import EvaluateConfig, Resume, RunConfig
 from manyheads.config.data import data_name
-from manyheads.config.figures import is_share
+from manyheads.config.figures import limits_of
 from manyheads.data.rows import Splits
 from manyheads.data.splits import assign_folds
 from manyheads.evaluation.answered import LogitStore, answer_rows
@@ -155,8 +155,9 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
     by_fold: list[dict[str, Figures]] = []
     for one in summaries:
         n_learnt = one.rows["train"]
-        if n_learnt + one.rows["validation"] <= n_rows - one.rows["test"]:
-            # validation was carved out of what the fold learnt from; else it is these rows, or a split of its own
+        if n_learnt + one.rows["validation"] == n_rows - one.rows["test"]:
+            # validation was carved out of what the fold learnt from; else it is these rows or a split of its own, or
+            # data.train_share left rows out
             n_learnt += one.rows["validation"]
         test_per_train.append(one.rows["test"] / n_learnt)
         by_fold.append({own: one.test} | {name: one.members["test"].get(name, one.test) for name in members})
@@ -166,7 +167,7 @@ def over_folds(summaries: list[Summary], models: list[str], *, multi: bool) -> F
         means[model] = {}
         for name in names:
             values = [of_fold[model][name] for of_fold in by_fold]
-            means[model][name] = fold_interval(values, ratio, share=is_share(name))
+            means[model][name] = fold_interval(values, ratio, limits=limits_of(name))
 
     lines: list[list[Any]] = []
     for fold, one in enumerate(summaries, start=1):

@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NO_ROWS = "there are no rows to judge: give a split that holds at least one"
 Z = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
+SHARE = (0.0, 1.0)  # the least and the most that a share can be
 
 
 def clipped(value: float, low: float, high: float, least: float = 0.0, most: float = 1.0) -> Interval:
@@ -184,7 +185,9 @@ def mean_interval(
     return clipped(mean, ends[0], ends[1], least, most)
 
 
-def fold_interval(values: Sequence[float | Interval], test_per_train: float, *, share: bool = True) -> Interval:
+def fold_interval(
+    values: Sequence[float | Interval], test_per_train: float, *, limits: tuple[float, float] = SHARE
+) -> Interval:
     """The mean of a figure over the folds of a cross-validation.
 
     The models share most of their training rows, so that their spread says too little: the variance of the mean has
@@ -197,27 +200,25 @@ def fold_interval(values: Sequence[float | Interval], test_per_train: float, *, 
     Args:
         values: the figure of each fold, with its interval if it has one.
         test_per_train: rows that a fold is judged on, divided by the rows that its model learnt from.
-        share: the figure lies between 0 and 1; False: it is a loss, 0 at the least.
+        limits: the least and the most that the figure can be.
     """
-    most = 1.0 if share else math.inf
-    found = mean_interval(plain_values(values), least=0.0, most=most, added_variance=test_per_train)
-    known = _known_intervals(values, share=share)
+    found = mean_interval(plain_values(values), least=limits[0], most=limits[1], added_variance=test_per_train)
+    known = _known_intervals(values, share=limits == SHARE)
     below = math.hypot(*(one.value - one.low for one in known)) / len(values)
     above = math.hypot(*(one.high - one.value for one in known)) / len(values)
     return Interval(found.value, min(found.low, found.value - below), max(found.high, found.value + above))
 
 
-def seed_interval(values: Sequence[float | Interval], *, share: bool = True) -> Interval:
+def seed_interval(values: Sequence[float | Interval], *, limits: tuple[float, float] = SHARE) -> Interval:
     """The mean of a figure over runs that differ only in their seed, judged on the same rows: Student's interval. If
     all runs have the same figure, their spread says nothing, and the ends are those of the runs themselves.
 
     Args:
         values: the figure of each run, with its interval if it has one.
-        share: as in `fold_interval`.
+        limits: as in `fold_interval`.
     """
-    most = 1.0 if share else math.inf
-    found = mean_interval(plain_values(values), least=0.0, most=most)
-    known = _known_intervals(values, share=share)
+    found = mean_interval(plain_values(values), least=limits[0], most=limits[1])
+    known = _known_intervals(values, share=limits == SHARE)
     if not _are_equal(values) or not known:
         return found
     return Interval(found.value, min(one.low for one in known), max(one.high for one in known))

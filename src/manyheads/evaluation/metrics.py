@@ -11,6 +11,7 @@ n rows . C classes or labels . F = 3C + 1 counts: right, answered and labelled r
 S shares . G figures . K bins
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -466,9 +467,15 @@ class Outcomes:
                 figures[name] = make(self)
             else:
                 assert self.probabilities_nC is not None, "`of` keeps them if a registered figure needs them"
-                figures[name] = make(self.labels, self.probabilities_nC)
-                if not isinstance(figures[name], Interval):
-                    figures[name] = bootstrap(make, self.labels, self.probabilities_nC)
+                found = make(self.labels, self.probabilities_nC)
+                if not isinstance(found, Interval):
+                    found = bootstrap(make, self.labels, self.probabilities_nC)
+                if not math.isfinite(found.value):  # which no JSON holds
+                    raise UserError(
+                        f"figure {name} of plugin {plugin.owner('figure', name).name} is {found.value} on these rows: "
+                        "return a finite number where it is not defined, too"
+                    )
+                figures[name] = found
         return figures
 
     def scores(self, names: list[str], thresholds: list[float] | None = None) -> Scores:

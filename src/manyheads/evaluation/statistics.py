@@ -42,11 +42,12 @@ def bootstrap(of: Callable[..., float], *arrays: NDArray[np.generic]) -> Interva
 
 def percentile_interval(value_R: Floats, least: float = -math.inf, most: float = math.inf) -> Interval:
     """The figure of the data itself, entry 0, from the 2.5th to the 97.5th percentile of its resamples, within what the
-    figure can be, `least` to `most`."""
-    value = float(value_R[0])
-    if len(value_R) == 1:
+    figure can be, `least` to `most`. Resamples of which it is not finite, as where a class is not drawn, do not
+    count."""
+    value, known_R = float(value_R[0]), value_R[1:][np.isfinite(value_R[1:])]
+    if not len(known_R):
         return Interval(value, value, value)
-    low, high = np.percentile(value_R[1:], (2.5, 97.5)).tolist()
+    low, high = np.percentile(known_R, (2.5, 97.5)).tolist()
     return clipped(value, low, high, least, most)
 
 

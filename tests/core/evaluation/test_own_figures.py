@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, matthews_corrcoef
+from sklearn.metrics import balanced_accuracy_score, matthews_corrcoef, roc_auc_score
 
 from manyheads import api
 from manyheads.cli.main import main
+from manyheads.config.figures import limits_of
 from manyheads.distributed import faults
 from manyheads.errors import UserError
+from manyheads.evaluation.metrics import Outcomes
 from manyheads.plugin import unregister
 from manyheads.training.state import share_out
 
@@ -38,9 +41,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     counted = {"of": "counts", "rows": ONE_CLASS, "table": ONE_CLASS, "is_share": True}
     parts = [
         api.Part("figure", "balanced_accuracy", balanced_accuracy, facts=counted),
-        api.Part(
-            "figure", "matthews", matthews, facts={"rows": ONE_CLASS, "table": ONE_CLASS, "checkpoint": ONE_CLASS}
-        ),
+        # what validation may choose the epoch by is in the tables, too
+        api.Part("figure", "matthews", matthews, facts={"rows": ONE_CLASS, "checkpoint": ONE_CLASS}),
     ]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
@@ -115,3 +117,33 @@ def test_what_a_metric_keeps_of_each_row_is_shared_out_with_its_counts() -> None
 def test_facts_by_which_a_figure_would_be_called_wrongly_are_refused(facts: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         api.register(api.Plugin("wrong", parts=[api.Part("figure", "f", len, facts=facts)]))
+
+
+def test_a_figure_that_is_not_defined_for_rows_is_one_sentence(home: Path) -> None:
+    outcomes = Outcomes.of(np.array([0, 1]), np.array([0, 1]), np.eye(2))
+    outcomes.probabilities_nC = np.eye(2)
+    api.register(api.Plugin("mine", parts=[api.Part("figure", "ratio", lambda labels, probabilities_nC: math.nan)]))
+    with pytest.raises(UserError, match="^figure ratio of plugin mine is nan on these rows: return a finite number"):
+        outcomes.figures(["ratio"])
+
+
+def test_resamples_without_a_class_do_not_count() -> None:
+    """Of two rows among 60 one resample in eight has none, of which AUROC is not defined."""
+
+    def auroc(labels: np.ndarray, scores: np.ndarray) -> float:
+        return float(roc_auc_score(labels, scores)) if labels.any() else math.nan
+
+    labels, scores = np.arange(60) < 2, np.random.default_rng(1).random(60)
+    found, random, drawn = api.bootstrap(auroc, labels, scores), np.random.default_rng(2), []
+    for _ in range(1000):
+        rows = random.integers(60, size=60)
+        drawn.append(auroc(labels[rows], scores[rows]))
+    assert found.value == auroc(labels, scores)
+    assert 80 < np.isnan(drawn).sum() < 180
+    assert (found.low, found.high) == pytest.approx(np.nanpercentile(drawn, (2.5, 97.5)), abs=0.05)
+
+
+def test_what_a_figure_can_be(home: Path) -> None:
+    assert limits_of("balanced_accuracy") == limits_of("accuracy") == (0, 1)
+    assert limits_of("loss") == (0, math.inf)
+    assert limits_of("matthews") == (-math.inf, math.inf)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config.conversion import to_plain
-from manyheads.config.figures import lower_is_better
+from manyheads.config.figures import limits_of, lower_is_better
 from manyheads.evaluation.intervals import Z
 from manyheads.evaluation.report import (
     Page,
@@ -62,7 +62,7 @@ def write_curve(config: CurveConfig, metric: str, sizes: list[list[Summary]], fo
     lines = {}
     for model in _models(sizes, split):
         figures = [[_figures_of(model, run, split)[metric] for run in runs] for runs in sizes]
-        lines[model] = fit_line(rows, figures, falls=falls)
+        lines[model] = fit_line(rows, figures, falls=falls, least=limits_of(metric)[0])
     content = {
         "metric": metric,
         "split": split,
@@ -132,7 +132,7 @@ def _models(sizes: list[list[Summary]], split: str) -> list[str]:
     return found
 
 
-def fit_line(rows: list[int], figures: list[list[Interval]], *, falls: bool) -> Line:
+def fit_line(rows: list[int], figures: list[list[Interval]], *, falls: bool, least: float = 0.0) -> Line:
     """The means of the runs of each size, and a power law through them. A mean is uncertain by the rows it is judged
     on, as the interval of each run says, and by the seeds, whose variance is taken over all sizes; the law is fitted to
     draws of both.
@@ -140,6 +140,7 @@ def fit_line(rows: list[int], figures: list[list[Interval]], *, falls: bool) -> 
     Args:
         figures: those of the runs of each size.
         falls: the figure is an error itself, such as a loss.
+        least: the least that the figure can be.
     """
     value_SK = np.array([[one.value for one in of] for of in figures])
     below_S = np.array([[one.value - one.low for one in of] for of in figures]).mean(1) / Z
@@ -153,7 +154,7 @@ def fit_line(rows: list[int], figures: list[list[Interval]], *, falls: bool) -> 
         noise_RS += random.standard_t(n_sizes * (n_seeds - 1), (DRAWS, n_sizes)) * of_seeds
     mean_RS = value_SK.mean(1) + np.vstack([np.zeros(n_sizes), noise_RS])
 
-    interval = partial(percentile_interval, least=0.0, most=math.inf if falls else 1.0)
+    interval = partial(percentile_interval, least=least, most=math.inf if falls else 1.0)
     line = Line([interval(mean_R) for mean_R in mean_RS.T], value_SK.tolist())
     if n_sizes >= LEAST:
         law_3R = power_law(np.array(rows), mean_RS if falls else 1 - mean_RS)

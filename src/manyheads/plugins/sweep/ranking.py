@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from manyheads.config.figures import is_share, lower_is_better
+from manyheads.config.figures import limits_of, lower_is_better
 from manyheads.config.sentences import format_list
-from manyheads.evaluation.intervals import fold_interval, seed_interval
+from manyheads.evaluation.intervals import SHARE, fold_interval, seed_interval
 from manyheads.evaluation.report import Page, ReportSection, ReportTable, installed_versions, value_sections, write_page
 from manyheads.plugins.sweep.config import TuneConfig
 from manyheads.plugins.sweep.outcomes import Outcome, RunState
@@ -29,7 +29,7 @@ class Ranked:
     """A setting and its runs, one for each of `n_seeds` seeds, or of as many `folds`.
 
     Attributes:
-        share: the figure lies between 0 and 1.
+        limits: the least and the most that the figure can be.
     """
 
     trial: int
@@ -37,7 +37,7 @@ class Ranked:
     runs: list[Outcome]
     n_seeds: int
     folds: bool = False
-    share: bool = True
+    limits: tuple[float, float] = SHARE
 
     @property
     def values(self) -> list[float]:
@@ -58,9 +58,9 @@ class Ranked:
             if figures:
                 found = figures[0]
         elif len(figures) > 1 and self.folds:
-            found = fold_interval(figures, 1 / (self.n_seeds - 1), share=self.share)
+            found = fold_interval(figures, 1 / (self.n_seeds - 1), limits=self.limits)
         elif len(figures) > 1:
-            found = seed_interval(figures, share=self.share)
+            found = seed_interval(figures, limits=self.limits)
         return (found.low, found.high) if isinstance(found, Interval) else None
 
     @property
@@ -83,7 +83,7 @@ def rank(outcomes: Sequence[Outcome], seeds: range, metric: str, *, folds: bool 
     for one in outcomes:
         if one.state is not RunState.again and one.seed in seeds:
             runs.setdefault(one.trial, []).append(one)
-    ranked = [Ranked(trial, of[0].setting, of, len(seeds), folds, is_share(metric)) for trial, of in runs.items()]
+    ranked = [Ranked(trial, of[0].setting, of, len(seeds), folds, limits_of(metric)) for trial, of in runs.items()]
     sign = 1 if lower_is_better(metric) else -1
 
     def place(one: Ranked) -> tuple[int, float, int]:
