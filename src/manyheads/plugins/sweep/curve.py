@@ -61,6 +61,9 @@ def curve(config: CurveConfig) -> dict[str, Any]:
         summary = read_summary(place / "summary.json")
         if outcome is None or not outcome.counts or summary is None:
             why = outcome.why if outcome and outcome.why else "was ended"
-            raise UserError(f"the run in {place} {why}: repeat the command to try again, or use other settings")
+            remedy = "repeat the command to try again"
+            if outcome is not None and outcome.is_final:
+                remedy = "use other settings, and another folder by output=FOLDER"
+            raise UserError(f"the run in {place} {why}: {remedy}")
         by_size.setdefault(trial.number, []).append(summary)
     return write_curve(typed, checkpoint.metric, list(by_size.values()), folder)

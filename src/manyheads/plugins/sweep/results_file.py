@@ -127,23 +127,25 @@ def merge_earlier(results: Comparison, before: Comparison) -> int:
     file that did not yet note the machine of each are of the one it names.
 
     Returns:
-        How many earlier runs are dropped, since a setting or the data has changed, or their time was cut shorter.
+        How many earlier runs are dropped, since a setting or the data has changed, or the limit of time would end them
+        elsewhere.
     """
-    n_dropped, its_machine = 0, machine_words(before.machine)
+    n_dropped, its_machine, same_limit = 0, machine_words(before.machine), results.seconds == before.seconds
     for old in before.measured:
         old.runs = {seed: replace(run, machine=run.machine or its_machine) for seed, run in old.runs.items()}
-        if not results.has(old.set, old.row):
-            results.measured.append(old)
-            continue
-        new = results.at(old.set, old.row)
-        same_size = old.parameters == new.parameters  # a tokenizer may have gained entries that no text has
-        fits = old.data == new.data and same_size and _same(old.settings, new.settings)
-        same_limit = results.seconds == before.seconds
+        kept = dict[str, RunFigures]()
         for seed, run in old.runs.items():
-            if fits and (same_limit or not run.stopped):
-                new.runs[seed] = run
-            else:
-                n_dropped += 1
+            if same_limit or (not run.stopped and run.seconds <= results.seconds):
+                kept[seed] = run
+        if results.has(old.set, old.row):
+            new = results.at(old.set, old.row)
+            same_size = old.parameters == new.parameters  # a tokenizer may have gained entries that no text has
+            if old.data != new.data or not same_size or not _same(old.settings, new.settings):
+                kept = {}
+            new.runs |= kept
+        else:
+            results.measured.append(replace(old, runs=kept))
+        n_dropped += len(old.runs) - len(kept)
     return n_dropped
 
 

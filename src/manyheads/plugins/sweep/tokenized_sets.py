@@ -23,7 +23,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedSet:
-    """What every run on the same data shares. `digest` is of tokens and labels: other data has another."""
+    """What every run on the same data shares. `digest` is of tokens, labels, votes and weights: other data has another."""
 
     name: str
     data: DataConfig
@@ -40,8 +40,9 @@ def tokenize(found: ReadSet, run: RunConfig) -> TokenizedSet:
     digest = hashlib.blake2b(digest_size=16)
     for split in tokens.values():
         tensors = [split.ids_N, split.offsets, split.labels.long(), *(split.windows or ())]
-        if split.segments_N is not None:
-            tensors.append(split.segments_N)
+        for further in (split.segments_N, split.probabilities_nC, split.any_of_n, split.weights_n):
+            if further is not None:
+                tensors.append(further)
         for tensor in tensors:
             digest.update(tensor.numpy().tobytes())
     sizes = Sizes(

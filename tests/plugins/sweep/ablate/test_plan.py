@@ -30,6 +30,21 @@ def built(row, data):
     return sum(parameter.numel() for parameter in classifier.parameters())
 
 
+def test_other_weights_or_votes_of_rows_are_other_data(words, tmp_path):
+    def digest(weight, votes, *more):
+        cells = [("text", "label", "trust", "votes")]
+        for n in range(80):
+            name = ("cat", "dog")[n % 2]
+            cells.append((f"number {n} {name}s", name, weight if n < 9 else 1, f"{name}:{votes if n < 9 else 3}|cow:1"))
+        with (tmp_path / "rows.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(cells)
+        return planned(*words, *more)[0].digest
+
+    assert digest(1, 3) == digest(2, 4)
+    assert digest(1, 3, "data.weight=trust") == digest(1, 4, "data.weight=trust") != digest(2, 3, "data.weight=trust")
+    assert digest(1, 3, "data.votes=votes") == digest(2, 3, "data.votes=votes") != digest(1, 4, "data.votes=votes")
+
+
 def test_equal_parameters(words):
     data, rows = planned(*words, "vary=model.score", "values=[dot,additive,general]", "model.d_ff=64")
     for row in rows:

@@ -83,6 +83,17 @@ def test_runs_cut_by_another_limit_are_made_again(record, make_figures):
     fresh.seconds = 60.0
     assert merge_earlier(fresh, record) == 1
     assert list(fresh.at("cats", "dot").runs) == ["1"]
+    later = emptied(record)  # that compares other rows, whose limit the file then names
+    later.seconds, later.rows, later.measured = 60.0, ["cosine"], later.measured[1:]
+    assert merge_earlier(later, record) == 1
+    assert list(later.at("cats", "dot").runs) == ["1"]
+
+
+def test_runs_that_took_longer_than_a_new_limit_are_made_again(record):
+    fresh = emptied(record)
+    fresh.seconds = 3.0  # of the runs one took 4
+    assert merge_earlier(fresh, record) == 1
+    assert list(fresh.at("cats", "dot").runs) == ["0"]
 
 
 def elsewhere(record):
