@@ -150,7 +150,7 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
         known, digest = summary.get("digests"), data.rows.digest(labels)
         if isinstance(known, dict):
             data.role = next((name for name in ROLES if known.get(name) == digest), "")
-        if summary.get("most_frequent") in labels:
+        if settings.task == "classify" and summary.get("most_frequent") in labels:  # other tasks may have several
             data.most_frequent = summary["most_frequent"]
     data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
@@ -256,7 +256,9 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
     require_same(splits, config.split, home, "let evaluate judge other rows by data.path=<file>")
     if splits.labels != labels:
         _renumber(splits, labels)
-    return EvaluationData(rows, data_name(run.data), config.split, run, splits, role=config.split)
+    is_learnt = config.split == "validation" and run.data.validates_on_train
+    role = "train" if is_learnt else config.split
+    return EvaluationData(rows, data_name(run.data), config.split, run, splits, role=role)
 
 
 def _renumber(splits: Splits, labels: list[str]) -> None:

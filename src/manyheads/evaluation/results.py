@@ -81,6 +81,8 @@ def evaluate_run(
         terms = baseline.linear.terms.value
     if labels:
         most_frequent = labels[frequent_label(rows, len(labels), setup)]
+    digests = splits.digests()
+    role = "train" if digests[split] == digests["train"] else split  # as data.validation_split=train makes them one
     summary = Summary(
         output=str(folder),
         rows={name: len(one) for name, one in splits.by_name().items()},
@@ -90,12 +92,12 @@ def evaluate_run(
         baselines=evaluation.baselines,
         leads=evaluation.leads,
         linear=linear,
-        digests=splits.digests(),
+        digests=digests,
         versions=installed_versions(),
         members=members,
         terms=terms,
         most_frequent=most_frequent,
-        warnings=warnings_of(evaluation, rows, split, split, labels, splits.validation),
+        warnings=warnings_of(evaluation, rows, split, role, labels, splits.validation),
         **training | {"measured": measured},
     )
     page = evaluation.page(

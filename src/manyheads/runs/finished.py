@@ -95,6 +95,9 @@ def read_finished(folder: Path, *, evaluations: bool = True) -> FinishedRun:
     in_words = facts(summary) if summary else {}
     if not found["leads"]:
         in_words.pop("lead", None)
+    if summary and summary.measured and calibration:
+        earlier = f"measured before calibrate changed the model: {list_names([*summary.measured])}"
+        found["warnings"] = [*found["warnings"], earlier]
     return {"version": FORMAT, "run": about, **found, "settings": settings, "changed": changed, "facts": in_words}
 
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline, write_baseline
-from manyheads.runs.config_file import save_run
+from manyheads.runs.config_file import read_run, save_run
 
 LABELS = ["bad", "good", "so-so"]
 FILES = ["metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"]
@@ -165,6 +166,10 @@ def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: P
     assert found["baselines"]["most frequent class"]["accuracy"]["value"] == 12 / 40  # of so-so, as in training
     assert "trained on these rows" in evaluate(config(run, split="train"))["warnings"][0]
     assert not any("chosen on these" in one for one in evaluate(config(run))["warnings"])
+    (run / "summary.json").unlink()
+    saved = read_run(run)
+    save_run(replace(saved, data=replace(saved.data, validation_split="train")), run / "config.yaml")
+    assert "trained on these rows" in evaluate(config(run, split="validation"))["warnings"][0]
 
 
 def test_other_rows_that_the_model_learnt_from_are_said_to_be(run: Path, tmp_path: Path, capsys) -> None:

@@ -1,6 +1,7 @@
 """What is left of an evaluation: the same figures in summary.json or metrics.json, on the screen and in the page."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def test_the_split_judged_last_is_the_one_reported(model_folder: Path, tmp_path:
     assert f"{summary.judged_on}.csv, {summary.judged_on} split" in page
     assert "a &lt;note&gt;" in page
     assert sorted(one.name for one in tmp_path.iterdir()) == [*BASELINE[::-1], "report.html", "summary.json"]
+    same = evaluate_run(replace(data, validation=data.train, test=None), model, TRAINING, {}, tmp_path)
+    assert same.warnings[0].startswith("the model was trained on these rows")
 
 
 def summary(**typed: Any) -> Summary:

@@ -134,6 +134,16 @@ def test_runs_are_listed_newest_first_with_the_figures_of_their_files(outputs: P
     assert lines[3][1:] == ["1970-01-01 00:00", "demo", *[""] * 6]
 
 
+def test_what_was_measured_before_a_calibration_is_said_to_be(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", measured={"weighted_loss": around(0.5)})
+    assert read_finished(tmp_path / "a")["warnings"] == ["few rows: test has 30 rows"]
+    (tmp_path / "a" / "model").mkdir()
+    (tmp_path / "a" / "model" / "calibration.json").write_text('{"method": "temperature", "digest": "0"}')
+    found = read_finished(tmp_path / "a")
+    assert "weighted_loss" in found["facts"]
+    assert found["warnings"][-1] == "measured before calibrate changed the model: weighted_loss"
+
+
 def test_a_terminal_is_shown_a_table(outputs: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     _, out, _ = typed(f"runs folder={outputs}", capsys)

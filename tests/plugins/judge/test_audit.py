@@ -145,6 +145,10 @@ def test_planted_labels_of_several_are_found():
     sets[7], sets[8] = (0,), (1,)  # their texts have the other
     rows = rows_of(texts, [one[0] for one in sets], sets)
     assert {7, 8} <= {*likely_wrong(rows, out_of_fold(rows, 2, 5, 0))}
+    # rows without a label are no rare class
+    unlabelled = rows_of(texts, [2, 2, *(one[0] for one in sets[2:])], [(), (), *sets[2:]])
+    assert out_of_fold(unlabelled, 2, 5, 0) is not None
+    assert out_of_fold(rows_of(texts[:8], [1] * 4 + [0] * 4, [(0, 1)] * 4 + [(0,)] * 4), 2, 5, 0) is None
 
 
 def test_the_page_names_the_labels_that_the_file_names(tmp_path: Path):

@@ -3,7 +3,6 @@
 n rows . C classes or labels
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +22,7 @@ from manyheads.linear.near_repeats import NearRepeat, both_texts, near_repeats
 from manyheads.plugins.judge.annotations import agreement
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.plugins.judge.row_facts import (
+    fewest_rows,
     labels_of,
     learning_curve,
     likely_wrong,
@@ -126,8 +126,9 @@ def inspect(splits: Splits, config: AuditConfig) -> Inspection:
     rows, rare = without_rare(train, config.folds)
     probabilities_nC = out_of_fold(rows, n_classes, config.folds, config.seed, terms)
     if probabilities_nC is None:
-        if min(Counter(rows.labels).values()) < config.folds:
-            why = f"a class has fewer rows than there are folds ({config.folds})"
+        if fewest_rows(rows, n_classes) < config.folds:
+            what = "class" if rows.sets is None else "label"
+            why = f"a {what} has fewer rows than there are folds ({config.folds})"
         elif too_many(rows, n_classes):
             why = f"a linear model of {n_classes:,} classes and {len(rows):,} rows takes hours"
         else:

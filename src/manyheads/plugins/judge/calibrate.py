@@ -39,8 +39,7 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         if Path(config.output).resolve() == folder.path.resolve():
             raise UserError(f"output={config.output} is the model of run: remove output to calibrate it where it is")
         refuse_occupied(Path(config.output), CALIBRATED, overwrite=True)
-    validates_on_train = data.role == "validation" and data.run and data.run.data.validates_on_train
-    if data.role == "train" or validates_on_train:
+    if data.role == "train":
         raise UserError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config import Terms
-from manyheads.data.rows import Rows
+from manyheads.data.rows import Rows, class_counts
 from manyheads.data.splits import assign_folds, stratified_sample
 from manyheads.data.table import coded
 from manyheads.data.texts import script_of
@@ -140,11 +140,16 @@ def without_rare(rows: Rows, n_folds: int) -> tuple[Rows, list[int]]:
     return rows.pick(np.flatnonzero(~np.isin(np.array(rows.labels), rare))), rare
 
 
+def fewest_rows(rows: Rows, n_classes: int) -> int:
+    """How many rows the rarest class or label has of those that some row has."""
+    return min((n for n in class_counts(rows, n_classes) if n), default=0)
+
+
 def out_of_fold(rows: Rows, n_classes: int, n_folds: int, seed: int, terms: Terms | None = None) -> np.ndarray | None:
     """The probability `(n, C)` of each class by a linear model, of these `terms`, of the other folds; None where a
     class has too few rows to be in all of them, or no model can be fitted. Rows of one group, or text, are in one
     fold, classes are spread over the folds."""
-    if min(Counter(rows.labels).values()) < n_folds:
+    if fewest_rows(rows, n_classes) < n_folds:
         return None
     probabilities_nC = np.zeros((len(rows), n_classes))
     if rows.groups is None:
