@@ -123,7 +123,7 @@ def test_a_figure_that_is_not_defined_for_rows_is_one_sentence(home: Path) -> No
     outcomes = Outcomes.of(np.array([0, 1]), np.array([0, 1]), np.eye(2))
     outcomes.probabilities_nC = np.eye(2)
     api.register(api.Plugin("mine", parts=[api.Part("figure", "ratio", lambda labels, probabilities_nC: math.nan)]))
-    with pytest.raises(UserError, match="^figure ratio of plugin mine is nan on these rows: return a finite number"):
+    with pytest.raises(UserError, match=r"^figure ratio of plugin mine is nan on these rows: return a finite number"):
         outcomes.figures(["ratio"])
 
 

@@ -23,7 +23,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedSet:
-    """What every run on the same data shares. `digest` is of tokens, labels, votes and weights: other data has another."""
+    """What every run on the same data shares. `digest` is of tokens, labels, votes and weights: it tells other data."""
 
     name: str
     data: DataConfig
