@@ -69,12 +69,12 @@ def _threshold(scores: Tensor, alpha: float) -> Tensor:
     if alpha == 2:  # Σ (s - τ) = 1 over the support
         highest = scores.sort(-1, descending=True).values
         sums = highest.cumsum(-1)
-        n_support = (1 + counts * highest > sums).sum(-1, keepdim=True)
+        n_support = (1 + counts * highest > sums).sum(-1, keepdim=True).clamp(min=1)  # none of a row with NaN
         return (sums.gather(-1, n_support - 1) - 1) / n_support
     # Σ (s - τ)² = 1 over the support, a quadratic equation for τ
     highest = scores.clamp(min=-2.0).sort(-1, descending=True).values  # squares of -1e9 would drown the others
     mean = highest.cumsum(-1) / counts
     spread = highest.square().cumsum(-1) - counts * mean.square()
     thresholds = mean - ((1 - spread) / counts).clamp(min=0).sqrt()
-    n_support = (thresholds <= highest).sum(-1, keepdim=True)
+    n_support = (thresholds <= highest).sum(-1, keepdim=True).clamp(min=1)
     return thresholds.gather(-1, n_support - 1)

@@ -116,3 +116,17 @@ def test_sparser_than_softmax():
     scores = torch.randn(100, 20) * 2
     assert zeros_of(softmax(scores)) == 0
     assert 0 < zeros_of(entmax15(scores)) < zeros_of(sparsemax(scores))
+
+
+@pytest.mark.parametrize("kind", plugin.names("normaliser"))
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_score_of_nan_is_passed_on(kind, masked):
+    """The guard ends a training by a sentence where its loss is NaN, but not where a block raises an error."""
+    scores = torch.tensor([[0.3, torch.nan, 1.0], [0.3, -0.2, 1.0]], requires_grad=True)
+    keep = torch.tensor([True, True, False]).expand(2, 3) if masked else None
+    weights = make_block("normaliser", kind)(scores, keep)
+    assert weights[0].isnan().any()
+    assert weights[1].isfinite().all()
+    (gradient,) = torch.autograd.grad(weights.square().sum(), scores)
+    assert gradient[0].isnan().any()
+    assert gradient[1].isfinite().all()
