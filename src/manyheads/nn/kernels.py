@@ -246,18 +246,24 @@ def _is_on_gpu(x: Tensor) -> bool:
 
 def _flash_fits(q_NHK: Tensor, k_NGK: Tensor, v_NGV: Tensor, queries: Layout, keys: Layout) -> bool:
     """Whether the inputs are packed documents on a GPU, in half precision and of a width that the kernel supports."""
-    return (
+    width = q_NHK.size(-1)
+    fits = (
         q_NHK.is_cuda
         and isinstance(queries, Packed)
         and isinstance(keys, Packed)
         and min(queries.longest, keys.longest) > 0
         and q_NHK.dtype in (torch.bfloat16, torch.float16)
         and q_NHK.dtype == k_NGK.dtype == v_NGV.dtype  # the kernel casts nothing, not even under autocast
-        and q_NHK.size(-1) == v_NGV.size(-1)
-        and q_NHK.size(-1) % 8 == 0
-        and q_NHK.size(-1) <= 256
-        and torch.cuda.get_device_capability(q_NHK.device) >= (8, 0)
+        and width == v_NGV.size(-1)
+        and width % 8 == 0
+        and width <= 256
     )
+    if not fits:
+        return False
+    capability = torch.cuda.get_device_capability(q_NHK.device)
+    if 192 < width <= 224:  # elsewhere the kernel has no backward pass for them: sdp_utils.cpp of torch
+        return capability in ((8, 0), (9, 0))
+    return capability >= (8, 0)
 
 
 def _flash(

@@ -246,6 +246,18 @@ def test_the_flash_kernel_fits_packed_half_precision_and_nothing_else(monkeypatc
     assert not fits(q, q, q, packed, packed), "older than the kernel"
 
 
+@pytest.mark.parametrize(("capability", "fits"), [((8, 0), True), ((8, 9), False), ((9, 0), True), ((12, 0), False)])
+def test_heads_of_200_to_224_are_left_to_other_kernels_where_flash_has_no_gradient_for_them(
+    monkeypatch, capability, fits
+):
+    """`check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120` of torch's sdp_utils.cpp."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    packed = Packed.of_lengths([2, 3])
+    for width in (192, 200, 224, 232, 256):
+        q = heads_on_a_gpu(width)
+        assert kernels._flash_fits(q, q, q, packed, packed) is (fits or not 192 < width <= 224)
+
+
 class OnGpu(Tensor):
     """Computed on the CPU, and takes the ways of a GPU."""
 
