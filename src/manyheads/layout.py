@@ -68,8 +68,9 @@ class Packed:
 
     def unfilled(self, x_N: Tensor) -> "tuple[Tensor, Packed]":
         """`x_N` and its layout without the tail: the inverse of `filled_up`."""
-        layout = self._with(tail=0) if self.tail else self
-        return x_N[: self.n_tokens], layout
+        if not self.tail:
+            return x_N, self
+        return x_N[: self.n_tokens], self._with(tail=0)
 
     @property
     def n_documents(self) -> int:

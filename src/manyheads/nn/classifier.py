@@ -96,7 +96,7 @@ class Classifier(nn.Module):
         `words` `(..., d_embedding)` replace the word vectors of the ids.
         """
         if self.cross is None:
-            x = self.encode(ids, layout, segments, words)
+            x, layout = layout.unfilled(self.encode(ids, layout, segments, words))  # poolings know of no tail
             return self.pooling(x, layout)
         assert segments is not None, "model.pair=cross needs pairs of texts"
         matched = None

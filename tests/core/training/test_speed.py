@@ -1,16 +1,19 @@
 """What is compiled, and into what."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from manyheads import plugin
 from manyheads.config import HardwareConfig, ModelConfig, RunConfig
 from manyheads.config.training import Compile
-from manyheads.data.batches import gather, plan_epoch
+from manyheads.data.batches import Planned, gather, plan_epoch
 from manyheads.data.tokens import Tokens
-from manyheads.nn import assemble
+from manyheads.nn import Pooling, assemble
+from manyheads.nn.classifier import OwnNetwork
 from manyheads.nn.layer_calls import COMPILE_FROM, GRAPHS_BELOW, compile_mode, set_layer_calls
 from manyheads.nn.transformer import call_layer
 from manyheads.training.objectives import Classify
@@ -79,3 +82,24 @@ def test_a_tail_changes_neither_losses_nor_gradients(pooling, change):
         losses_B = task.training_loss(network, gather(rows, planned, few_counts=few_counts))
         found.append([losses_B, *torch.autograd.grad(losses_B.sum(), list(network.parameters()))])
     torch.testing.assert_close(*found)
+
+
+def split_sums(x: Tensor, layout: Any) -> Tensor:
+    """A user's pooling or network, which takes the tokens of documents to be all there are."""
+    return torch.stack([of_one.sum(0) for of_one in x.split(layout.lengths_B.tolist())])
+
+
+def test_users_parts_and_networks_never_see_a_tail():
+    model = ModelConfig(n_layers=1, n_heads=2, d_model=8, d_k=4, d_v=4, d_ff=8)
+    network = assemble(model, vocab_size=30, n_classes=3, max_length=16).eval()
+    network.pooling = Pooling(split_sums)
+    rows = Tokens(torch.arange(7).int(), torch.tensor([0, 5, 7]), None, torch.tensor([0, 2]))
+    planned = Planned(torch.tensor([1, 0]), 1.0)
+    bare, filled = (gather(rows, planned, few_counts=few) for few in (False, True))
+    assert filled.layout.tail
+    torch.testing.assert_close(network(filled.ids_N, filled.layout), network(bare.ids_N, bare.layout))
+
+    own = OwnNetwork(nn.Sequential(nn.Embedding(30, 3)), 30)
+    data = SimpleNamespace(mean_tokens=lambda: 100.0, few_counts=False)
+    speed_up(RunConfig(hardware=HardwareConfig(compile=Compile.auto)), own, data, trainer("cuda"), 10**6)
+    assert not data.few_counts
