@@ -60,8 +60,8 @@ def freeze(network: nn.Module, optim: OptimConfig) -> None:
 
 
 def depth(name: str, n_layers: int) -> int:
-    """The depth of a parameter: 0 for embeddings, i for layer i from 1, n_layers for the final norm, and one more for
-    pooling and head."""
+    """The depth of a parameter: 0 for embeddings and what all layers of an encoder read, i for layer i from 1, n_layers
+    for the final norm, and one more for pooling and head."""
     room, _, rest = name.partition(".")
     if room == "embeddings":
         return 0
@@ -70,7 +70,7 @@ def depth(name: str, n_layers: int) -> int:
     within = rest.split(".")  # such as "layers.3.attention.before.weight"
     if within[0] == "layers":
         return int(within[1]) + 1
-    return n_layers
+    return n_layers if within[0] == "norm" else 0
 
 
 def _n_layers(network: nn.Module) -> int:

@@ -82,6 +82,11 @@ def test_frozen_layers_stay_and_cost_no_way_back():
     }
 
 
+def test_what_all_layers_read_is_no_higher_than_the_lowest():
+    assert depth("encoder.table.weight", 3) == depth("embeddings.words.weight", 3)
+    assert depth("encoder.norm.weight", 3) == depth("encoder.layers.2.attention.before.weight", 3)
+
+
 def test_all_depths_follow_the_schedule():
     optim = OptimConfig(lr=0.5, layer_decay=0.5)
     optimizer = make_optimizer(network(), optim)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config import HardwareConfig, ModelConfig, Placement, Precision, RunConfig
+from manyheads.config import HardwareConfig, ModelConfig, OptimConfig, Placement, Precision, RunConfig
 from manyheads.errors import UserError
 from manyheads.inference.packed import cast_once
 from manyheads.layout import Packed, Padded
@@ -19,6 +19,7 @@ from manyheads.nn.transformer import EncoderLayer
 from manyheads.plugins.hub import disentangled
 from manyheads.plugins.hub.disentangled import DisentangledAttention, bucketed
 from manyheads.plugins.hub.families import ConfigFile, read_config
+from manyheads.training.optim import freeze, make_optimizer
 
 LENGTHS = [9, 1, 12, 2]
 OWN: dict[str, Any] = {"share_att_key": False, "conv_kernel_size": 3}
@@ -223,6 +224,19 @@ def test_it_learns_from_scratch_with_grouped_heads_and_other_blocks():
     block = assemble(shared, vocab_size=9, n_classes=2, max_length=9).encoder.layers[0].attention.block
     assert isinstance(block, DisentangledAttention)
     assert block.score.scale == pytest.approx(24**-0.5)
+
+
+def test_frozen_layers_answer_as_before():
+    """The table of distances, which all layers read, is frozen with the lowest of them."""
+    model = ModelConfig(encoder="deberta", n_layers=2, n_heads=2, d_model=8, d_k=4, d_v=4, d_ff=8, dropout=0.0)
+    network, optim = assemble(model, vocab_size=53, n_classes=3, max_length=32), OptimConfig(freeze=1)
+    ids_N, layout = torch.arange(9) + 5, Packed.of_lengths([9])
+    freeze(network, optim)
+    x_ND = network.embeddings.eval()(ids_N, layout)
+    before_ND = network.encoder.layers[0](x_ND, layout)
+    network(ids_N, layout).square().sum().backward()
+    make_optimizer(network, optim).step()
+    assert torch.equal(network.encoder.layers[0](x_ND, layout), before_ND)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
