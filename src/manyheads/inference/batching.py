@@ -79,6 +79,14 @@ def joined(parts: list[RowValues]) -> RowValues:
     return RowValues(rows_m[order_m], torch.cat(values)[order_m])
 
 
-def network_logits(classifier: Classifier, encoded: Tokens) -> Tensor:
-    """Logits `(n, C)` of the rows, in fp32 on the CPU, of a classifier that lies in no folder yet."""
-    return run_batches(lambda batch: classifier(batch.ids_N, batch.layout, batch.segments_N).float(), encoded).values
+def network_logits(classifier: Classifier, encoded: Tokens, device: torch.device = CPU) -> Tensor:
+    """Logits `(n, C)` of the rows, in fp32 on the CPU, of a classifier that lies in no folder yet and computes them on
+    `device`."""
+
+    def answer(batch: Batch) -> Tensor:
+        return classifier(batch.ids_N, batch.layout, batch.segments_N).float()
+
+    classifier.to(device)
+    found = run_batches(answer, encoded, device=device)
+    classifier.cpu()
+    return found.values

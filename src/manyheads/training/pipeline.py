@@ -31,6 +31,7 @@ from manyheads.inference.batching import network_logits
 from manyheads.inference.card import add_results, card_figures, card_notes
 from manyheads.inference.folder import AnyPredictor, load, save
 from manyheads.inference.origin import file_digests
+from manyheads.inference.precision import choose_device
 from manyheads.linear.blend import Tuned, tune, usual_share
 from manyheads.linear.fit import cached_linear, too_many
 from manyheads.linear.model import write_baseline
@@ -127,7 +128,7 @@ def fit_with_restarts(context: RunContext) -> dict[str, Any] | None:
 
 
 def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
-    """Write the model folder and open it again: what is evaluated is what a user will load.
+    """Write the model folder and open it again, on the device of the run: what is evaluated is what a user will load.
 
     The linear model is fitted here, once. With `linear=true` it lies in model/ and answers together with the network;
     else it lies in the run folder, as the baseline that `TextClassifier.baseline(run folder)` opens.
@@ -157,7 +158,8 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
     )
     if tuned.baseline and not tuned.blend:
         write_baseline(context.folder, tuned.baseline)
-    return load(context.folder / "model", network=getattr(context.network, "module", None))  # that of an `OwnNetwork`
+    own = getattr(context.network, "module", None)  # of an `OwnNetwork`
+    return load(context.folder / "model", network=own).on(choose_device(run.hardware))  # in fp32
 
 
 def fit_members(context: RunContext) -> Tuned:
@@ -174,7 +176,7 @@ def fit_members(context: RunContext) -> Tuned:
         log.warning("no linear model: one of %s classes would take hours", f"{n_classes:,}")
     logits_nC = None
     if splits.multi or (run.linear and linear is not None):
-        logits_nC = network_logits(context.network, context.tokens["validation"])
+        logits_nC = network_logits(context.network, context.tokens["validation"], choose_device(run.hardware))
     prior_share = usual_share(trained=bool(run.init_from), few=run.optim.are_few(len(splits.train), n_classes))
     return tune(logits_nC, linear, splits.validation, n_classes, weights_C, answers=run.linear, prior_share=prior_share)
 

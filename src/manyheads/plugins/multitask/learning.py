@@ -18,6 +18,7 @@ from manyheads.data.rows import Splits
 from manyheads.data.tokens import Tokens
 from manyheads.inference.batching import network_logits
 from manyheads.inference.folder import save
+from manyheads.inference.precision import choose_device
 from manyheads.linear.blend import Blend, Tuned, tune, usual_share
 from manyheads.linear.fit import cached_linear
 from manyheads.nn import Classifier
@@ -136,7 +137,7 @@ def fit_columns(context: RunContext) -> Callable[[Path], None]:
     the thresholds of labels are tuned on those of validation; returns what writes a classifier of each column."""
     run, splits = context.run, context.splits
     columns = columns_of(splits.labels, kept_columns(run.data))
-    logits_nC = network_logits(context.network, context.tokens["validation"])
+    logits_nC = network_logits(context.network, context.tokens["validation"], choose_device(run.hardware))
     tuned = list[Tuned]()
     for column in columns:
         n_labels, (train, _) = len(column.labels), rows_of(column, splits.train)
