@@ -14,7 +14,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 
 DTYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
-CUDNN_RNN: Any = torch.backends.cudnn.rnn  # where torch keeps what cuDNN's recurrent layers may round to
+CUDNN: tuple[Any, ...] = (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)  # what cuDNN may round to is kept there
 
 
 def choose_device(hardware: HardwareConfig | InferenceHardware) -> torch.device:
@@ -111,11 +111,13 @@ def multiplying_in(autocast: torch.dtype | None, device: torch.device) -> Iterat
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10 bits for 23. For a
-    while only: `torch.backends.cudnn.allow_tf32` and `flags` raise an error as long as convolutions differ."""
-    before = CUDNN_RNN.fp32_precision
-    CUDNN_RNN.fp32_precision = "ieee"
+    """Convolutions and recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10
+    bits for 23."""
+    before = [kind.fp32_precision for kind in CUDNN]
+    for kind in CUDNN:
+        kind.fp32_precision = "ieee"
     try:
         yield
     finally:
-        CUDNN_RNN.fp32_precision = before
+        for kind, precision in zip(CUDNN, before, strict=True):
+            kind.fp32_precision = precision

@@ -30,6 +30,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.distributed.signals import Stop
 from manyheads.errors import UserError
 from manyheads.inference.precision import choose_device, choose_precision, set_threads, without_tf32
+from manyheads.nn.classifier import OwnNetwork
 from manyheads.nn.cost import count_parameters
 from manyheads.nn.layer_calls import compile_mode, set_layer_calls
 from manyheads.runs.resume import Start
@@ -108,7 +109,8 @@ def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Tra
     Args:
         n_steps: optimiser steps of the run.
     """
-    reads_tail = plugin.task(run.task).has_classes and run.model.pair is PairKind.joint
+    is_own = isinstance(network, OwnNetwork)
+    reads_tail = plugin.task(run.task).has_classes and run.model.pair is PairKind.joint and not is_own
     mode = compile_mode(
         run.hardware,
         on_gpu=trainer.strategy.root_device.type == "cuda",
@@ -305,5 +307,6 @@ def prepare_data(
 
 
 def exact_products(trainer: pl.Trainer) -> AbstractContextManager[None]:
-    """With precision fp32, recurrent layers on a GPU multiply in fp32 as well, where cuDNN would round to TF32."""
+    """With precision fp32, convolutions and recurrent layers on a GPU multiply in fp32 as well, where cuDNN would round
+    to TF32."""
     return without_tf32() if trainer.precision == "32-true" else nullcontext()

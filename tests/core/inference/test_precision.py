@@ -93,11 +93,11 @@ def test_a_precision_that_is_none_is_one_sentence(model_folder: Path) -> None:
 
 
 def test_fp32_on_a_gpu_is_not_rounded_to_tf32() -> None:
-    rnn, cuda = torch.backends.cudnn.rnn, torch.device("cuda")
+    cudnn, cuda = torch.backends.cudnn, torch.device("cuda")
     for before in ("tf32", "ieee", "tf32"):
-        rnn.fp32_precision = before
+        cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = before
         with precision.multiplying_in(None, cuda):
-            assert rnn.fp32_precision == "ieee"
-        assert rnn.fp32_precision == before
+            assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == ("ieee", "ieee")
+        assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == (before, before)
         with precision.multiplying_in(torch.bfloat16, torch.device("cpu")):
-            assert (rnn.fp32_precision, torch.is_autocast_enabled("cpu")) == (before, True)
+            assert (cudnn.conv.fp32_precision, torch.is_autocast_enabled("cpu")) == (before, True)
