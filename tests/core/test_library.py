@@ -16,7 +16,9 @@ from torch import nn
 import manyheads
 from manyheads import LitModule, TextData, compose, load, train
 from manyheads.config import OptimConfig, RunConfig
-from manyheads.distributed.signals import Stopped
+from manyheads.distributed.signals import Stop, Stopped
+from manyheads.inference.predictor import Predictor
+from manyheads.training import pipeline
 from manyheads.training.trainer import run_trainer
 
 SMALL = [
@@ -295,3 +297,36 @@ def test_names_are_imported_when_they_are_used():
     assert done.stdout == "True\n"
     with pytest.raises(AttributeError, match="module 'manyheads' has no attribute 'fit'"):
         manyheads.fit  # noqa: B018
+
+
+def test_what_was_trained_is_tuned_and_judged_in_fp32_on_the_device_of_the_run(settings, monkeypatch):
+    """The CPU takes hours for the rows of a large test split, where a GPU takes minutes."""
+    device, asked = torch.device("cpu"), []
+    logits, on = pipeline.network_logits, Predictor.on
+
+    def logits_on(network, tokens, device):
+        asked.append(device)
+        return logits(network, tokens, device)
+
+    def placed(self, device, autocast=None):
+        asked.append((device, autocast))
+        return on(self, device, autocast)
+
+    monkeypatch.setattr(pipeline, "choose_device", lambda hardware: device)
+    monkeypatch.setattr(pipeline, "network_logits", logits_on)
+    monkeypatch.setattr(Predictor, "on", placed)
+    train(run_of(settings, "trainer.max_epochs=1"))
+    assert asked == [device, (device, None)]
+
+
+def test_signals_are_never_lightnings_not_even_while_rows_are_loaded(settings, monkeypatch):
+    """Of several processes one that got SIGTERM there waited for the others in its handler, and ended with code 0."""
+    seen, load_rows = [], TextData.train_dataloader
+
+    def noted(self):
+        seen.append(signal.getsignal(signal.SIGTERM))
+        return load_rows(self)
+
+    monkeypatch.setattr(TextData, "train_dataloader", noted)
+    train(run_of(settings, "trainer.max_epochs=2"))
+    assert [type(getattr(handler, "__self__", handler)) for handler in seen] == [Stop, Stop]

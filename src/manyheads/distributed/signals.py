@@ -1,6 +1,6 @@
 """Ending a run on request: a signal or the time limit sets a flag, which is read between optimiser steps.
 
-Several processes vote on it, so that all of them end after the same step. Lightning's own handlers are replaced: on
+Several processes vote on it, so that all of them end after the same step. Lightning's own handlers are disabled: on
 SIGTERM they end the process with exit code 0, and on SIGUSR1 they save within the handler, in the middle of a step. So
 is its broadcast of a SIGTERM, which waits for rank 0 in each batch. Standard library only.
 """
@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from manyheads.errors import RunEnded
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 OUT_OF_TIME = 124  # the exit code of timeout(1)
-LIGHTNING_BROADCAST = "_broadcast_sigterm_tensor"
 Handler = Callable[[int, FrameType | None], None]
 
 
@@ -72,19 +72,20 @@ class Stop:
         with handled_by(self._note):
             yield
 
-    def listen(self) -> None:
-        """Take the signals back from Lightning, which takes SIGTERM when training begins."""
-        _install(self._note)
-
     def votes(self) -> dict[str, int]:
         """What this process votes for: the signal that came, and whether its time is up."""
         late = self._deadline is not None and time.monotonic() >= self._deadline
         return {"signal": self._signal or 0, "late": int(late)}
 
-    def disable_broadcast(self, epoch_loop: object) -> None:
-        """Keep Lightning's loop from asking rank 0 in each batch whether a SIGTERM came."""
-        assert hasattr(epoch_loop, LIGHTNING_BROADCAST), "Lightning has changed"
-        setattr(epoch_loop, LIGHTNING_BROADCAST, lambda: None)
+    def disable_lightning(self, trainer: Any) -> None:
+        """Keep Lightning from taking the signals when training begins, and from asking rank 0 in each batch whether a
+        SIGTERM came; called before the rows are loaded."""
+        for owner, name in (
+            (trainer._signal_connector, "register_signal_handlers"),
+            (trainer.fit_loop.epoch_loop, "_broadcast_sigterm_tensor"),
+        ):
+            assert hasattr(owner, name), "Lightning has changed"
+            setattr(owner, name, lambda: None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:  # the second signal ends the process at once

@@ -108,14 +108,13 @@ class Checkpoint(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.votes.join(trainer.world_size)
-        self.stop.disable_broadcast(trainer.fit_loop.epoch_loop)
+        self.stop.disable_lightning(trainer)
         self._agree(trainer)
         if self.start.checkpoint is not None:
             with refuse_unfit(self.start.checkpoint):
                 self.restore(trainer, pl_module)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.stop.listen()
         self._since = perf_counter()
         if self.start.checkpoint is None and trainer.global_rank > 0:
             self._seed(trainer)

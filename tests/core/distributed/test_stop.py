@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
 from manyheads.distributed.max_time import parse_max_time
-from manyheads.distributed.signals import LIGHTNING_BROADCAST, SIGNALS, Stop, ending
+from manyheads.distributed.signals import SIGNALS, Stop, ending
 
 
 @pytest.mark.parametrize(("one", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
@@ -81,10 +82,17 @@ def test_a_signal_that_was_ignored_stays_ignored():
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_lightning_waits_for_rank_0_in_each_batch_until_it_is_told_not_to():
+def test_lightning_takes_no_signal_once_it_is_told_not_to():
     from lightning.pytorch import Trainer
 
-    loop = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False).fit_loop.epoch_loop
-    assert hasattr(type(loop), LIGHTNING_BROADCAST), "if it does no more, delete Stop.disable_broadcast"
-    Stop().disable_broadcast(loop)
-    assert getattr(loop, LIGHTNING_BROADCAST)() is None
+    trainer: Any = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    connector, loop = trainer._signal_connector, trainer.fit_loop.epoch_loop
+    said = "if it does no more, remove it from Stop.disable_lightning"
+    assert hasattr(type(connector), "register_signal_handlers"), said
+    assert hasattr(type(loop), "_broadcast_sigterm_tensor"), said
+    stop = Stop()
+    stop.disable_lightning(trainer)
+    with stop.listening():
+        connector.register_signal_handlers()
+        assert signal.getsignal(signal.SIGTERM) == stop._note
+    assert loop._broadcast_sigterm_tensor() is None
