@@ -160,7 +160,9 @@ async def answer(
         return refusal(422, str(mistake))
     for name in ("texts", "pairs"):
         texts = request[name] or ()
-        if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError:
             return refusal(422, f"{name} has half of a surrogate pair, which is no letter: send whole ones")
         longest = max(map(len, texts), default=0)
         if longest > config.max_characters:
