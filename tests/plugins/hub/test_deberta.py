@@ -289,6 +289,18 @@ def test_options_that_do_not_go_together_are_one_sentence(options, said):
         assemble(model, vocab_size=9, n_classes=2, max_length=9)
 
 
+def test_positions_that_turn_queries_are_refused():
+    """A query that was turned by its position would be compared with distances, which have none."""
+    model = ModelConfig(encoder="deberta", positions="rotary")
+    with pytest.raises(
+        UserError, match=r"^model\.positions=rotary turns queries and keys, which .*: use model\.positions"
+    ):
+        assemble(model, vocab_size=9, n_classes=2, max_length=9)
+    options = {"c2p": False, "p2c": False}  # then nothing is compared with distances
+    plain = ModelConfig(encoder="deberta", positions="rotary", encoder_options=options)
+    assemble(plain, vocab_size=9, n_classes=2, max_length=9)
+
+
 def test_fp16_is_refused_before_anything_is_read(capsys):
     assert main(["train", "model.encoder=deberta", "hardware.precision=fp16"]) == 2
     said = "hardware.precision=fp16 is too narrow for the scores of model.encoder=deberta, which overflow: use"

@@ -80,6 +80,11 @@ def deberta(
         )
     if convolution_activation not in ACTIVATIONS:
         raise UserError(f"{setting}.convolution_activation={convolution_activation} must be {one_of([*ACTIVATIONS])}")
+    if (c2p or p2c) and model.facts("positions").get("enters") == "queries":
+        raise UserError(
+            f"model.positions={model.positions} turns queries and keys, which model.encoder=deberta compares with "
+            "distances as well: use model.positions=none, learned, sinusoidal or alibi"
+        )
     if model.scale is None and model.score == "scaled_dot":
         model = replace(model, scale=((1 + c2p + p2c) * model.d_k) ** -0.5)
     dropout = model.dropout_at("residual")
