@@ -14,7 +14,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 
 DTYPES = {Precision.fp32: None, Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
-CUDNN: tuple[Any, ...] = (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)  # what cuDNN may round to is kept there
+CUDNN: Any = torch.backends.cudnn  # where torch keeps what cuDNN may round to
 
 
 def choose_device(hardware: HardwareConfig | InferenceHardware) -> torch.device:
@@ -113,11 +113,12 @@ def multiplying_in(autocast: torch.dtype | None, device: torch.device) -> Iterat
 def without_tf32() -> Iterator[None]:
     """Convolutions and recurrent layers on a GPU multiply in fp32: by default torch lets cuDNN round to TF32, with 10
     bits for 23."""
-    before = [kind.fp32_precision for kind in CUDNN]
-    for kind in CUDNN:
+    kinds = (CUDNN.conv, CUDNN.rnn)
+    before = [kind.fp32_precision for kind in kinds]
+    for kind in kinds:
         kind.fp32_precision = "ieee"
     try:
         yield
     finally:
-        for kind, precision in zip(CUDNN, before, strict=True):
+        for kind, precision in zip(kinds, before, strict=True):
             kind.fp32_precision = precision
