@@ -342,7 +342,7 @@ def test_a_run_has_the_figures_of_each_column(home):
     assert kept == {"labels": {"topic": False, "urgency": False, "tags": True}}
 
 
-def test_evaluate_judges_each_column(home, quick):
+def test_evaluate_judges_each_column(home, quick, capsys):
     assert main(["evaluate", f"run={home / 'run'}", CPU, "output=own"]) == 0
     metrics, summary = read_json(Path("own/metrics.json")), read_json(home / "run" / "summary.json")
     assert {name: metrics[name] for name in summary["test"]} == summary["test"]
@@ -356,6 +356,7 @@ def test_evaluate_judges_each_column(home, quick):
     write(quick / "new.csv", HEADER, [(f"new {text}", *cells) for text, *cells in tickets(30)])
     command = ["evaluate", f"run={home / 'run'}", CPU, "data.path=new.csv", "output=new"]
     assert main([*command, "require=[topic.accuracy.low>0.5,tags.micro_f1>0.5]"]) == 0
+    assert "the most frequent label is that of these rows" in capsys.readouterr().out
     assert read_json(Path("new/metrics.json"))["columns"]["tags"]["n_rows"] == 30
     assert main([*command[:-1], "output=newer", "require=[urgency.accuracy>1]"]) == 3
 

@@ -16,9 +16,11 @@ import pytest
 
 from manyheads.cli import main as cli
 from manyheads.evaluation.intervals import share_interval
+from manyheads.plugins.sweep import curve as module
 from manyheads.plugins.sweep import scheduler
 from manyheads.plugins.sweep.config import CurveConfig
 from manyheads.plugins.sweep.curve_report import curve_tables, fit_line
+from manyheads.plugins.sweep.outcomes import Outcome, RunState
 
 FAST = [
     *("hardware=cpu", "seeds=1", "shares=[0.25,0.5,1]"),
@@ -123,6 +125,25 @@ def test_other_test_rows_are_another_curve(words, forked, tmp_path, capsys):
     assert cli.main([*typed, f"output={tmp_path}/other"]) == 0
     figures = json.loads((tmp_path / "other/curve.json").read_text())["models"]["linear model"]["figures"]
     assert [one["value"] for one in figures] == pytest.approx([1 - one["value"] for one in first])
+
+
+@pytest.mark.parametrize(
+    ("state", "remedy"), [("failed", "use other settings, and another folder"), ("broken", "repeat the command")]
+)
+def test_a_run_that_is_not_made_again_is_not_said_to_be(words, monkeypatch, capsys, state, remedy):
+    class Ended:
+        """A search whose runs all end so."""
+
+        def __init__(self, config, journal):
+            self.journal = journal
+
+        def run(self):
+            for trial in self.journal.trials:
+                self.journal.add(Outcome(*trial, RunState[state], why="training diverged at step 3"))
+
+    monkeypatch.setattr(module, "Search", Ended)
+    assert cli.main(words("curve")) == 2
+    assert f": {remedy}" in capsys.readouterr().err
 
 
 def test_the_interval_holds_the_truth():

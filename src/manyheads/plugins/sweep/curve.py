@@ -62,7 +62,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
         if outcome is None or not outcome.counts or summary is None:
             why = outcome.why if outcome and outcome.why else "was ended"
             remedy = "repeat the command to try again"
-            if outcome is not None and outcome.is_final:
+            if outcome is not None:  # the journal finds those alone that are not made again
                 remedy = "use other settings, and another folder by output=FOLDER"
             raise UserError(f"the run in {place} {why}: {remedy}")
         by_size.setdefault(trial.number, []).append(summary)
