@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from manyheads.config import OnBadRow
-from manyheads.data.rows import Rows, Splits, label_words, row_hashes
+from manyheads.data.rows import Rows, Splits, comparable_hashes, label_words, row_hashes
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 
@@ -115,7 +115,7 @@ def _shared_texts(name: str, rows: Rows, earlier: str, others: Rows) -> list[str
     """A note if texts of the split `name` are also in the split `earlier`."""
     from manyheads.data.hashes import count_shared
 
-    n_shared, here, there = count_shared(row_hashes(rows), row_hashes(others))
+    n_shared, here, there = count_shared(*comparable_hashes(rows, others))
     if not n_shared:
         return []
     return [

@@ -51,9 +51,9 @@ def drop_zero_fraction(name: str) -> str:
     return "0" if found[1] == "-0" else found[1]
 
 
-def _drop_last_zeros(name: str) -> str:
-    """The same of what is after a last ": ", such as the label of one column of several, stars: 1.0."""
-    before, colon, last = name.rpartition(": ")
+def _loose_spelling(cell: str) -> str:
+    """The name in a cell without such a fraction, also after a last ": ", as in stars: 1.0."""
+    before, colon, last = normalise_name(cell).rpartition(": ")
     return before + colon + drop_zero_fraction(last)
 
 
@@ -75,9 +75,9 @@ class ClassLookup:
     def __init__(self, names: Sequence[str], *, any_case: bool = False) -> None:
         self.names = [*names]
         # from exact to loose; a spelling that two classes share stands for neither
-        self._spellings: list[Callable[[str], str]] = [str, normalise_name, _drop_last_zeros]
+        self._spellings: list[Callable[[str], str]] = [str, normalise_name, _loose_spelling]
         if any_case:
-            self._spellings.append(lambda name: _drop_last_zeros(name).casefold())
+            self._spellings.append(lambda name: _loose_spelling(name).casefold())
         self._by_spelling: list[dict[str, str]] = []
         for spell in self._spellings:
             counts = Counter(map(spell, names))

@@ -230,8 +230,12 @@ def chained(columns: list[Any]) -> Any:
     return Column(reads, np.concatenate([*starts, ends[-1:]]), identity, bytes_per_cell, selected)
 
 
-def zipped(columns: list[Any], join: Callable[[Sequence[Any]], Any]) -> Column:
-    """What `join` makes of the cells of a row, as one column: of several columns of one table, or lists."""
+def zipped(columns: list[Any], join: Callable[[Sequence[Any]], Any], by: str = "") -> Column:
+    """What `join` makes of the cells of a row, as one column: of several columns of one table, or lists.
+
+    Args:
+        by: names all else that `join` depends on.
+    """
     parts = [column if isinstance(column, Column) else in_memory(column) for column in columns]
     first = parts[0]
     for part in parts[1:]:
@@ -244,7 +248,7 @@ def zipped(columns: list[Any], join: Callable[[Sequence[Any]], Any]) -> Column:
     reads = [partial(read, block) for block in range(len(first.reads))]
     identity = ""
     if all(part._identity for part in parts):
-        identity = " ".join(part._identity for part in parts)
+        identity = " ".join([*(part._identity for part in parts), by])
     return Column(reads, first.starts, identity, sum(part.bytes_per_cell for part in parts), first.rows)
 
 

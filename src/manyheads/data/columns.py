@@ -271,7 +271,11 @@ def _require_names(table: RawTable) -> None:
 def as_found(table: RawTable, columns: ColumnRoles) -> ColumnRoles:
     """`columns` of the training split, which says whether a row of the data has any number of labels: where each has
     just one it is a class like any other, as it is in a column of another name than `labels` that is not all lists."""
-    cells = label_cells(coded(table.column(columns.answer)).values, columns.answer)
+    every = coded(table.column(columns.answer))
+    values = every.values
+    if table.broken:  # rows whose cells are missing
+        values = every.take([at for at in range(len(every)) if at not in table.broken]).used()
+    cells = label_cells(values, columns.answer)
     lists = [cell for cell in cells if isinstance(cell, list)]
     in_lists = columns.answer == MULTI_LABEL or len(lists) == len(cells)
     has_several = any(len({*map(normalise_name, names)}) != 1 for names in lists)

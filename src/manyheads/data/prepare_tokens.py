@@ -1,5 +1,6 @@
 """The tokenizer of a run and the tokens of its splits, from the cache or made now; and what is wrong with them."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -84,15 +85,16 @@ def splits_as_read(splits: Splits) -> Splits:
     if read is None:
         return splits
     parts: dict[str, Any] = {}
+    kept = json.dumps(splits.kept, sort_keys=True)  # by which the cache tells readings of one text apart
     for name, rows in splits.by_name().items():
-        parts[name] = replace(rows, texts=zipped([rows.texts], lambda cells: read(cells)[0]))
+        parts[name] = replace(rows, texts=zipped([rows.texts], lambda cells: read(cells)[0], kept))
     return replace(splits, **parts)
 
 
 def unknown_notes(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:
     """A warning if more than half of the training texts' tokens are unknown, as those of another language may be."""
     unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
-    n_marks = tokenizer.num_special_tokens_to_add(is_pair=False) * len(tokens)
+    n_marks = tokenizer.num_special_tokens_to_add(tokens.segments_N is not None) * len(tokens.documents)
     n_unknown, n_words = int((tokens.ids_N == unknown).sum()) if unknown is not None else 0, len(tokens.ids_N) - n_marks
     if 2 * n_unknown <= n_words:
         return []

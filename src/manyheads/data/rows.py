@@ -9,7 +9,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from manyheads.data.class_names import join_names
-from manyheads.data.table import Unread, take
+from manyheads.data.table import Unread, lists_of, take
 from manyheads.data.texts import hash_texts
 
 ROWS_AT_ONCE = 4096
@@ -74,8 +74,11 @@ class Rows:
                 return column
             return take(column, indices)
 
+        texts, hashes = picked(self.texts), None
+        if self.hashes is not None and is_stream(self.texts) == is_stream(texts):  # see `comparable_hashes`
+            hashes = row_hashes(self).take(indices)
         return Rows(
-            texts=picked(self.texts),
+            texts=texts,
             pairs=picked(self.pairs),
             labels=picked(self.labels),
             source=self.source,
@@ -83,7 +86,7 @@ class Rows:
             targets=picked(self.targets),
             sets=picked(self.sets),
             unread=None if self.unread is None else self.unread.pick(indices),
-            hashes=None if self.hashes is None else row_hashes(self).take(indices),
+            hashes=hashes,
             groups=picked(self.groups),
             probabilities=None if self.probabilities is None else self.probabilities[indices],
             any_of=None if self.any_of is None else self.any_of[indices],
@@ -101,7 +104,7 @@ class Rows:
 
     def readable(self) -> "Rows":
         """The rows whose texts can be read again: all, but of a stream those that were kept."""
-        if not hasattr(self.texts, "readable"):
+        if not is_stream(self.texts):
             return self
         return self.pick(self.texts.readable())  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -109,7 +112,7 @@ class Rows:
         """Sixteen hex digits of the texts and their answers, in their order; classes count by their names."""
         texts: Iterable[Any] = self.texts
         pairs: Iterable[Any] = repeat("", len(self)) if self.pairs is None else self.pairs
-        if hasattr(texts, "readable"):  # a stream, whose texts cannot be read again
+        if is_stream(texts):  # whose texts cannot be read again
             texts, pairs = row_hashes(self).tolist(), repeat("", len(self))
         rows = map("{}\0{}\0{}\0".format, texts, pairs, self._answers(labels))
         digest = blake2b(digest_size=8)
@@ -184,6 +187,31 @@ def row_hashes(rows: Rows) -> Any:
         return np.asarray(rows.hashes)
     hashes, _ = hash_texts(rows.texts, rows.pairs)
     return np.asarray(hashes)
+
+
+def is_stream(texts: Any) -> bool:
+    """Whether texts are those of a stream, not all of which can be read again."""
+    return hasattr(texts, "readable")
+
+
+def comparable_hashes(rows: Rows, others: Rows) -> tuple[Any, Any]:
+    """The `row_hashes` of both. Those of a stream are the same in every process, as they are kept in the cache; all
+    others are quicker to make. So what is compared with a stream is hashed as that is."""
+    if is_stream(rows.texts) == is_stream(others.texts):
+        return row_hashes(rows), row_hashes(others)
+    if is_stream(rows.texts):
+        return row_hashes(rows), _stable_row_hashes(others)
+    return _stable_row_hashes(rows), row_hashes(others)
+
+
+def _stable_row_hashes(rows: Rows) -> Any:
+    import numpy as np
+
+    from manyheads.data.hashes import pair_hashes, stable_hashes
+
+    columns = [rows.texts] if rows.pairs is None else [rows.texts, rows.pairs]
+    found = [np.concatenate([stable_hashes(part) for part in lists_of(column)]) for column in columns]
+    return found[0] if rows.pairs is None else pair_hashes(*found)
 
 
 def group_ids(rows: Rows) -> Any:

@@ -71,8 +71,9 @@ from manyheads.data.columns import (
     why_unlabelled,
 )
 from manyheads.data.disk_cache import cache_folder, cached_splits
+from manyheads.data.formats.fields import repeats_header
 from manyheads.data.opening import Tables, change_tables, follow_split_column, open_split, open_tables
-from manyheads.data.rows import Rows, Splits, class_counts, zero_labels
+from manyheads.data.rows import Rows, Splits, class_counts, is_stream, zero_labels
 from manyheads.data.splits import assign_folds, carve, stratified_sample
 from manyheads.data.table import Coded, RawTable, Unread, coded, take
 from manyheads.data.texts import hash_cells, hash_texts
@@ -147,8 +148,8 @@ def read_splits(
 
     # What was found in large tables is remembered on disk: no groups, weights, votes. A stream remembers by itself.
     names = {*columns.names}
-    is_stream = hasattr(table.column(columns.text), "readable")
-    is_not = is_stream or data.group or data.weight or columns.has_votes or coarse_finders(data)
+    of_stream = is_stream(table.column(columns.text))
+    is_not = of_stream or data.group or data.weight or columns.has_votes or coarse_finders(data)
     if is_not or all(table.column(name).is_kept for name in names):
         return make()
     by_role = {whole: table} | {role: tables[role]() for role in judged}
@@ -280,7 +281,8 @@ def _check_rows(
         answers, faults = _read_answers(table, columns, known, notes)
         if columns.key == "label":  # as `cat a.csv b.csv` leaves it in the middle
             named = {code: "repeats the header" for code, name in enumerate(answers.values) if name == columns.answer}
-            faults |= {at: why for at, why in answers.by_row(named).items() if texts[at] == columns.text}
+            repeated = answers.by_row(named).items()
+            faults |= {at: why for at, why in repeated if repeats_header(texts[at], columns.text)}
     if known is not None and known.names and columns.key == "label" and not may_be_others:
         faults |= _strange_labels(answers, known.names)
     rows = Rows(texts, pairs, [], table.source, table.numbers, probabilities=votes)
@@ -290,7 +292,7 @@ def _check_rows(
         faults |= weight_faults
     faults |= text_faults | table.broken
     good = good_rows(table, faults, on_bad_row, notes)
-    if with_unread and not hasattr(texts, "readable"):  # a stream cannot be read a second time for its other columns
+    if with_unread and not is_stream(texts):  # a stream cannot be read a second time for its other columns
         names = [name for name in table.names if name not in columns.names]
         rows.unread = Unread(table, names, range(len(texts)))
     if len(good) == len(texts):

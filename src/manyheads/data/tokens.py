@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
-from manyheads.data.formats.fields import FIELD, field_mark, field_parts
+from manyheads.data.formats.fields import FIELD, UNIT, field_mark, field_parts, unit_ids
 from manyheads.data.tokenizer import PROBE, tokenizer_errors
 from manyheads.distributed.machine import n_cores
 from manyheads.errors import UserError
@@ -152,9 +152,12 @@ def encode(
         raise UserError(f"data.max_length={max_length} leaves no room next to the special tokens: use a larger one")
     assert cutting.long is not Long.windows or pairs is None, "checks.check_long comes first"
     marks = None if pairs is None else texts_of_marks(tokenizer)
-    field = None
+    field, units = None, set[int]()
     if cutting.long is not Long.windows and any(FIELD in text for text in chain(texts, pairs or ())):
         field = field_mark(tokenizer)
+    cuts_end = cutting.long is Long.cut and field is None
+    if not cuts_end and any(text.startswith(UNIT) for text in texts):
+        units = unit_ids(tokenizer)
 
     def encode_from(start: int, size: int) -> FlatTokens:
         rows = slice(start, start + size)
@@ -171,7 +174,7 @@ def encode(
                 part.bounds.append(len(part.ids))
                 part.n_truncated += len(ids) == max_length and bool(encoding.overflowing)  # cut by the library
             else:
-                parts = field_parts(encoding, field, max_length)
+                parts = field_parts(encoding, field, units, max_length, cutting.long)
                 part.add_cut(encoding, segments, kept_tokens(parts, max_length, cutting))
             part.firsts.append(len(part.bounds) - 1)
         return part
@@ -181,7 +184,7 @@ def encode(
         with tokenizer_errors(FAILS):
             parts = look_up(texts, pairs, room, cutting)
     if parts is None:
-        if cutting.long is Long.cut and field is None:  # the library cuts at the end, faster than we do afterwards
+        if cuts_end:  # the library does so faster than we do afterwards
             tokenizer.enable_truncation(max_length, strategy="longest_first")
         try:
             if len(texts) <= MAX_ROWS_AT_ONCE:

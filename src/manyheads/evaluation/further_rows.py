@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from manyheads.config import RunConfig
 from manyheads.data.hashes import rows_among
-from manyheads.data.rows import Rows, Splits, row_hashes
+from manyheads.data.rows import Rows, Splits, comparable_hashes
 from manyheads.data.sources import read_rows
 
 
@@ -22,7 +22,7 @@ def not_judged(run: RunConfig, splits: Splits, rows: Rows) -> NDArray[np.int64]:
         judged.append(test)
     is_judged_n = np.zeros(len(rows), dtype=bool)
     for part in judged:
-        is_judged_n[rows_among(row_hashes(rows), row_hashes(part))] = True
+        is_judged_n[rows_among(*comparable_hashes(rows, part))] = True
         if rows.groups is not None and part.groups is not None:
             is_judged_n |= np.isin(rows.groups, part.groups)
     return np.flatnonzero(~is_judged_n)

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from manyheads.config import RunConfig
-from manyheads.data.rows import Rows, Splits, row_hashes
+from manyheads.data.rows import Rows, Splits, comparable_hashes
 from manyheads.data.sources import read_rows
 from manyheads.errors import UserError
 from manyheads.inference.format import learnt_in
@@ -103,7 +103,7 @@ def _learnt_by(home: Path, rows: Rows, labels: list[str], who: str, *, also_hub:
         if also_hub or (run.data.path and Path(run.data.path).expanduser().exists()):
             splits = read_rows(run, with_test=False)
             train = splits.train
-            n, at, there = count_shared(row_hashes(rows), row_hashes(train))
+            n, at, there = count_shared(*comparable_hashes(rows, train))
             if 2 * n > len(rows) and known and splits.digests()["train"] != known.get("train"):
                 now = f"it now holds most texts of {rows.source}"
                 return 0, f"{train.source} has changed since {who} was trained: {now}"

@@ -93,7 +93,8 @@ def chunks_of_lines(
             if number == 1 and columns and _is_of_table(text, columns):
                 begins = f"{name} begins with '{format_value(text)}', but each of its lines is read as a text"
                 print(f"{begins}: give a table as a .csv, .tsv or .jsonl by input=<file>", file=sys.stderr)
-            yield row_of_line(text, f"row {number}", name, pairs=pairs, fields=fields, marked=marked)
+            how = {"pairs": pairs, "fields": fields, "marked": marked, "on_bad_row": on_bad_row}
+            yield row_of_line(text, f"row {number}", name, **how)
 
     second = "text_pair" if pairs else None
     yield from into_chunks(read(), name, tuple(fields) or "text", second, on_bad_row, most=1 if at_once else CHUNK)
@@ -131,10 +132,17 @@ def decoded_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
 
 
 def row_of_line(
-    text: str, place: str, name: str, *, pairs: bool, fields: Sequence[str] = (), marked: bool = False
+    text: str,
+    place: str,
+    name: str,
+    *,
+    pairs: bool,
+    fields: Sequence[str] = (),
+    marked: bool = False,
+    on_bad_row: OnBadText = OnBadText["raise"],
 ) -> InputRow:
     """A text as a row, see `chunks_of_lines`; an empty line needs no tab."""
-    labels: list[str] = []
+    labels, fault = list[str](), ""
     if marked:
         text, labels = take_labels(text)
     cells: dict[str, Any] = {"text": text}
@@ -146,11 +154,14 @@ def row_of_line(
             what, how = "pairs of texts", "put one tab between the two"
             if fields:
                 what, how = f"{list_names(names)}", "put a tab between each two of them"
-            raise UserError(f"{where} has {len(parts) - 1} tabs, but the model takes {what}: {how}")
+            fault = f"has {len(parts) - 1} tabs, but the model takes {what}"
+            if on_bad_row is not OnBadText.drop:
+                raise UserError(f"{where} {fault}: {how}")
+            parts = [text, *[None] * (len(names) - 1)]
         cells = dict(zip(names, parts, strict=True))
     if marked:
         cells["labels"] = labels
-    return InputRow(place, cells)
+    return InputRow(place, cells, fault)
 
 
 def into_chunks(

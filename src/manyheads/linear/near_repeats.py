@@ -49,13 +49,18 @@ def near_repeats(samples: dict[str, Rows]) -> dict[str, list[NearRepeat]]:
     index = MinHashLSH(threshold=CANDIDATES, num_perm=HASHES, weights=(0.1, 0.9))
     texts: dict[tuple[str, int], str] = {}  # by split and place
     known: set[str] = set()
+    places: dict[str, tuple[str, int]] = {}  # of texts, whose case and white space do not count
     found: dict[str, list[NearRepeat]] = {name: [] for name in samples}
     for name, rows in samples.items():
         for at, text in enumerate(both_texts(rows)):
-            plain_text = " ".join(fold_case(text).split())
-            if plain_text in known:
+            if text in known:
                 continue
-            known.add(plain_text)
+            known.add(text)
+            plain_text = " ".join(fold_case(text).split())
+            if plain_text in places:
+                found[name].append(NearRepeat(name, at, *places[plain_text], 1.0))
+                continue
+            places[plain_text] = name, at
             runs = letter_runs(text)
             signature = MinHash(HASHES, hashfunc=int)
             signature.update_batch(runs)

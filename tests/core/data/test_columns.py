@@ -4,7 +4,7 @@ import pytest
 
 from manyheads.config import DataConfig
 from manyheads.data.class_names import declared_classes, label_cells, natural_order
-from manyheads.data.columns import ColumnRoles, find_columns, require_columns
+from manyheads.data.columns import ColumnRoles, as_found, find_columns, require_columns
 from manyheads.data.table import RawTable
 
 
@@ -73,6 +73,15 @@ def test_labels_in_columns_of_their_own_are_told():
         "data.label=<column>; or, if toxic, rude, which hold 0 and 1 alone, are labels, write a column labels that "
         "joins the names of those that are 1 by |, such as toxic|rude"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "multi"),
+    [("label", [["a", "b"], ["a"], None], True), ("labels", ["a", "b", ""], False), ("labels", ["a", "b|c", ""], True)],
+)
+def test_rows_that_cannot_be_read_do_not_say_how_many_labels_rows_have(name, cells, multi):
+    table = RawTable(["text", name], lambda _: cells, range(3), "train.csv", broken={2: "is not JSON"})
+    assert as_found(table, ColumnRoles("text", None, name)).multi is multi
 
 
 def test_a_test_split_without_labels_may_be_left_unread():

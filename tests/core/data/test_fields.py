@@ -72,6 +72,7 @@ def test_columns_are_joined_block_by_block(tmp_path, monkeypatch) -> None:
     assert list(some) == [whole[3], whole[9], whole[30]]
     assert some.digest == whole.take([3, 9, 30]).digest != whole.digest
     assert whole.digest != zipped([body, title], join_cells).digest
+    assert whole.digest != zipped([title, body], join_cells, "otherwise").digest
     mixed = zipped([["a", "b"], in_memory(["c", "d"])], join_cells)
     assert isinstance(mixed, Column)
     assert list(mixed) == [f"a {FIELD} c", f"b {FIELD} d"]

@@ -245,6 +245,17 @@ DAMAGED = [
     ("csv", b"PK\x03\x04\x14\x00\xff", " is an archive or a spreadsheet: unpack it, or save it as .csv"),
     ("csv", b"PAR1\x15\x04\xff", " is a parquet file: let its name end with .parquet"),
     ("jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', f", row 2: byte 0xff at position 24 is not UTF-8; {BY_ICONV}"),
+    (  # a row has several lines where its separator says so
+        "csv",
+        b'label;text\nx;"two\nlines"\ny;ca\xe9\n',
+        f", row 3: byte 0xe9 at position 29 is not UTF-8; {BY_ICONV}",
+    ),
+    ("tsv", b'text\tlabel\n"a\tx\nb\ty\nca\xe9\tz\n', f", row 4: byte 0xe9 at position 22 is not UTF-8; {BY_ICONV}"),
+    (  # the second of an array
+        "json",
+        b'[\n {"text": "a"},\n {"text": "\xff"}\n]\n',
+        f", row 2: byte 0xff at position 29 is not UTF-8; {BY_ICONV}",
+    ),
 ]
 
 

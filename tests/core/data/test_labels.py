@@ -240,3 +240,10 @@ def test_what_is_no_name_stays_one_fault_a_cell():
     assert names == ["ok", "", "", "", "", "a"]
     assert sorted(faults) == [1, 2, 3, 4]
     assert ClassLookup(["a", "A"], any_case=True).find("á") == "á"
+
+
+@pytest.mark.parametrize(
+    ("cell", "name"), [(" card ", "Card"), (" 1.0 ", "1"), (" stars:  2.0", "stars: 2"), (" c", "c")]
+)
+def test_white_space_around_a_name_does_not_count_however_it_is_spelled(cell, name):
+    assert ClassLookup(["Card", "1", "stars: 2"], any_case=True).find(cell) == name

@@ -106,6 +106,10 @@ def test_a_header_in_the_middle_is_a_bad_row(tmp_path, write, two_classes, compl
     )
     write(tmp_path / "rows.csv", [*two_classes(40), ("text", "no"), ("a text", "label")])
     assert read_splits(DataConfig(path=str(tmp_path / "rows.csv")), 0).labels == ["label", "no", "yes"]
+    rows = [(text, "body", label) for text, label in two_classes(40)]
+    write(tmp_path / "rows.csv", [*rows, ("title", "text", "label"), *rows], ("title", "text", "label"))
+    said = complaint(DataConfig(path=str(tmp_path / "rows.csv"), text=["title", "text"]))
+    assert said.startswith("rows.csv, row 42: repeats the header; ")
 
 
 def test_a_class_of_another_case_is_said_to_be_known(tmp_path, write, two_classes, complaint):

@@ -13,9 +13,12 @@ from manyheads.config import DataConfig, OnBadRow, RunConfig
 from manyheads.data import column, token_cache
 from manyheads.data.formats import dataset
 from manyheads.data.formats import hub as hub_format
+from manyheads.data.hashes import count_shared
 from manyheads.data.prepare_tokens import prepare_tokens
+from manyheads.data.rows import Rows, comparable_hashes
 from manyheads.data.sources import read_splits
 from manyheads.data.tokens import encode
+from manyheads.evaluation.further_rows import not_judged
 from manyheads.linear.fit import fit_linear
 from manyheads.training_run import train
 
@@ -102,6 +105,16 @@ def test_of_more_rows_a_sample_is_kept_and_judged_on(sampled, monkeypatch):
     monkeypatch.setattr(dataset.Stream, "blocks", None)
     again = read_splits(sampled, 3)
     assert (again.notes, again.train.digest(splits.labels)) == (splits.notes, digest), "a second start streams nothing"
+
+
+def test_further_texts_that_are_judged_are_found_in_a_stream(sampled):
+    splits = read_splits(sampled, 3)
+    train_, judged = splits.train, [*splits.validation.texts, *splits.test.texts]
+    more = Rows([*judged, "new"], None, [], "more.csv", range(1, len(judged) + 2))
+    assert not_judged(RunConfig(data=sampled), splits, more).tolist() == [len(judged)]
+    learnt = Rows([*train_.texts], None, [], "more.csv", range(1, len(train_) + 1))
+    assert count_shared(*comparable_hashes(learnt, train_)) == (len(train_), 0, 0)
+    assert count_shared(*comparable_hashes(train_, learnt)) == (len(train_), 0, 0)
 
 
 def test_tokens_are_made_of_all_rows_in_one_pass(sampled, monkeypatch):

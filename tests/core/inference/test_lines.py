@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manyheads.config import OnBadText
 from manyheads.inference import chunks as lines
 from manyheads.inference.chunks import Chunk, chunks_of_lines, decoded_lines, row_of_line
 
@@ -95,6 +96,20 @@ def test_a_tab_divides_a_pair() -> None:
         texts_of(chunks_of_lines(io.BytesIO(b"a\tb\nno tab\n"), "input", pairs=True))
     with pytest.raises(ValueError, match=r"^text has 2 tabs, but the model takes pairs"):
         row_of_line("a\tb\tc", "", "text", pairs=True)
+
+
+def test_a_line_with_other_tabs_has_no_answer_where_such_rows_are_dropped() -> None:
+    content = b"a\tb\nno tab\nc\td\te\n"
+    (chunk,) = chunks_of_lines(io.BytesIO(content), "input", pairs=True, on_bad_row=OnBadText.drop)
+    assert chunk.faults == {
+        1: "row 2: has 0 tabs, but the model takes pairs of texts",
+        2: "row 3: has 2 tabs, but the model takes pairs of texts",
+    }
+    assert chunk.kept[1:] == [{"text": "no tab", "text_pair": None}, {"text": "c\td\te", "text_pair": None}]
+    how = {"pairs": False, "fields": ["title", "body"], "on_bad_row": OnBadText.drop}
+    (chunk,) = chunks_of_lines(io.BytesIO(content), "input", **how)
+    assert [*chunk.faults] == [1, 2]
+    assert chunk.kept[1] == {"title": "no tab", "body": None}
 
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

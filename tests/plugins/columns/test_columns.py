@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 import manyheads
 from manyheads import TextData
 from manyheads.cli.main import main
-from manyheads.config import Terms
+from manyheads.config import Cutting, Long, Terms
+from manyheads.data import column
 from manyheads.data.formats.fields import FIELD, UNIT, join_cells, split_units
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
-from manyheads.data.tokenizer import kept_ids
+from manyheads.data.tokenizer import add_field_mark, kept_ids
+from manyheads.data.tokens import encode
 from manyheads.distributed import faults
 from manyheads.errors import UserError
 from manyheads.evaluation import results
@@ -202,6 +204,21 @@ def test_a_unit_is_one_token_that_begins_as_the_last_of_its_words() -> None:
     assert made.encode("is: very good").ids == word_tokenizer().encode("is: very good").ids
 
 
+@pytest.mark.parametrize("long", [Long.cut, Long.both])
+def test_units_are_kept_of_texts_that_are_too_long(long) -> None:
+    known, made = {name: ["x"] for name in "abcde"}, word_tokenizer()
+    add_field_mark(made)
+    splits: Any = SimpleNamespace(kept={"columns": {"texts": 1, "known": known}})
+    made, n = with_units(None, splits, made), len(SPECIAL + WORDS) + 1
+    units = "".join(f"{UNIT}{name}: x{UNIT}" for name in known)
+    words = " ".join(WORDS)
+    for text, n_marks in ((f"{units}{words}", 2), (f"{units}{words} {FIELD} {words}", 3)):
+        ids = encode(made, [text], None, None, 13, Cutting(long)).ids_N.tolist()
+        assert len(ids) == 13
+        assert sum(id >= n for id in ids) == len(known)
+        assert sum(id in map(n_of, WORDS) for id in ids) == 13 - n_marks - len(known)
+
+
 def n_of(word: str) -> int:
     return (SPECIAL + WORDS).index(word)
 
@@ -331,6 +348,17 @@ def test_a_stopped_run_is_resumed_to_the_bit(asked, monkeypatch) -> None:
     assert main(["train", "resume=broken"]) == 0
     one, other = ((asked / name / "model/model.safetensors").read_bytes() for name in ("whole", "broken"))
     assert one == other
+
+
+def test_tokens_in_the_cache_are_of_one_reading(asked, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(column, "KEPT", 0)  # as of a large file
+    found = []
+    for cache, names in (("one", "false"), ("one", "true"), ("two", "true")):
+        words = ["data.path=orders.csv", "data.text=[text,priority]", f"data.text_names={names}"]
+        run = manyheads.compose("train", [*words, f"data.cache={tmp_path / cache}", *TINY])
+        found.append(TextData.from_run(run).tokens["train"].ids_N)
+    assert not torch.equal(found[0], found[1])
+    assert torch.equal(found[1], found[2])
 
 
 def test_the_logits_of_a_row_are_the_same_alone_and_with_others(asked) -> None:

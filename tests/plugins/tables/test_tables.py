@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import manyheads
 from manyheads import TextData
 from manyheads.cli.main import main
-from manyheads.config import DataConfig
+from manyheads.config import DataConfig, OnBadRow
 from manyheads.data.formats import source
 from manyheads.data.opening import read_file, table_from
 from manyheads.data.sources import read_split, read_splits
@@ -102,6 +102,20 @@ def test_several_labels_a_row_and_classes_by_number(home) -> None:
     assert sum(map(len, found.by_name().values())) == 30
 
 
+def test_numbers_that_name_no_class_are_bad_rows_under_other_names_too(home) -> None:
+    write(home / "names.csv", "from,to", [("a", "A"), ("c", "")])
+    data = DataConfig(source="memory", on_bad_row=OnBadRow.drop)
+    object.__setattr__(data, "rename", "names.csv")
+    for label in ([0, 1, 2, -1], [0.0, 1.0, 2.0, 3.0]):
+        rows = {"text": [f"t {at}" for at in range(40)], "label": label * 10}
+        table = table_from(rows, "rows", ["a", "b", "c"])
+        found = read_splits(data, 1, held={"all": lambda table=table: table})
+        assert found.labels == ["A", "b"]
+        assert sum(map(len, found.by_name().values())) == 20
+        said = f"rows: 10 of 30 rows left out (first: row 4: the label {int(label[3])} is not a known class)"
+        assert said in found.notes
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -117,6 +131,14 @@ def test_mistakes_in_the_file_of_names(home, content, said) -> None:
         (home / "names.csv").write_text(content)
     with pytest.raises(ValueError, match=said):
         read_new_names("names.csv")
+
+
+@pytest.mark.parametrize("words", [["data.rename=names.csv"], ["data.split_by=day"]])
+def test_a_table_without_rows_is_said_to_be_one(home, words) -> None:
+    (home / "rows.csv").write_text("text,label,day\n")
+    (home / "names.csv").write_text("from,to\na,b\n")
+    with pytest.raises(ValueError, match=r"^rows.csv has no row: a split needs at least one$"):
+        splits_of(*words)
 
 
 def test_all_rows_cannot_be_left_out(home) -> None:

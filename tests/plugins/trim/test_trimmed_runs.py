@@ -69,6 +69,21 @@ def test_logits_of_all_texts_of_the_run_are_the_same_to_the_bit(words, prefix):
     assert any("tokenizer.trim=train keeps" in note for note in data.splits.notes)
 
 
+def test_names_of_columns_are_read_as_before(words, tmp_path):
+    pytest.importorskip("manyheads.plugins.columns")
+    with (tmp_path / "titles.csv").open("w", newline="") as file:
+        rows = [(f"the {THINGS[at % 3]}", f"{PLACES[at % 2]} {at}", ("up", "down")[at % 2]) for at in range(80)]
+        csv.writer(file).writerows([("title", "little", "label"), *rows])
+    asked = [words[0], f"data.path={tmp_path / 'titles.csv'}", "data.text=[title,little]", "data.text_names=true"]
+    found = []
+    for trim in ([], TRIM):
+        run = compose("train", [*asked, *TINY, *trim])
+        data = TextData.from_run(run)
+        network = assemble_network(run, data.splits, data.tokenizer).eval()
+        found.append(network_logits(network, data.tokens["train"]))
+    assert found[0].equal(found[1])
+
+
 def test_rows_that_differ_have_an_entry_that_is_gone(words):
     run = compose("train", [*words, *TRIM])
     small, whole = TextData.from_run(run).tokenizer, load_tokenizer(run.tokenizer.path)

@@ -11,7 +11,7 @@ kept is an index: where each block of whole rows is. Later a block is read and p
 """
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice, pairwise
@@ -23,11 +23,11 @@ import pyarrow
 
 from manyheads.data.column import Column
 from manyheads.data.disk_cache import cached_on_disk, fingerprint
-from manyheads.data.formats.delimited import DelimitedParser
-from manyheads.data.formats.dialect import are_quotes, refuse_wide
-from manyheads.data.formats.jsonl import parse_array, parse_objects
+from manyheads.data.formats.delimited import DelimitedParser, csv_rows_begun
+from manyheads.data.formats.dialect import are_quotes, beginning, refuse_wide, start_of
+from manyheads.data.formats.jsonl import elements_begun, parse_array, parse_objects
 from manyheads.data.formats.kinds import kind_of
-from manyheads.data.formats.source import MOST_ROW, Parse, RowBlock, Source, decoding, most_unpacked
+from manyheads.data.formats.source import MOST_ROW, Parse, RowBlock, Source, decoding, lines_of, most_unpacked
 from manyheads.data.formats.text_lines import is_marked, parse_lines
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
@@ -45,6 +45,7 @@ class OpenFile(NamedTuple):
         head: what was read of it so far.
         begin: the byte at which the first row begins.
         number: the number of that row.
+        rows_begun: how many rows a text has that is cut anywhere; None: each line is one.
     """
 
     source: Source
@@ -52,11 +53,7 @@ class OpenFile(NamedTuple):
     head: bytes
     begin: int
     number: int
-
-    @property
-    def is_table(self) -> bool:
-        """Whether it is a csv or tsv."""
-        return isinstance(self.parse, DelimitedParser)
+    rows_begun: Callable[[str], int] | None
 
 
 class Index(NamedTuple):
@@ -141,6 +138,12 @@ def open_file(source: Source, n_bytes: int, *, cache: Path | None = None, column
         UserError: see `opening.read_file`.
     """
     path, kind = source.path, str(kind_of(source.path))
+    has_quotes = partial(_has_quotes, source, cache)
+
+    def rows_begun(before: str) -> int:
+        lines = beginning(refuse_wide(lines_of(before.removeprefix("\ufeff")), str(path)))
+        return csv_rows_begun(start_of([*lines], kind, has_quotes).dialect, before)
+
     head = b""
     while True:
         head += source.read(len(head), n_bytes - len(head))
@@ -150,19 +153,20 @@ def open_file(source: Source, n_bytes: int, *, cache: Path | None = None, column
             begin = len(codecs.BOM_UTF8)
         parse = _line_parser(path, kind, head[begin:])
         if parse is not None:
-            return OpenFile(source, parse, head, begin, 1)
-        with decoding(path, head, is_table=True), suppress(EOFError):
+            is_array = parse.func is parse_array
+            return OpenFile(source, parse, head, begin, 1, elements_begun if is_array else None)
+        with decoding(path, head, rows_begun=rows_begun), suppress(EOFError):
             text = codecs.getincrementaldecoder("utf-8")().decode(head)  # which leaves out half a letter at the end
             if begin:
                 text = text[1:]
-            has_quotes = partial(_has_quotes, source, cache)
             parse = DelimitedParser(path, kind, text, has_quotes, columns, whole=is_whole)
-            return OpenFile(source, parse, head, begin + parse.begin, parse.number)
+            begun = partial(csv_rows_begun, parse.dialect)
+            return OpenFile(source, parse, head, begin + parse.begin, parse.number, begun)
         _require_end(path, head, 1)
         n_bytes *= 2
 
 
-def _line_parser(path: Path, kind: str, head: bytes) -> Parse | None:
+def _line_parser(path: Path, kind: str, head: bytes) -> "partial[RowBlock | None] | None":
     """What parses a file whose rows need no header; None: it is a csv or tsv."""
     head = head.lstrip()
     if kind == ".txt":
@@ -203,7 +207,7 @@ def blocks_of(file: OpenFile, n_bytes: int) -> Iterator[tuple[int, int, RowBlock
     last = len(raw) + len(more) < n_bytes
     while True:
         raw, at = raw + more, at + len(more)
-        with decoding(source.path, raw, offset, number, is_table=file.is_table):
+        with decoding(source.path, raw, offset, number, rows_begun=file.rows_begun):
             block = file.parse(raw, number, last, False)
         if block is None:
             _require_end(source.path, raw, number)

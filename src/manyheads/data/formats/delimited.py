@@ -267,6 +267,12 @@ class DelimitedParser:
         )
 
 
+def csv_rows_begun(dialect: Any, text: str) -> int:
+    """How many rows of a csv begin in a text that is cut anywhere."""
+    csv.field_size_limit(MOST_CELL)
+    return sum(1 for _ in csv.reader(lines_of(f"{text}x"), dialect, strict=False))
+
+
 class _CountedLines:
     """Lines, and how many characters of them were given."""
 

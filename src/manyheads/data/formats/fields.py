@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import manyheads.plugin as plugin
-from manyheads.config import DataConfig
+from manyheads.config import DataConfig, Long
 from manyheads.config.facts import hooks
 from manyheads.config.sentences import list_names
 from manyheads.data.class_names import drop_zero_fraction, normalise_name
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FIELD, UNIT = "\u241e", "\u241f"  # signs that can be seen, and that nobody types
 UNITS = re.compile(f"(?:{UNIT}[^{UNIT}]+{UNIT})+")
+AND = " + "  # between the names of columns that are joined
 ZIPPED = "manyheads.data.column:zipped"
 
 
@@ -56,7 +57,12 @@ def split_units(text: str) -> tuple[str, list[str]]:
 
 def text_column(names: str | Sequence[str]) -> str:
     """The name of the column of the text: of several that of the one that joins them."""
-    return names if isinstance(names, str) else " + ".join(names)
+    return names if isinstance(names, str) else AND.join(names)
+
+
+def repeats_header(text: str, column: str) -> bool:
+    """Whether a text is the name of its column or, where that joins several, their names."""
+    return text in (column, column.replace(AND, f" {FIELD} "))
 
 
 def join_cells(cells: Sequence[Any]) -> Any:
@@ -120,18 +126,28 @@ def field_mark(tokenizer: "Tokenizer") -> int | None:
     return next((id for id, token in added.items() if token.content == FIELD), None)
 
 
-def field_parts(encoding: "Encoding", mark: int | None, max_length: int) -> list[int | None]:
+def unit_ids(tokenizer: "Tokenizer") -> set[int]:
+    """The ids of the entries for units."""
+    added = tokenizer.get_added_tokens_decoder()
+    return {id for id, token in added.items() if token.content.startswith(UNIT)}
+
+
+def field_parts(
+    encoding: "Encoding", mark: int | None, units: set[int], max_length: int, long: Long
+) -> list[int | None]:
     """Of each token which part of the row it is of, a text or a column of it; None for what is always read: the marks
-    around a text and, with `mark`, those between columns, unless they leave no room."""
+    around a text, `units` and, with `mark`, those between columns, unless they leave no room. Units come first: where a
+    text is but cut at its end, they are read as they are."""
     texts = encoding.sequence_ids
-    n_marks = texts.count(None)
+    n_always = texts.count(None) + sum(id in units for id in encoding.ids)
     n_fields = 0 if mark is None else encoding.ids.count(mark)
-    if not n_fields or max_length - n_marks < 2 * n_fields + 2:
+    is_cut_at_end = not n_fields and (not units or long is Long.cut)
+    if is_cut_at_end or max_length - n_always < 2 * n_fields + 2:
         return texts
     parts: list[int | None] = []
     part, before = 0, 0
     for id, text in zip(encoding.ids, texts, strict=True):
-        if text is None or id == mark:
+        if text is None or id == mark or id in units:
             parts.append(None)
             part += id == mark and text is not None
             continue

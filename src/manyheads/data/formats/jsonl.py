@@ -105,6 +105,12 @@ def _elements(text: str, *, opens: bool, closes: bool) -> tuple[list[Any], int, 
     return objects, end, None
 
 
+def elements_begun(text: str) -> int:
+    """How many elements of an array begin in a text of whole elements that is cut anywhere."""
+    objects, _, _ = _elements(text, opens=text.lstrip().startswith("["), closes=False)
+    return len(objects) + 1
+
+
 def _block(
     objects: list[Any], numbers: Sequence[int], broken: dict[int, str], n_bytes: int, n_numbers: int
 ) -> RowBlock:

@@ -1,5 +1,6 @@
 """The entries of the tokenizer for the cells of data.columns, and what the columns add."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,9 +37,12 @@ def gain_of_columns(context: Any) -> dict[str, Interval]:
     if not splits.kept.get("columns", {}).get("known"):
         return {}
     n_texts = splits.kept["columns"]["texts"]
+
+    def texts_alone(cells: Sequence[str]) -> str:
+        return FIELD.join(cells[0].split(FIELD)[:n_texts]).strip()
+
     for name, rows in splits.by_name().items():
-        texts = zipped([rows.texts], lambda cells: FIELD.join(cells[0].split(FIELD)[:n_texts]).strip())
-        alone[name] = replace(rows, texts=texts)
+        alone[name] = replace(rows, texts=zipped([rows.texts], texts_alone, f"{n_texts} texts"))
     for some in (splits_as_read(splits), replace(splits, **alone)):
         linear, rows = cached_linear(cache_folder(context.run.data), some, None), some.test or some.validation
         if linear is None:

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
 from manyheads.data.batches import ANSWER_ROWS, Batch, Batches, plan_evaluation
-from manyheads.data.formats.fields import field_mark, field_parts
+from manyheads.data.formats.fields import field_mark, field_parts, unit_ids
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import PROBE, prefix_of
 from manyheads.data.tokens import Tokens, encode, kept_tokens, segments_of, texts_of_marks
@@ -84,7 +84,8 @@ def read_words(tokenizer: Tokenizer, text: str, pair: str | None, max_length: in
     windows = [list(range(len(encoding)))]  # the places of their tokens in the encoding
     if len(encoding) > max_length:
         field = None if cutting.long is Long.windows else field_mark(tokenizer)
-        windows = kept_tokens(field_parts(encoding, field, max_length), max_length, cutting).documents
+        parts = field_parts(encoding, field, unit_ids(tokenizer), max_length, cutting.long)
+        windows = kept_tokens(parts, max_length, cutting).documents
     first: dict[int, int] = {}  # of each text that a prefix is put before, its own first token
     if prefix_of(tokenizer):
         for at, (start, end) in enumerate(encoding.offsets):

@@ -46,6 +46,7 @@ def split_by_date(data: Any, tables: dict[str, Any]) -> dict[str, Any]:
     table = tables["all"]()
     names = list_names(table.names)
     require(column in table.names, f"{setting} is no column of {table.source}: its columns are {names}")
+    require(len(table.numbers) > 0, f"{table.source} has no row: a split needs at least one")
     cells, notes, broken = table.column(column), [*table.notes], dict(table.broken)
     seconds_n = read_dates(cells, setting, table.source, notes)
     for at in np.flatnonzero(np.isnan(seconds_n)).tolist():

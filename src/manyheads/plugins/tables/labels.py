@@ -10,7 +10,7 @@ import numpy as np
 from manyheads.config.data import MergeLabels
 from manyheads.config.facts import require
 from manyheads.config.sentences import format_list, format_value, list_names
-from manyheads.data.class_names import ClassLookup, label_cells, normalise_name
+from manyheads.data.class_names import ClassLookup, label_cells, label_names, normalise_name
 from manyheads.data.column import in_memory
 from manyheads.data.columns import find_columns
 from manyheads.data.opening import named_table
@@ -59,10 +59,15 @@ def _renamed(read: Any, data: Any, new_names: dict[str, str]) -> RawTable:
     cells, classes = coded(table.column(column)), table.classes.get(column)
     counts_V = np.bincount(cells.codes, minlength=len(cells.values))
     known, seen = ClassLookup([*new_names], any_case=data.merge_labels is MergeLabels.case), set[str]()
+    strange: dict[Any, str] = {}  # numbers of classes that there are not, and why they name none
 
     def new_name(cell: Any) -> Any:
-        if classes and isinstance(cell, int) and 0 <= cell < len(classes):
-            cell = classes[cell]
+        if classes and isinstance(cell, int | float) and cell == cell:
+            (name,), why = label_names([cell], classes)
+            if why:
+                strange[cell] = why[0]
+                return cell
+            cell = name
         name = known.find(cell)
         if name not in new_names:
             return cell
@@ -70,26 +75,33 @@ def _renamed(read: Any, data: Any, new_names: dict[str, str]) -> RawTable:
         return new_names[name]
 
     values: list[Any] = []
-    is_left_V = np.zeros(len(cells.values), dtype=bool)
+    is_left_V, faults = np.zeros(len(cells.values), dtype=bool), dict[int, str]()
     for at, cell in enumerate(label_cells(cells.values, column)):
         old = cell if isinstance(cell, list) else [cell]
         new = [name for one, name in zip(old, map(new_name, old), strict=True) if name or not normalise_name(one)]
+        for one in old:
+            if isinstance(one, int | float) and one in strange:
+                faults[at] = strange[one]
         if len({*map(normalise_name, old)}) == len(old):  # else the row names a label twice, which is said
             new = [*dict.fromkeys(new)]
         is_left_V[at] = bool(old) and not new and counts_V[at] > 0
         values.append(new if isinstance(cell, list) else (new or [None])[0])
     notes = [*table.notes]
-    if strange := [name for name in new_names if name not in seen]:
-        notes.append(f"{table.source}: no row has {list_names(strange)}, which data.rename={data.rename} renames")
+    if unseen := [name for name in new_names if name not in seen]:
+        notes.append(f"{table.source}: no row has {list_names(unseen)}, which data.rename={data.rename} renames")
     n_left = int(counts_V[is_left_V].sum())
     if n_left:
         notes.append(f"{table.source}: {n_left:,} of {len(cells):,} rows left out, as data.rename={data.rename} says")
-    require(n_left < len(cells), f"data.rename={data.rename} leaves no row of {table.source}: give some label a name")
+    require(
+        not n_left or n_left < len(cells),
+        f"data.rename={data.rename} leaves no row of {table.source}: give some label a name",
+    )
     renamed, column_of = in_memory(list(cells.with_values(values))), table.column
     changed = replace(
         table,
         column=lambda name: renamed if name == column else column_of(name),
         classes={name: names for name, names in table.classes.items() if name != column},
+        broken=cells.by_row(faults) | table.broken,
         notes=notes,
     )
     return select_rows(changed, np.flatnonzero(~is_left_V[cells.codes])) if n_left else changed

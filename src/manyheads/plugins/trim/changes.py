@@ -3,6 +3,7 @@
 n rows that are looked at . C labels
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor
 
 import manyheads.plugin as plugin
+from manyheads.config.facts import hooks
 from manyheads.data.batches import Batch
-from manyheads.data.prepare_tokens import given_tokenizer
+from manyheads.data.prepare_tokens import given_tokenizer, splits_as_read
 from manyheads.data.tokenizer import kept_ids
 from manyheads.data.tokens import Tokens, encode
 from manyheads.evaluation.intervals import share_interval
@@ -35,12 +37,15 @@ def changed_labels(context: RunContext) -> dict[str, Interval]:
     Rows that have none of these entries are read alike by both, so only the others are answered, twice.
     """
     run: Any = context.run
-    rows, multi = context.splits.validation, context.splits.multi
     if run.tokenizer.trim is Trim.none or not plugin.task(run.task).has_classes:
         return {}
+    rows, multi = splits_as_read(context.splits).validation, context.splits.multi
     n = min(MOST_ROWS, len(rows))
     rows = rows.pick(np.arange(n) * len(rows) // n)
     whole = given_tokenizer(run, pairs=rows.pairs is not None)
+    untrimmed = replace(run, tokenizer=replace(run.tokenizer, trim=Trim.none))
+    for change in hooks(untrimmed, "tokenizer"):  # of other plugins, which may add entries
+        whole = change(untrimmed, context.splits, whole)
     kept = kept_ids(context.tokenizer, whole)
     if kept is None:
         return {FIGURE: share_interval(0, n)}

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 import manyheads.plugin as plugin
 from manyheads.config.sentences import format_value
 from manyheads.data.ids.words import Words
+from manyheads.data.prepare_tokens import splits_as_read
 from manyheads.data.rows import ROWS_AT_ONCE, Rows, Splits
 from manyheads.data.tokenizer import kept_ids, names_of_marks, tokenizer_errors, tokenizer_sizes
 from manyheads.errors import UserError
@@ -44,9 +45,10 @@ def trim(run: Any, splits: Splits, tokenizer: Tokenizer) -> Tokenizer:
     """
     if run.tokenizer.trim is Trim.none or not plugin.task(run.task).has_classes:
         return tokenizer
-    used = used_names(tokenizer, splits.train)
+    train = splits_as_read(splits).train
+    used = used_names(tokenizer, train)
     small = with_entries(tokenizer, used, run.tokenizer.reserve)
-    if not _reads_alike(tokenizer, small, splits.train):
+    if not _reads_alike(tokenizer, small, train):
         raise UserError(f"tokenizer.trim=train would change how the training texts are read: {REMEDY}")
     before, after = (tokenizer_sizes(one).n_ids for one in (tokenizer, small))
     splits.notes.append(
