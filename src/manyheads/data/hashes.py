@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from manyheads.data.table import lists_of
+
 
 def stable_hashes(cells: list[Any]) -> np.ndarray:
     """Hashes of texts that are the same in every process, unlike Python's: int64. What is no text counts as empty."""
@@ -21,6 +23,13 @@ def pair_hashes(first: Sequence[int] | np.ndarray, second: Sequence[int] | np.nd
     former, latter = (np.asarray(one, dtype=np.int64).view(np.uint64) for one in (first, second))
     both = former * np.uint64(0x9E3779B97F4A7C15) + latter
     return ((both ^ (both >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)).view(np.int64)
+
+
+def stable_text_hashes(texts: Sequence[str], pairs: Sequence[str] | None) -> np.ndarray:
+    """Stable hashes of texts, or of pairs of texts."""
+    columns = [texts] if pairs is None else [texts, pairs]
+    found = [np.concatenate([stable_hashes(part) for part in lists_of(column)]) for column in columns]
+    return found[0] if pairs is None else pair_hashes(*found)
 
 
 def repeats(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,11 +8,13 @@ from hashlib import blake2b
 from itertools import islice, repeat
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.data.class_names import join_names
-from manyheads.data.table import Unread, lists_of, take
+from manyheads.data.table import Unread, take
 from manyheads.data.texts import hash_texts
 
 ROWS_AT_ONCE = 4096
+STABLE = "manyheads.data.hashes:stable_text_hashes"  # imports NumPy
 
 
 @dataclass(slots=True)
@@ -199,19 +201,10 @@ def comparable_hashes(rows: Rows, others: Rows) -> tuple[Any, Any]:
     others are quicker to make. So what is compared with a stream is hashed as that is."""
     if is_stream(rows.texts) == is_stream(others.texts):
         return row_hashes(rows), row_hashes(others)
+    stable = plugin.resolve(STABLE)
     if is_stream(rows.texts):
-        return row_hashes(rows), _stable_row_hashes(others)
-    return _stable_row_hashes(rows), row_hashes(others)
-
-
-def _stable_row_hashes(rows: Rows) -> Any:
-    import numpy as np
-
-    from manyheads.data.hashes import pair_hashes, stable_hashes
-
-    columns = [rows.texts] if rows.pairs is None else [rows.texts, rows.pairs]
-    found = [np.concatenate([stable_hashes(part) for part in lists_of(column)]) for column in columns]
-    return found[0] if rows.pairs is None else pair_hashes(*found)
+        return row_hashes(rows), stable(others.texts, others.pairs)
+    return stable(rows.texts, rows.pairs), row_hashes(others)
 
 
 def group_ids(rows: Rows) -> Any:
