@@ -243,6 +243,8 @@ def _index(file: OpenFile) -> Index:
         numbers.append(block.numbers)
         broken |= {n_rows + at: why for at, why in block.broken.items()}
         n_rows += n_here
+    if isinstance(file.parse, DelimitedParser):
+        broken = file.parse.with_remedy(broken, n_rows)
     return Index(np.array(blocks, dtype=np.int64).reshape(-1, 5), [*names], _joined(numbers), broken)
 
 

@@ -140,6 +140,14 @@ class DelimitedParser:
             return self._arrow_block(memoryview(raw), range(0), 0, None)
         return self._by_arrow(raw, number, last) or self._by_csv(raw, number, last)
 
+    def with_remedy(self, broken: dict[int, str], n_rows: int) -> dict[int, str]:
+        """Why rows of a table of `n_rows` are broken, with a remedy where each has one cell more than the header, as R
+        writes the names of rows."""
+        rule = width_rule(self.header.width + 1, self.header.width, self.header.sign)
+        if n_rows < 2 or len(broken) < n_rows or {*broken.values()} != {rule}:
+            return broken
+        return dict.fromkeys(broken, f"{rule}, or add a name to the header, which all rows exceed")
+
     def _by_arrow(self, raw: bytes, number: int, last: bool) -> RowBlock | None:
         """The rows as Arrow reads them; None: it may read them otherwise than the csv module, or not at all.
 
@@ -248,9 +256,8 @@ class DelimitedParser:
         for index, record in enumerate(records):
             if not header.least <= len(record) <= header.width:
                 broken[index] = width_rule(len(record), header.width, header.sign)
-        if len(records) > 1 and {*map(len, records)} == {header.width + 1}:  # as R writes row names
-            rule = width_rule(header.width + 1, header.width, header.sign)
-            broken = dict.fromkeys(broken, f"{rule}, or add a name to the header, which all rows exceed")
+        if last and number == self.number:  # these are all rows
+            broken = self.with_remedy(broken, len(records))
 
         def column(name: str) -> list[str]:
             at = header.where[name]
