@@ -113,21 +113,32 @@ class LabelFigures(Metric):
 
 
 class RegisteredFigure(Metric):
-    """A figure of a plugin, which is computed from the logits of all rows at once."""
+    """A figure of a plugin, which is computed from the logits of all rows at once.
+
+    Args:
+        multi: whether a row has any number of labels, marks of which are kept.
+    """
 
     full_state_update = False
     logits: list[Tensor]
     labels: list[Tensor]
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, n_classes: int, *, multi: bool) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.n_classes, self.multi = name, n_classes, multi
         for state in ("logits", "labels"):
             self.add_state(state, [], dist_reduce_fx="cat")
 
     def update(self, logits_BC: Tensor, labels: Tensor) -> None:
         self.logits.append(logits_BC.detach())
         self.labels.append(labels)
+
+    def sync(self, *args: Any, **how: Any) -> None:
+        """A rank without rows gives none of the shape and type of the others': they are gathered by their axes."""
+        if not self.logits:
+            none_BC = torch.zeros(0, self.n_classes, device=self.device)
+            self.update(none_BC, none_BC.byte() if self.multi else none_BC[:, 0].long())
+        super().sync(*args, **how)
 
     def compute(self) -> dict[str, Tensor]:
         logits_nC, labels = dim_zero_cat(self.logits).double(), dim_zero_cat(self.labels)
@@ -180,7 +191,7 @@ class Classify(nn.Module):
         n_classes, figures = class_weights_C.numel(), LabelFigures if multi else ClassFigures
         self.train_metrics, self.validation_metrics = figures(n_classes), figures(n_classes)
         if figure:
-            both = [self.validation_metrics, RegisteredFigure(figure)]
+            both = [self.validation_metrics, RegisteredFigure(figure, n_classes, multi=multi)]
             self.validation_metrics = MetricCollection(both, compute_groups=False)
 
     def training_loss(self, classifier: Classifier, batch: Batch) -> Tensor:

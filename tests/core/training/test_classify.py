@@ -18,7 +18,15 @@ from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.plugin import Part, Plugin
 from manyheads.training.module import LitModule
-from manyheads.training.objectives import ClassFigures, Classify, Mean, class_logits, class_weights, log_missed
+from manyheads.training.objectives import (
+    ClassFigures,
+    Classify,
+    Mean,
+    RegisteredFigure,
+    class_logits,
+    class_weights,
+    log_missed,
+)
 
 LENGTHS = [3, 9, 4, 7, 1, 5, 6]
 N_CLASSES = 3
@@ -289,3 +297,16 @@ def test_a_mean_is_that_of_torchmetrics():
         torch.testing.assert_close(ours.compute(), theirs.compute())
     ours.update(torch.tensor([float("nan")]))
     assert ours.compute().isnan()
+
+
+@pytest.mark.parametrize(("multi", "labels"), [(False, torch.tensor([0, 2])), (True, torch.ones(2, 3).byte())])
+def test_a_rank_without_rows_gathers_as_many_axes_of_a_plugins_figure_as_the_others(multi, labels):
+    """gloo ends the process where they differ."""
+    seen = []
+    for rows in (labels, labels[:0]):
+        metric, sent = RegisteredFigure("accuracy", 3, multi=multi), []
+        if len(rows):
+            metric.update(torch.randn(len(rows), 3), rows)
+        metric.sync(lambda one, group, sent=sent: sent.append(one) or [one], distributed_available=lambda: True)
+        seen.append([(one.dtype, *one.shape[1:]) for one in sent])
+    assert seen[0] == seen[1]
