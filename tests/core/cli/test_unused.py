@@ -214,6 +214,8 @@ def another(one):
     """A value that is not the default."""
     if isinstance(one.default, list):
         return {"model.scores": "[dot]", "model.windows": "[2]"}.get(one.name, "[a]")
+    if isinstance(one.default, dict):
+        return "{a: 1}"
     if one.name == "slurm.options":
         return "--gres=gpu:1"
     if isinstance(one.default, bool):

@@ -226,11 +226,11 @@ while not Path(sys.argv[1], "go").exists():
     time.sleep(0.01)
 folder, work = Path(sys.argv[1], "cache"), {name: getattr(token_cache, name) for name in ("train_tokenizer", "encode")}
 for name in work:
-    def counted(*words, name=name):
+    def counted(*words, name=name, **settings):
         with Path(sys.argv[1], name).open("a") as file:
             file.write(sys.argv[2])
         time.sleep(1)
-        return work[name](*words)
+        return work[name](*words, **settings)
     setattr(token_cache, name, counted)
 tokenizer = token_cache.cached_tokenizer(ROWS, TokenizerConfig(), folder)
 print(token_cache.cached_tokens(ROWS, tokenizer, 64, folder).ids_N.sum().item())
