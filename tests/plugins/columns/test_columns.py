@@ -351,7 +351,7 @@ def test_a_stopped_run_is_resumed_to_the_bit(asked, monkeypatch) -> None:
 
 
 def test_tokens_in_the_cache_are_of_one_reading(asked, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(column, "KEPT", 0)  # as of a large file
+    monkeypatch.setattr(column, "KEPT", 0)  # as in a large file
     found = []
     for cache, names in (("one", "false"), ("one", "true"), ("two", "true")):
         words = ["data.path=orders.csv", "data.text=[text,priority]", f"data.text_names={names}"]
