@@ -363,8 +363,9 @@ def _train_wordpiece(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     )
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     words = _count_words(rows, normalizer, pre_tokenizer)
-    for word in [word for word in words if len(word) > MAX_LETTERS]:  # [UNK], as an embedded picture of 3 MB is, of
-        del words[word]  # which merges would be learnt for hours
+    # Longer words are read as [UNK]. Of an embedded picture of 3 MB merges would be learnt for hours.
+    for word in [word for word in words if len(word) > MAX_LETTERS]:
+        del words[word]
     counts = Counter[str]()
     for word, n_times in words.items():
         for letter in word:

@@ -473,7 +473,7 @@ class Outcomes:
                 if not math.isfinite(found.value):  # which no JSON holds
                     raise UserError(
                         f"figure {name} of plugin {plugin.owner('figure', name).name} is {found.value} on these rows: "
-                        "return a finite number where it is not defined, too"
+                        "return a finite number also where it is not defined"
                     )
                 figures[name] = found
         return figures
