@@ -494,7 +494,7 @@ def commands(size: Size) -> dict[str, Any]:
         }
         asked = {name: ["train", on_device, short, *words, f"output={folder}/{name}"] for name, words in own.items()}
         found["train"] = typed(["train", on_device, short, f"output={trained}"])
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(max(2, min(8, (os.cpu_count() or 1) // 2))) as pool:  # of two threads each
             found |= zip(asked | others, pool.map(typed, [*asked.values(), *others.values()]), strict=True)
         by_cpu = ["predict", f"run={trained}", f"input={texts}", f"output={folder}/cpu.csv"]
         found["predict on the CPU"] = typed([*by_cpu, "hardware.accelerator=cpu"])

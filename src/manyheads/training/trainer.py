@@ -42,6 +42,7 @@ from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
 from manyheads.training.module import LitModule
 from manyheads.training.optim import EMACallback
+from manyheads.training.seen_words import only_seen_words
 from manyheads.training.state import hash_tokens
 from manyheads.training.strategies import ExternalCluster, FullyShardedStrategy, HeartbeatCallback, RendezvousDDP
 
@@ -228,36 +229,39 @@ def fit(context: RunContext) -> dict[str, Any] | None:
     keep_freed_memory()
     run, network, tokens, labels = context.run, context.network, context.tokens, context.splits.labels
     folder, start = context.folder, context.start
-    begins = start.checkpoint is None and this_process().is_first  # the others get the weights of the first
-    prepare_weights(run, network, tokens["train"], labels, first=begins)
-    module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
+    with only_seen_words(network, tokens["train"]):
+        begins = start.checkpoint is None and this_process().is_first  # the others get the weights of the first
+        prepare_weights(run, network, tokens["train"], labels, first=begins)
+        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
 
-    guard = Guard(run, folder, start.restart)
-    meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
-    stop = Stop(parse_max_time(run.trainer.get("max_time")))
-    votes = Votes(run.hardware.timeout)
-    checkpoint = Checkpoint(run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=context.began)
-    callbacks: list[Callback] = [guard, meter, keep, *averaging(run)]
-    callbacks.append(checkpoint)  # after those whose state it saves
-    if context.callbacks:
-        # Users' callbacks come last: what they do before a batch comes after the checkpoint that is saved there, so a
-        # resumed run does it only once.
-        callbacks += [*context.callbacks, NetworkGuard(module, context.callbacks)]
-    metrics = MetricsFile(folder / "metrics.csv")
+        guard = Guard(run, folder, start.restart)
+        meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
+        stop = Stop(parse_max_time(run.trainer.get("max_time")))
+        votes = Votes(run.hardware.timeout)
+        checkpoint = Checkpoint(
+            run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=context.began
+        )
+        callbacks: list[Callback] = [guard, meter, keep, *averaging(run)]
+        callbacks.append(checkpoint)  # after those whose state it saves
+        if context.callbacks:
+            # Users' callbacks come last: what they do before a batch comes after the checkpoint that is saved there, so
+            # a resumed run does it only once.
+            callbacks += [*context.callbacks, NetworkGuard(module, context.callbacks)]
+        metrics = MetricsFile(folder / "metrics.csv")
 
-    trainer = build_trainer(run, folder, callbacks, [metrics, *context.loggers])
-    data = prepare_data(run, network, tokens, trainer, split=start.restart.split)
-    try:
-        with exact_products(trainer):
-            checkpoint.fit(trainer, module, data)
-    except RuntimeError as error:
-        if again := guard.recovery():
-            raise again from error
-        raise
-    if not trainer.is_global_zero:
-        return None
-    network.cpu().eval()
-    best = keep.restore()
+        trainer = build_trainer(run, folder, callbacks, [metrics, *context.loggers])
+        data = prepare_data(run, network, tokens, trainer, split=start.restart.split)
+        try:
+            with exact_products(trainer):
+                checkpoint.fit(trainer, module, data)
+        except RuntimeError as error:
+            if again := guard.recovery():
+                raise again from error
+            raise
+        if not trainer.is_global_zero:
+            return None
+        network.cpu().eval()
+        best = keep.restore()
     return {
         "parameters": count_parameters(network),
         "epochs": trainer.current_epoch,
@@ -279,11 +283,12 @@ def run_trainer(
 ) -> LitModule:
     """Train `network` in place to the end of its steps, or until a callback ends it. Nothing is saved."""
     keep_freed_memory()
-    module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
-    trainer = build_trainer(run, None, [*callbacks, *averaging(run)], [])
-    data = prepare_data(run, network, tokens, trainer)
-    with exact_products(trainer):
-        trainer.fit(module, data)
+    with only_seen_words(network, tokens["train"]):
+        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
+        trainer = build_trainer(run, None, [*callbacks, *averaging(run)], [])
+        data = prepare_data(run, network, tokens, trainer)
+        with exact_products(trainer):
+            trainer.fit(module, data)
     return module
 
 
