@@ -20,6 +20,7 @@ from manyheads.nn.transformer import Stack, call_layer
 from manyheads.terminal import as_text, console, say
 from manyheads.training.build import Network, make_objective
 from manyheads.training.optim import freeze
+from manyheads.training.seen_words import only_seen_words
 from manyheads.training.trainer import count_devices, trainer_hardware
 
 NEEDS_VALUES = (  # what FakeTensorMode raises where a network reads values of a tensor, and not its shape alone
@@ -37,8 +38,9 @@ def plan_figures(run: RunConfig, splits: Splits, tokens: dict[str, Tokens], netw
     objective = make_objective(run, rows, splits.labels)
     n_devices = count_devices(run.hardware, on_gpu=hardware["accelerator"] == "gpu") * run.hardware.nodes
     n_steps = data.n_steps(run.trainer.get("max_epochs"), run.trainer.get("max_steps", -1))
-    freeze(network, run.optim)
-    state = state_bytes(run, network, n_devices)
+    with only_seen_words(network, rows):
+        freeze(network, run.optim)
+        state = state_bytes(run, network, n_devices)
     inputs, precision = objective.given(data.largest_batch()), str(hardware["precision"])
     activations = activation_bytes(network, inputs, precision=precision, recompute=run.hardware.recompute)
     return {
@@ -68,16 +70,17 @@ def show_plan(figures: dict[str, str], notes: Sequence[str] = ()) -> None:
 
 
 def state_bytes(run: RunConfig, network: Network, n_devices: int) -> int:
-    """Bytes that each device holds between two steps: weights and their moving average; and of weights that learn the
-    gradient, AdamW's two moments and, with DDP, the buckets in which gradients are sent."""
+    """Bytes that each device holds between two steps: weights and their moving average; of weights that learn the
+    gradient, AdamW's two moments and, with DDP, the buckets in which gradients are sent; and, whole on each device,
+    what is never trained, such as the word vectors that no training text reads."""
     is_sharded = run.hardware.strategy is Strategy.fsdp and n_devices > 1
     n_learning = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
     of_each = 2 if run.optim.average else 1
     of_learning = 3 if n_devices == 1 or is_sharded else 4
     total = 4 * (of_each * count_parameters(network) + of_learning * n_learning)  # 4 bytes a number
     if is_sharded:
-        return total // n_devices
-    return total
+        total //= n_devices
+    return total + sum(buffer.nbytes for buffer in network.buffers())
 
 
 def activation_bytes(network: Network, inputs: tuple[Any, ...], *, precision: str, recompute: bool = False) -> int:
