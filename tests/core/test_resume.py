@@ -23,7 +23,7 @@ from manyheads.distributed import faults
 from manyheads.evaluation import results
 from manyheads.inference.folder import load
 from manyheads.runs.checkpoints import is_valid, newest_checkpoint
-from manyheads.training import build, seen_words
+from manyheads.training import build
 from manyheads.training import checkpoint_writer as saving
 from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
@@ -237,7 +237,7 @@ def test_limits_typed_beside_those_of_the_data_count_when_a_run_goes_on(train, c
 
 
 def test_a_run_that_is_ended_where_it_stands_keeps_the_mean_of_its_weights(train, monkeypatch):
-    monkeypatch.setattr(seen_words, "MOST_SEEN", 0.0)  # the checkpoint has the whole table, too
+    monkeypatch.setattr("manyheads.training.weights.MOST_SEEN", 0.0)  # the checkpoint has the whole table, too
     words, n_steps = ["trainer.limit_val_batches=0", "batch.rows=1"], 64
     folder = train("run", *words, stops=(f"step:{n_steps + 1}",), finish=False)
     last = newest_checkpoint(folder / "checkpoints")

@@ -20,8 +20,8 @@ from manyheads.nn.transformer import Stack, call_layer
 from manyheads.terminal import as_text, console, say
 from manyheads.training.build import Network, make_objective
 from manyheads.training.optim import freeze
-from manyheads.training.seen_words import only_seen_words
 from manyheads.training.trainer import count_devices, trainer_hardware
+from manyheads.training.weights import only_seen_words
 
 NEEDS_VALUES = (  # what FakeTensorMode raises where a network reads values of a tensor, and not its shape alone
     fake_tensor.DataDependentOutputException,

@@ -42,9 +42,9 @@ from manyheads.training.guard import Guard
 from manyheads.training.logs import Bar, EpochLines, Meter, MetricsFile, shows_bar
 from manyheads.training.module import LitModule
 from manyheads.training.optim import EMACallback
-from manyheads.training.seen_words import only_seen_words
 from manyheads.training.state import hash_tokens
 from manyheads.training.strategies import ExternalCluster, FullyShardedStrategy, HeartbeatCallback, RendezvousDDP
+from manyheads.training.weights import only_seen_words
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_... of glibc's malloc.h
 LIGHTNING_PRECISION = {Precision.fp32: "32-true", Precision.bf16: "bf16-mixed", Precision.fp16: "16-mixed"}

@@ -35,8 +35,8 @@ from manyheads.training.logs import Meter
 from manyheads.training.objectives import Classify
 from manyheads.training.optim import EMACallback
 from manyheads.training.optim import freeze as freeze_layers
-from manyheads.training.seen_words import only_seen_words
 from manyheads.training.trainer import run_trainer
+from manyheads.training.weights import only_seen_words
 
 CLASSIFY = Classify(torch.ones(2), label_smoothing=0.0)
 LENGTHS = [3, 9, 4, 7, 1, 5, 6, 9]

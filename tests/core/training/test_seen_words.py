@@ -17,10 +17,10 @@ from manyheads.distributed import faults
 from manyheads.inference.folder import load
 from manyheads.nn import assemble
 from manyheads.runs.checkpoints import newest_checkpoint
-from manyheads.training import seen_words
-from manyheads.training.seen_words import SeenWords, only_seen_words
+from manyheads.training import weights
 from manyheads.training.state import load_pytree
 from manyheads.training.trainer import run_trainer
+from manyheads.training.weights import SeenWords, only_seen_words
 from tests.conftest import write_films
 
 N_IDS = 40
@@ -63,7 +63,7 @@ def test_weights_are_those_of_training_the_whole_table(ids, average, layer_decay
     given_ = {"average": average, "layer_decay": layer_decay, "freeze": freeze}
     network, before = trained(texts(ids), 0.0, **given_)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seen_words, "MOST_SEEN", 0.0)
+        patch.setattr(weights, "MOST_SEEN", 0.0)
         whole, _ = trained(texts(ids), 0.0, **given_)
     for name, weight in whole.state_dict().items():
         assert network.state_dict()[name].equal(weight), name
@@ -75,7 +75,7 @@ def test_with_clipping_the_norm_alone_is_rounded_otherwise():
     """It is a sum of as many squares, less those that are zero."""
     network, _ = trained(texts([1, 5, 6, 7, 30]), 0.1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seen_words, "MOST_SEEN", 0.0)
+        patch.setattr(weights, "MOST_SEEN", 0.0)
         whole, _ = trained(texts([1, 5, 6, 7, 30]), 0.1)
     torch.testing.assert_close(network.state_dict(), whole.state_dict(), rtol=0, atol=1e-5)
 
@@ -110,7 +110,7 @@ def test_where_most_words_occur_and_in_other_networks_the_table_is_trained():
 
 def test_a_run_that_was_stopped_goes_on_with_the_words_that_occur(tmp_path, model_folder, monkeypatch):
     """With the bits of one that was not stopped, and with moments of these words alone in its checkpoint."""
-    monkeypatch.setattr(seen_words, "MOST_SEEN", 1.0)  # the tokenizer has few words that do not occur
+    monkeypatch.setattr(weights, "MOST_SEEN", 1.0)  # the tokenizer has few words that do not occur
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     data = [f"data.path={write_films(tmp_path)}", f"init_from={model_folder}", "hardware=cpu", "test=false"]
     words = ["train", *data, "hardware.precision=fp32", "trainer.max_epochs=2", "batch.rows=8", "checkpoint.every=3"]

@@ -39,6 +39,7 @@ def test_the_weights_at_the_end_are_judged_as_lightning_judges_them(prepared, mo
         return seen["trainer"]
 
     monkeypatch.setattr("manyheads.training.trainer.build_trainer", build)
+    monkeypatch.setattr("manyheads.training.weights.MOST_SEEN", 0.0)  # so that the average has the shape of the table
     run, data = prepared
     figures = train_run(run, data, 60.0)
     trainer = seen["trainer"]
