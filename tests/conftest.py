@@ -30,6 +30,7 @@ from manyheads.config import DataConfig, ModelConfig
 from manyheads.config import plugins as in_plugins
 from manyheads.runs import warm
 from tests.browser import chromium  # noqa: F401  a fixture
+from tests.pictures import draw_nothing
 from tests.scheduling import LONG, pytest_xdist_make_scheduler  # noqa: F401  a hook
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # not by how busy other tests are at the moment
@@ -75,38 +76,11 @@ def first_again() -> Iterator[None]:
         told.rank_zero_only.rank = 0
 
 
-class Unseen:
-    """Axes that nobody looks at: whatever is asked of them does nothing."""
-
-    def __getattr__(self, name: str) -> "Unseen":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *_: Any, **__: Any) -> "Unseen":
-        return self
-
-    def __getitem__(self, key: Any) -> "Unseen":
-        return self
-
-
-def unseen(figure: Any, n_rows: int = 1, n_columns: int = 1, *, squeeze: bool = True, **how: Any) -> Any:
-    """As `Figure.subplots`."""
-    import numpy as np
-
-    panels = np.empty((n_rows, n_columns), dtype=object)
-    panels.fill(Unseen())
-    return panels.squeeze()[()] if squeeze else panels
-
-
 @pytest.fixture(autouse=True)
 def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take half the time of a short run: they are drawn in tests that are marked `drawn` alone."""
-    drawing = sys.modules.get("matplotlib.figure")
-    if drawing is not None and "drawn" not in request.keywords:
-        monkeypatch.setattr(drawing.Figure, "subplots", unseen)
-        monkeypatch.setattr(drawing.Figure, "add_subplot", lambda figure: Unseen())
-        monkeypatch.setattr(drawing.Figure, "savefig", lambda figure, file, **how: file.write(b"\x89PNG"))
+    if "matplotlib.figure" in sys.modules and "drawn" not in request.keywords:
+        draw_nothing(monkeypatch.setattr)
 
 
 def write_films(folder: Path) -> Path:
@@ -521,6 +495,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What they made stays to the end: the garbage collector need not walk it again and again."""
+    if "hydra" in sys.modules:
+        from tests.quick_hydra import quicken
+
+        quicken()
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)

@@ -76,6 +76,7 @@ def main() -> None:
     sys.path.append(str(Path(__file__).parents[1]))  # of `tests`
     os.fsync = lambda descriptor: None  # as in conftest.py
     registry.entry_points = functools.cache(registry.entry_points)  # likewise
+    registry.entry_points(group="lightning.pytorch.callbacks_factory")  # which each Trainer asks for
     gc.freeze()  # what is imported is never garbage: its pages stay shared with the forked processes
     if not os.fork():
         full.close()

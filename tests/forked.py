@@ -6,7 +6,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from matplotlib.figure import Figure
+import pytest  # noqa: F401  by files with a `main`
 
 import manyheads.training.batch_size
 import manyheads.training.budget
@@ -16,10 +16,14 @@ import manyheads.training_run  # noqa: F401
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main, worker_main
 from manyheads.distributed.ranks import this_process
-from manyheads.evaluation import results
+from manyheads.evaluation import report, results
 from manyheads.training.module import LitModule
+from tests.pictures import draw_nothing
 
-compose("train")  # imports Hydra's plugins
+# what each process would find out anew
+compose("train")
+report.installed_versions()
+report.templates("manyheads.evaluation").get_template("page.html.j2")
 
 
 def rank(folder: str, *words: str) -> None:
@@ -44,11 +48,6 @@ def training(*words: str) -> None:
     draw_nothing()
     sys.argv[1:] = words
     worker_main()
-
-
-def draw_nothing() -> None:
-    """Pictures take most of the time of a short run."""
-    Figure.savefig = lambda figure, file, **how: file.write(b"PNG")
 
 
 def note_rows(folder: Path) -> None:

@@ -11,7 +11,6 @@ import manyheads.plugin as plugin
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "manyheads"
 FILES = sorted(PACKAGE.rglob("*.py"))
-TREES = {str(file.relative_to(PACKAGE)): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 LAYERS = (  # a room imports itself and what stands above it, not even inside a function anything below
     ("errors",),
     ("plugins",),  # the table of them; what is in its folders may import all of core
@@ -66,6 +65,12 @@ FIRST = (  # imported before a mistake in settings or data is told: the standard
 
 
 @cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each file of the package."""
+    return {str(file.relative_to(PACKAGE)): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+
+
+@cache
 def imports(tree: ast.AST, *, at_import: bool = False) -> set[str]:
     """Dotted names a file imports; `at_import`: only what runs when it is imported."""
     found = set()
@@ -94,14 +99,14 @@ def files_of(name: str) -> list[str]:
     """The files of ours that importing a dotted name runs."""
     parts = name.split(".")[1:]
     ours = ("/".join(parts) + ".py", "/".join(parts[:-1]) + ".py", "/".join([*parts[:-1], "__init__.py"]))
-    return [one for one in (*ours, "/".join([*parts, "__init__.py"])) if one in TREES]
+    return [one for one in (*ours, "/".join([*parts, "__init__.py"])) if one in trees()]
 
 
 def reached(file: str) -> set[str]:
     """Packages that importing a file of ours brings in, ours followed."""
     found, seen, todo = set(), {file}, [file]
     while todo:
-        for name in imports(TREES[todo.pop()], at_import=True):
+        for name in imports(trees()[todo.pop()], at_import=True):
             if not within(name, "manyheads"):
                 found.add(name.split(".")[0])
                 continue
@@ -127,11 +132,11 @@ def layer_of(room: str) -> int:
 
 def test_data_flows_one_way():
     against, rooms = [], [room for layer in LAYERS for room in layer]
-    for file in TREES.keys() - {"__init__.py", "__main__.py"}:
+    for file in trees().keys() - {"__init__.py", "__main__.py"}:
         if plugin_of(file):
             continue
         room = room_of(file)
-        for name in imports(TREES[file]):
+        for name in imports(trees()[file]):
             if not within(name, "manyheads") or name == "manyheads.__version__":
                 continue
             other = name.split(".")[1]
@@ -144,16 +149,16 @@ def test_data_flows_one_way():
 
 def named(file: str) -> set[str]:
     """The modules of the package that a file imports, also within functions, or names in a text as "module:name"."""
-    texts = [node.value for node in ast.walk(TREES[file]) if isinstance(node, ast.Constant)]
+    texts = [node.value for node in ast.walk(trees()[file]) if isinstance(node, ast.Constant)]
     modules = [one for one in texts if isinstance(one, str) and re.fullmatch(r"manyheads(\.\w+)+(:\w+)?", one)]
-    found = {*imports(TREES[file]), *(one.replace(":", ".") for one in modules)}
+    found = {*imports(trees()[file]), *(one.replace(":", ".") for one in modules)}
     return {one for name in found if within(name, "manyheads") for one in files_of(name)} - {file}
 
 
 def test_core_knows_no_plugin_and_a_plugin_no_other():
     known = [
         f"{file} names {other}"
-        for file in TREES
+        for file in trees()
         for other in named(file)
         if plugin_of(other) and plugin_of(other) != plugin_of(file) and file != "plugins/__init__.py"
     ]
@@ -161,9 +166,9 @@ def test_core_knows_no_plugin_and_a_plugin_no_other():
 
 
 def test_listing_plugins_imports_nothing_of_them():
-    for file in TREES:
+    for file in trees():
         if plugin_of(file) and file.count("/") == 2 and file.endswith("/__init__.py"):
-            names = {name.rpartition(".")[0] for name in imports(TREES[file])}
+            names = {name.rpartition(".")[0] for name in imports(trees()[file])}
             assert names <= {"manyheads.plugin"} | LIGHT, file
 
 
@@ -198,7 +203,7 @@ def test_no_circle_of_imports_not_even_through_functions():
     graph = {
         file: {one for name in imports(tree) if within(name, "manyheads") for one in files_of(name)}
         - {file, "__init__.py"}
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
     }
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
     assert circles(graph) == []
@@ -208,7 +213,7 @@ def test_imports_name_modules():
     """`from manyheads import x` asks the package itself, which knows all that it offers."""
     asking = [
         file
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module == "manyheads"
     ]
@@ -219,7 +224,7 @@ def test_imports_within_functions_only_become_fewer():
     """But for the border of torch: verbs import it once their settings are valid."""
     functions = [
         node
-        for tree in TREES.values()
+        for tree in trees().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
@@ -237,7 +242,7 @@ def test_no_module_imports_itself_in_a_circle():
     graph = {
         file: {one for name in imports(tree, at_import=True) if within(name, "manyheads") for one in files_of(name)}
         - {file, "__init__.py"}
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
     }
     graph = {file: {one for one in into if not one.endswith("__init__.py")} for file, into in graph.items()}
     while leaves := [file for file, into in graph.items() if not into & graph.keys()]:
@@ -248,7 +253,7 @@ def test_no_module_imports_itself_in_a_circle():
 
 def test_a_room_brings_in_no_more_than_it_says():
     found = []
-    for file in TREES:
+    for file in trees():
         allowed = PACKAGES.get(file) or PACKAGES.get(plugin_of(file) or room_of(file))
         if allowed is not None and not reached(file) <= allowed:
             found.append(f"{file} brings in {sorted(reached(file) - allowed)}")
@@ -258,7 +263,7 @@ def test_a_room_brings_in_no_more_than_it_says():
 def test_two_files_alone_know_hydra():
     knowing = {
         file
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
         for name in imports(tree)
         if within(name, "hydra") or within(name, "omegaconf")
     }
@@ -282,12 +287,12 @@ def test_scripts_hide_no_module_of_python_and_stay_short():
 
 
 def test_the_house_stays_small():
-    rooms = {file.rpartition("/")[0] for file in TREES if "/" in file and not file.startswith("plugins/")}
-    loose = [file for file in TREES if "/" not in file]
+    rooms = {file.rpartition("/")[0] for file in trees() if "/" in file and not file.startswith("plugins/")}
+    loose = [file for file in trees() if "/" not in file]
     assert len(rooms) <= 16
     assert len(loose) <= 11
-    for room in {*rooms, *(f"plugins/{plugin_of(file)}" for file in TREES if plugin_of(file))} - {"plugins"}:
-        assert len([file for file in TREES if file.rpartition("/")[0] == room]) <= 20, room
+    for room in {*rooms, *(f"plugins/{plugin_of(file)}" for file in trees() if plugin_of(file))} - {"plugins"}:
+        assert len([file for file in trees() if file.rpartition("/")[0] == room]) <= 20, room
 
 
 def test_the_main_road_is_short():
@@ -299,7 +304,7 @@ def test_the_main_road_is_short():
 
 def test_no_file_is_a_drawer():
     drawers = {"utils", "helpers", "common", "base", "manager"}
-    found = [file for file in TREES if drawers & {*Path(file).with_suffix("").parts}]
+    found = [file for file in trees() if drawers & {*Path(file).with_suffix("").parts}]
     assert not found, "\n".join(found)
 
 
@@ -307,8 +312,8 @@ def test_what_a_user_reads_is_raised_as_a_user_error():
     """A ValueError would be taken for a bug, and shown with its traceback: see `manyheads.errors`."""
     found = [
         f"{file} line {node.lineno}"
-        for file in TREES
-        for node in ast.walk(TREES[file])
+        for file in trees()
+        for node in ast.walk(trees()[file])
         if isinstance(node, ast.Raise) and node.exc and ast.unparse(node.exc).startswith("ValueError(")
     ]
     assert not found, "raise UserError instead: " + ", ".join(sorted(found))

@@ -42,6 +42,7 @@ VERSION = "0.1.0"  # of manyheads, core and the plugins that come with it
 class _Registry:
     given: dict[str, Plugin]  # users' plugins by name
     found: dict[str, Plugin] | None = None  # all plugins by name; a cache
+    verbs: dict[str, Verb] | None = None  # all verbs by name; a cache
     parts: dict[str, dict[str, Part]] | None = None  # all parts by kind, then by name; a cache
     changes: int = 0
 
@@ -107,7 +108,7 @@ def unregister(name: str) -> None:
 
 
 def _forget() -> None:
-    _registry.found = _registry.parts = None
+    _registry.found = _registry.verbs = _registry.parts = None
     _registry.changes += 1
 
 
@@ -132,10 +133,9 @@ def plugins() -> dict[str, Plugin]:
 
 def verbs() -> dict[str, Verb]:
     """All verbs by name."""
-    found: dict[str, Verb] = {}
-    for one in plugins().values():
-        found |= {verb.name: verb for verb in one.verbs}
-    return found
+    if _registry.verbs is None:
+        _registry.verbs = {verb.name: verb for one in plugins().values() for verb in one.verbs}
+    return _registry.verbs
 
 
 def sections(opening: str | None = None) -> list[Section]:

@@ -9,7 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from matplotlib.figure import Figure
+from tests.pictures import draw_nothing
 
 SMALL = [
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=1", "model.d_ff=16", "model.d_k=8", "model.d_v=8"),
@@ -24,7 +24,7 @@ def use(copy: str) -> int:
     said = os.open("said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
-    Figure.savefig = lambda figure, file, **how: file.write(b"PNG")  # which takes as long as all else
+    draw_nothing()
     import manyheads
     from manyheads.cli.main import main
 

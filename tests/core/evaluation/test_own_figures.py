@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, matthews_corrcoef, roc_auc_score
+from sklearn.metrics import balanced_accuracy_score, matthews_corrcoef
 
 from manyheads import api
 from manyheads.cli.main import main
@@ -131,7 +131,8 @@ def test_resamples_without_a_class_do_not_count() -> None:
     """Of two rows among 60 one resample in eight has none, of which AUROC is not defined."""
 
     def auroc(labels: np.ndarray, scores: np.ndarray) -> float:
-        return float(roc_auc_score(labels, scores)) if labels.any() else math.nan
+        higher = scores[labels][:, None] > scores[~labels]  # pairs of a positive and a negative row, in the right order
+        return float(higher.mean()) if labels.any() else math.nan
 
     labels, scores = np.arange(60) < 2, np.random.default_rng(1).random(60)
     found, random, drawn = api.bootstrap(auroc, labels, scores), np.random.default_rng(2), []

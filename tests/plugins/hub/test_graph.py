@@ -1,6 +1,7 @@
 """What `manyheads export format=onnx` and `format=torch` write: the same logits without us; else nothing."""
 
 import csv
+import functools
 import json
 import re
 import runpy
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 import manyheads
 import manyheads.plugin as plugin
@@ -43,6 +45,8 @@ from manyheads.runs.verb_output import refuse_occupied
 from tests.registry import of_plugin
 
 onnx, *_ = (pytest.importorskip(package) for package in ("onnx", "onnxscript", "onnxruntime"))
+# Each export reads torch's table of operations anew, half a second.
+ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
 
 SMALL: dict[str, Any] = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_k": 8, "d_v": 6, "d_ff": 24}
 ONE_LAYER = SMALL | {"n_layers": 1}  # a second takes as long again to export

@@ -13,21 +13,28 @@ from manyheads.config import DataConfig
 from manyheads.data.sources import read_splits
 from manyheads.plugins.language.dates import ALONE, N_DATES, OF_TWO, dates_splits, ordinal, spelt, year_in_words
 
-SPLITS = dates_splits()
-ROWS = [row for split in SPLITS.values() for row in split]
+
+@pytest.fixture(scope="module")
+def made():
+    return dates_splits()
 
 
-def test_sizes_and_every_date_once():
-    assert {name: len(rows) for name, rows in SPLITS.items()} == N_DATES
-    assert len({target for _, target in ROWS}) == len({text for text, _ in ROWS}) == len(ROWS)
-    assert all(date.fromisoformat(target).isoformat() == target for _, target in ROWS)
+@pytest.fixture(scope="module")
+def every_row(made):
+    return [row for split in made.values() for row in split]
 
 
-def test_another_process_makes_the_same_rows():
+def test_sizes_and_every_date_once(made, every_row):
+    assert {name: len(rows) for name, rows in made.items()} == N_DATES
+    assert len({target for _, target in every_row}) == len({text for text, _ in every_row}) == len(every_row)
+    assert all(date.fromisoformat(target).isoformat() == target for _, target in every_row)
+
+
+def test_another_process_makes_the_same_rows(made):
     code = "from manyheads.plugins.language.dates import dates_splits; print(dates_splits()['test'][-1])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == str(SPLITS["test"][-1])
-    assert dates_splits(1)["test"] != SPLITS["test"]
+    assert run.stdout.strip() == str(made["test"][-1])
+    assert dates_splits(1)["test"] != made["test"]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +61,9 @@ def test_figures_alone_leave_no_doubt_which_is_the_day():
         assert len(figures) == (5 if one.day > 12 else 0)
 
 
-def test_a_quarter_names_a_second_date_and_says_by_words_which_is_meant():
-    two = [text for text, _ in ROWS if re.search(r"\bnot\b|instead of|moved|it was", text, re.IGNORECASE)]
-    assert 0.2 < len(two) / len(ROWS) < 0.3
+def test_a_quarter_names_a_second_date_and_says_by_words_which_is_meant(every_row):
+    two = [text for text, _ in every_row if re.search(r"\bnot\b|instead of|moved|it was", text, re.IGNORECASE)]
+    assert 0.2 < len(two) / len(every_row) < 0.3
     assert all("{other}" in frame for frame in OF_TWO)
     assert not any("{other}" in frame for frame in ALONE)
     for before, after in (("{date}, not {other}", "not {other} but {date}"), ("from {other} to", "to {date} from")):
@@ -75,9 +82,9 @@ def test_words_for_days_and_years():
     assert len({year_in_words(year) for year in range(1970, 2070)}) == 100
 
 
-def test_they_are_read_as_any_data_is():
+def test_they_are_read_as_any_data_is(made):
     splits = read_splits(DataConfig(source="dates", text="source"), 0, answer="target")
-    assert splits.train.targets == [target for _, target in SPLITS["train"]]
+    assert splits.train.targets == [target for _, target in made["train"]]
     assert (splits.labels, splits.notes, splits.train.source) == ([], [], "dates/train")
 
 

@@ -101,10 +101,10 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     """
     kind, both = config.format, carries_linear(predictor, config.members)
     compared = rows_to_compare(predictor, model)
-    inputs = write_graph(part / FILES[kind], predictor, kind, both=both)
     is_plain = write_tokenizer(part / "tokenizer.json", predictor)
-    if kind is Format.browser:
+    if kind is Format.browser:  # which may refuse, before the graph takes its time
         write_browser_files(part, predictor, both=both, is_plain=is_plain)
+    inputs = write_graph(part / FILES[kind], predictor, kind, both=both)
     settings = replace(predictor.settings, long=Long.cut)
     if not both:
         settings = replace(settings, linear=0.0, terms=None, temperature=1.0)
