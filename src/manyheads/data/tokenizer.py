@@ -51,6 +51,10 @@ MAX_SPLIT = 1000  # names of marks that are split where they are typed
 MAX_HELD = 2**20  # letters of the pieces of texts that are counted before they are parted: 20 MB
 PIECE = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # what is between spaces and signs of ASCII; or a sign
 MAX_LETTERS = 1000  # of a word; BERT's 100 is a short sentence of Thai, which has no spaces: all of it would be [UNK]
+# How words are cut that bpe and unigram learn from, and which are left out: merges of one of 3 MB would take hours.
+CUT = pre_tokenizers.Sequence(
+    [pre_tokenizers.Split(Regex(r"\A(?m:.{100000,})"), "removed"), pre_tokenizers.FixedLength(MAX_LETTERS)]
+)
 OTHERWISE = "give another one, or leave it empty to train one"
 MARKS = {  # a tokenizer's own names of them: BERT's, RoBERTa's
     "pad": ("[PAD]", "<pad>"),
@@ -425,7 +429,8 @@ def _train_bpe(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     lower = [normalizers.Lowercase()] if config.lowercase else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), *lower])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizer, CUT])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size,
@@ -434,6 +439,7 @@ def _train_bpe(rows: Rows, config: TokenizerConfig) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(rows), trainer)
+    tokenizer.pre_tokenizer = pre_tokenizer
     return tokenizer
 
 
@@ -442,7 +448,8 @@ def _train_unigram(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     learner = Tokenizer(models.Unigram())
     lower = [normalizers.Lowercase()] if config.lowercase else []
     learner.normalizer = normalizers.Sequence([normalizers.NFKC(), *lower])
-    learner.pre_tokenizer = pre_tokenizers.Metaspace()
+    pre_tokenizer = pre_tokenizers.Metaspace()
+    learner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizer, CUT])
     trainer = trainers.UnigramTrainer(
         vocab_size=config.vocab_size, special_tokens=list(SPECIAL), unk_token=UNKNOWN, show_progress=False
     )
@@ -457,7 +464,7 @@ def _train_unigram(rows: Rows, config: TokenizerConfig) -> Tokenizer:
     vocab = [(name, 0.0) for name in SPECIAL]
     vocab += _reproducible_scores([piece for piece in learned if piece[0] not in SPECIAL])
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=SPECIAL.index(UNKNOWN)))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = learner.normalizer, learner.pre_tokenizer
+    tokenizer.normalizer, tokenizer.pre_tokenizer = learner.normalizer, pre_tokenizer
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer
 

@@ -3,6 +3,7 @@
 from array import array
 from collections import Counter
 from functools import cache
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -293,3 +294,16 @@ def test_a_word_that_wordpiece_cannot_read_teaches_it_nothing():
     learnt = train_tokenizer(rows, config)
     assert learnt.get_vocab() == train_tokenizer(rows.pick([0, 1]), config).get_vocab()
     assert learnt.encode(word).tokens == ["[CLS]", "[UNK]", "[SEP]"]
+
+
+@pytest.mark.parametrize("kind", [TokenizerKind.bpe, TokenizerKind.unigram])
+def test_a_word_that_is_no_writing_teaches_bpe_and_unigram_nothing_and_long_ones_are_learnt_in_parts(kind):
+    random, config = Random(0), TokenizerConfig(kind=kind, vocab_size=400)
+    picture, chinese = (
+        "".join(random.choices(letters, k=n)) for letters, n in (("goadfilm", 300_000), ("日本語文", 2500))
+    )
+    rows = Rows(["a good film", "a bad film", chinese, picture], None, [0] * 4, "test", range(4))
+    learnt, known = train_tokenizer(rows, config), train_tokenizer(rows.pick([0, 1, 2]), config)
+    assert learnt.get_vocab() == known.get_vocab()
+    assert learnt.pre_tokenizer.pre_tokenize_str(picture)[0][1] == (0, len(picture))
+    assert len(known.encode(chinese).ids) < len(chinese) * (0.8 if kind is TokenizerKind.unigram else 2)
