@@ -9,7 +9,8 @@ from itertools import combinations
 from typing import Any
 
 from manyheads.config import OnBadRow
-from manyheads.data.rows import Rows, Splits, comparable_hashes, label_words, row_hashes
+from manyheads.config.sentences import format_value
+from manyheads.data.rows import Rows, Splits, class_counts, comparable_hashes, label_words, row_hashes
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 
@@ -45,6 +46,24 @@ def good_rows(table: RawTable, faults: dict[int, str], on_bad_row: OnBadRow, not
         )
     notes.append(f"{table.source}: {len(faults):,} of {n_rows:,} rows left out (first: {first})")
     return good
+
+
+def labels_of_one_row(rows: Rows, labels: list[str]) -> list[str]:
+    """A note on labels that one row alone has, as a line of units or of sums would have."""
+    alone = {label for label, n in enumerate(class_counts(rows, len(labels))) if n == 1}
+    if not alone:
+        return []
+    answers = zip(rows.labels, strict=True) if rows.sets is None else rows.sets
+    number, label = next(
+        (number, min(alone.intersection(ids)))
+        for number, ids in zip(rows.numbers, answers, strict=True)
+        if not alone.isdisjoint(ids)
+    )
+    have = "has" if len(alone) == 1 else "have"
+    return [
+        f"{rows.source}: {len(alone):,} of {len(labels):,} labels {have} one row alone (first: row {number}, "
+        f"'{format_value(labels[label])}'): remove such a row if it is no example"
+    ]
 
 
 def audit_splits(splits: Splits) -> None:

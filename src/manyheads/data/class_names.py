@@ -20,6 +20,7 @@ WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")  # a whole number, with or without
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 QUOTED = re.compile(r"""'(?:[^'\\]|\\['"\\])*'|"(?:[^"\\]|\\['"\\])*\"""")  # with no escapes but these
 PYTHON_LIST = re.compile(rf"\[\s*(?:(?:{QUOTED.pattern})\s*(?:,\s*(?:{QUOTED.pattern})\s*)*,?\s*)?\]")
+NULL = "\\N"  # what is missing, as MySQL and PostgreSQL write it to a file
 SHOWN = 3  # groups of names in a note
 NOT_ASCII = r"[^\x00-\x7f]"
 UNSEEN = re.compile(  # signs of no width; joiners have a meaning between letters of Persian or Hindi, and in emoji
@@ -31,7 +32,7 @@ UNSEEN = re.compile(  # signs of no width; joiners have a meaning between letter
 def normalise_name(cell: object) -> str:
     """The name in a cell, the same from every format: composed (NFC), with single spaces between words and without
     signs that cannot be seen; true and false as JSON has them, numbers as Python writes them. Empty: there is none."""
-    if cell is None or cell != cell:  # null, NaN
+    if cell is None or cell != cell or cell == NULL:  # null, NaN
         return ""
     if isinstance(cell, float):
         cell += 0.0  # -0.0 becomes 0.0
@@ -169,7 +170,7 @@ def label_sets(
     sets: list[tuple[str, ...]] = []
     faults: dict[int, str] = {}
     for index, cell in enumerate(cells):
-        if cell is None or cell == "" or cell != cell:  # null, NaN
+        if cell is None or cell in ("", NULL) or cell != cell:  # null, NaN
             cell = []
         names, of_names = label_names(cell if isinstance(cell, list) else [cell], classes, lookup)
         if of_names:

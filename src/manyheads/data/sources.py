@@ -40,7 +40,7 @@ from typing import Any
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, MergeLabels, OnBadRow, RunConfig
 from manyheads.config.sentences import format_value, list_names
-from manyheads.data.audit import audit_splits, good_rows
+from manyheads.data.audit import audit_splits, good_rows, labels_of_one_row
 from manyheads.data.class_names import (
     ClassLookup,
     label_cells,
@@ -218,6 +218,8 @@ def _make_splits(
         notes.append(describe_label_sets(train, labels))
     if columns.has_votes:
         notes.append(plugin.resolve(VOTES).describe_votes(train))
+    else:
+        notes += labels_of_one_row(train, labels)
 
     known = ClassLookup([*labels, *coarse], any_case=data.merge_labels is MergeLabels.case)
     others: dict[str, Rows] = {}

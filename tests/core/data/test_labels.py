@@ -251,3 +251,12 @@ def test_what_is_no_name_stays_one_fault_a_cell():
 )
 def test_white_space_around_a_name_does_not_count_however_it_is_spelled(cell, name):
     assert ClassLookup(["Card", "1", "stars: 2"], any_case=True).find(cell) == name
+
+
+def test_what_databases_write_for_null_is_no_label(tmp_path):
+    path = written(tmp_path, "csv", [*"abab" * 5, "\\N"])
+    with pytest.raises(ValueError, match=r"^rows\.csv, row 22: the label is empty; correct it"):
+        read(path)
+    assert read(path, on_bad_row=OnBadRow.drop).labels == ["a", "b"]
+    multi = read(written(tmp_path, "tsv", ["a|b", "a", "\\N", "b"] * 5, "labels"))
+    assert (multi.labels, {*multi.train.sets}) == (["a", "b"], {(0, 1), (0,), (1,), ()})
