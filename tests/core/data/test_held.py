@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from manyheads import TextData, compose
-from manyheads.data.opening import table_from
+from manyheads.data.formats.fields import join_cells, join_given
+from manyheads.data.opening import read_file, table_from
 
 ROWS = [(f"{'good' if at % 3 else 'bad'} film number {at}", "yes" if at % 3 else "no") for at in range(60)]
 COLUMNS = {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]}
@@ -153,3 +154,18 @@ def test_a_run_of_rows_that_were_given_says_so_when_they_are_asked_for():
 def test_what_is_no_table_is_refused(rows, sentence):
     with pytest.raises(ValueError, match=sentence):
         table_from(rows, "rows")
+
+
+def test_times_of_a_frame_are_read_as_those_of_its_csv(tmp_path):
+    """pandas writes no time where that is midnight in all rows of a column."""
+    days = pandas.to_datetime(["2026-01-01", None, "2026-03-04"])
+    whens = {"days": days, "hours": days + pandas.to_timedelta([0, 1, 2], "h"), "zoned": days.tz_localize("UTC")}
+    frame = pandas.DataFrame({"text": list("abc"), **whens})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    of_frame, of_csv = table_from(frame, "rows"), read_file(tmp_path / "rows.csv")
+    for name in frame:
+        assert [cell or "" for cell in of_frame.column(name)] == list(of_csv.column(name))
+    names = [*whens]
+    row = frame.to_dict("records")[2]
+    (given,) = join_given([{name: row[name] for name in names[:2]}], names[:2])
+    assert given == join_cells([of_csv.column(name)[2] for name in names[:2]])

@@ -10,7 +10,7 @@ Standard library at first.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -115,7 +115,11 @@ def join_given(texts: Sequence[Any], names: Sequence[str]) -> list[Any]:
                 raise UserError(
                     f"texts[{at}] has {list_names([*map(str, text)]) or 'no column'}, but the model takes {takes}"
                 )
-            text = join_cells([text[name] for name in names])
+            cells = [text[name] for name in names]
+            for at, cell in enumerate(cells):
+                if isinstance(cell, datetime) and str(cell).endswith(" 00:00:00"):  # of a column of days, as in a csv
+                    cells[at] = cell.date()
+            text = join_cells(cells)
         found.append(text)
     return found
 

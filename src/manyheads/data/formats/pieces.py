@@ -90,7 +90,8 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     if hasattr(rows, "columns") and hasattr(rows, "isna"):  # of pandas, without importing it
         if not rows.columns.is_unique:
             raise UserError(f"{source} has two columns of one name: name every column once")
-        filled = rows.astype(object).where(~rows.isna(), None)
+        dates = {name: str for name in rows.columns if rows[name].dtype.kind == "M"}  # as to_csv writes them
+        filled = rows.astype(dates).astype(object).where(~rows.isna(), None)
         for name in rows.columns:
             found[str(name)] = filled[name].tolist()
     elif hasattr(rows, "__arrow_c_stream__"):  # of polars and others; pandas' own of numbers have floats for nulls
