@@ -96,7 +96,7 @@ def test_the_line_is_scikit_learns() -> None:
         .predict(likely[:, at])
         for at in range(3)
     ]
-    expected = np.clip(0.999 * np.stack(lines, 1) + 0.001 * likely, 1e-6, 1 - 1e-6)  # so that it rises
+    expected = 0.999 * np.clip(np.stack(lines, 1), 1e-6, 1 - 1e-6) + 0.001 * likely  # so that it rises
     expected /= expected.sum(1, keepdims=True)
     np.testing.assert_allclose(fitted.of(logits, multi=False).softmax(-1), expected, atol=1e-9)
 
@@ -318,3 +318,14 @@ def test_a_label_of_every_text_and_one_of_none_stay_so_when_probabilities_are_ca
     moved = torch.tensor(fitted.thresholds([0.0, 1.0]), dtype=torch.float64)
     answers = (fitted.of(logits_nC, multi=True).sigmoid() >= moved).numpy()
     assert answers.mean(0).tolist() == [1.0, 0.0]
+
+
+def test_a_rare_label_is_given_to_the_same_texts_by_a_threshold_below_a_thousandth():
+    """Isotonic regression alone maps all probabilities below the lowest of a text that has the label to 0."""
+    logits_nC = torch.linspace(-12, 3, 1501)[:, None]
+    marks_nC = (logits_nC > 0).double()
+    fitted = fit_calibration(isotonic, logits_nC.double(), marks_nC)
+    for threshold in (0.0003, 0.0008, 0.5, 0.9):
+        given = fitted.of(logits_nC, multi=True).double().sigmoid() >= torch.tensor(fitted.thresholds([threshold]))
+        before = logits_nC.double().sigmoid() >= threshold
+        assert int((given != before).sum()) <= 1, threshold  # the one that is next to it

@@ -26,7 +26,7 @@ from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import CALIBRATION, CARD, ModelFolder, enclosing_run, read_thresholds
 from manyheads.linear.blend import UNSURE
-from manyheads.linear.calibration import MOST_READ, Calibration
+from manyheads.linear.calibration import LEAST_MAPPED, MOST_READ, Calibration
 from manyheads.plugins.judge.config import FEWEST, CalibrateConfig, CalibrationMethod
 from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
 from manyheads.runs.summary import read_summary
@@ -173,9 +173,10 @@ def rising_lines(logits_nC: Tensor, truth: Tensor) -> list[tuple[Tensor, Tensor]
         line = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(likely_n, is_so_n)
         x = torch.tensor(line.X_thresholds_, dtype=torch.float64)
         y = torch.tensor(line.y_thresholds_, dtype=torch.float64)
-        # from 0 to 1, level beyond the probabilities that were seen
+        # from 0 to 1, level beyond the probabilities that were seen; above and below what `of` would cut off, which
+        # would make one of all probabilities up to a thousandth, and give their label to all texts that have them
         x = torch.cat([x.new_zeros(1), x, x.new_ones(1)]).clamp(0, 1)
-        y = torch.cat([y[:1], y, y[-1:]]).clamp(0, 1)
+        y = torch.cat([y[:1], y, y[-1:]]).clamp(LEAST_MAPPED, 1 - LEAST_MAPPED)
         knots.append((x, torch.lerp(y, x, STEADY)))
     return knots
 
