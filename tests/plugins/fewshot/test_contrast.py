@@ -11,12 +11,13 @@ from safetensors.torch import load_file
 
 from manyheads import compose
 from manyheads.cli.main import main
-from manyheads.config import ModelConfig
+from manyheads.config import ModelConfig, Precision
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
 from manyheads.distributed import faults
 from manyheads.evaluation import results
 from manyheads.nn import assemble
+from manyheads.plugins.fewshot import contrast
 from manyheads.plugins.fewshot.contrast import (
     ROWS,
     TEMPERATURE,
@@ -104,6 +105,19 @@ def test_texts_of_a_class_come_nearer():
         assert one.requires_grad is name.startswith("head."), name
     losses = [vectors_loss(one, tokens) for one in (first, trained)]
     assert losses[1] < 0.6 * losses[0], "at least ln 3: each row has three others of its class"
+
+
+def test_small_gradients_are_learnt_from_in_fp16_as_in_fp32(monkeypatch):
+    """Most of these are 0 in fp16 where the loss is not scaled: the updates then have a cosine of .15."""
+    monkeypatch.setattr(contrast, "TEMPERATURE", 1e5)
+    updates = []
+    for precision in (Precision.fp32, Precision.fp16):
+        monkeypatch.setattr(contrast, "choose_precision", lambda *_, chosen=precision: chosen)  # a CPU is refused fp16
+        trained, before = network(), network()
+        contrast.learn(run_with(contrast_epochs=1), trained, few_rows(), [*trained.encoder.parameters()])
+        pairs = zip(trained.encoder.parameters(), before.encoder.parameters(), strict=True)
+        updates.append(torch.cat([(one.detach() - other.detach()).flatten() for one, other in pairs]))
+    assert float(torch.cosine_similarity(*updates, dim=0)) > 0.999
 
 
 def vectors_loss(classifier, tokens) -> float:

@@ -60,6 +60,7 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
         one.requires_grad_(any(one is weight for weight in weights))
     freeze(network, run.optim)
     optimizer = torch.optim.AdamW(weights, run.optim.contrast_lr, weight_decay=WEIGHT_DECAY)
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
     network.to(device).train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         torch.manual_seed(run.seed)
@@ -68,10 +69,12 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
             batch = gather(tokens, Planned(draw_rows(tokens.labels, order), 1.0)).to(device)
             with multiplying_in(dtype, device):
                 vectors_BD = batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N))
-            contrastive_loss(vectors_BD.float(), batch.labels_B).backward()
+            scaler.scale(contrastive_loss(vectors_BD.float(), batch.labels_B)).backward()
+            scaler.unscale_(optimizer)
             clip_gradients(network.encoder, CLIP, "norm")
             optimizer.param_groups[0]["lr"] = run.optim.contrast_lr * rate(step, n_steps)
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad()
     network.cpu()
 
