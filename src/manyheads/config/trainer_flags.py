@@ -100,6 +100,11 @@ def check_training(trainer: dict[str, Any]) -> None:
             f"trainer.val_check_interval={format_value(interval)} is a time, but validation comes by steps: give a "
             "share of an epoch, such as 0.5, or a number of batches"
         )
+    if interval is not None and interval <= 0:
+        raise UserError(
+            f"trainer.val_check_interval={format_value(interval)} is no interval: give a share of an epoch, such as "
+            "0.5, or a number of batches above 0"
+        )
     if not reads_all_or_none(limit):
         raise UserError(
             f"trainer.limit_val_batches={format_value(limit)} would judge epochs by the longest texts alone, which "

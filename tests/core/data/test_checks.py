@@ -44,6 +44,14 @@ def test_validation_comes_by_steps(interval):
     check_training({"max_epochs": 3, "val_check_interval": 20})
 
 
+@pytest.mark.parametrize("interval", [0, 0.0, -1, -0.5])
+def test_validation_needs_an_interval(interval):
+    assert complaint(check_training, {"max_epochs": 3, "val_check_interval": interval}) == (
+        f"trainer.val_check_interval={interval} is no interval: give a share of an epoch, such as 0.5, or a number of "
+        "batches above 0"
+    )
+
+
 @pytest.mark.parametrize("limit", [0, 0.0, 1.0, None])
 def test_all_of_them_or_none_are_as_good_as_before(limit):
     check_training({"max_epochs": 3, "limit_val_batches": limit})
