@@ -70,6 +70,9 @@ def answer_texts(config: PredictConfig, folder: ModelFolder, workers: Workers | 
         progress = file.progress
         n_resumed = progress.rows
         for chunk in islice(chunks, progress.chunks, None):
+            if not chunk.texts:
+                file.write(chunk.kept, [predictor.null_answer(config, rules)], n_rows=0)
+                continue
             progress.nulls += len(chunk.faults)
             if chunk.faults and not progress.first:
                 progress.first = next(iter(chunk.faults.values()))
@@ -103,6 +106,8 @@ def _print_end(
     if progress.nulls:
         are_null = "1 answer is" if progress.nulls == 1 else f"{progress.nulls:,} of {progress.rows:,} answers are"
         print(f"{are_null} null (first: {one_line(progress.first)})", file=sys.stderr)
+    if not progress.rows:
+        print(f"{one_line('standard input' if config.input == '-' else config.input)} has no rows", file=sys.stderr)
     if config.output == "-":
         return
     seconds = max(seconds, 0.001)

@@ -79,22 +79,23 @@ class Answers:
     progress: Progress
     saved: Callable[[], None] = lambda: None
 
-    def write(self, kept: list[Row], answers: list[Row]) -> None:
-        """Add a chunk; a UserError where a row has a column, or a cell a type, that the first rows have not."""
+    def write(self, kept: list[Row], answers: list[Row], *, n_rows: int | None = None) -> None:
+        """Add a chunk, or with `n_rows` of 0 the names of its columns alone; a UserError where a row has a column, or a
+        cell a type, that the first rows have not."""
         kind, progress, first = Path(self.name).suffix.lower(), self.progress, not self.progress.rows
         if kind == ".parquet":
-            rows = self._table(kept, answers, joined=False)
+            rows = self._table(kept, answers, joined=False)[:n_rows]
             data = parquet_bytes(rows, progress.columns, f"output={self.name}", first=first)
         elif kind in SIGNS:
-            rows = self._table(kept, answers, joined=True)
+            rows = self._table(kept, answers, joined=True)[:n_rows]
             data = csv_bytes(rows, list(progress.columns), SIGNS[kind], first=first)
         else:
-            rows = [add_answer(row, answer) for row, answer in zip(kept, answers, strict=True)]
+            rows = [add_answer(row, answer) for row, answer in zip(kept, answers, strict=True)][:n_rows]
             data = json_bytes(rows, escaped=self.name == "-" and not writes_unicode())
         self.put(data)
         inject_fault("chunk")
         progress.chunks += 1
-        progress.rows += len(answers)
+        progress.rows += len(rows)
         progress.size += len(data)
         self.saved()
 

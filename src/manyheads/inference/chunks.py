@@ -48,7 +48,7 @@ class Chunk:
     """Some rows that are answered together.
 
     Attributes:
-        kept: what is repeated in the output for each row.
+        kept: what is repeated in the output for each row. Where there are no texts, a row of a table that has none.
         texts, pairs: the text, and the second text, of each row; pairs are None where there is just one.
         faults: by index, why a row has no answer; names the row.
     """

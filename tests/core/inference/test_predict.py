@@ -504,3 +504,19 @@ def test_a_reader_that_leaves_is_exit_code_141(model_folder: Path, python: Any, 
 def test_devices_are_written_to_not_replaced(model_folder: Path) -> None:
     assert predict(config(model_folder, text="good", output="/dev/null")) == 1
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize(("kind", "top_k"), [("csv", 0), ("tsv", 2), ("parquet", 0)])
+def test_a_table_without_rows_has_the_columns_of_one_with_rows(model_folder, tmp_path, kind, top_k, capsys):
+    with_rows, without = tmp_path / "with.csv", tmp_path / "without.csv"
+    with_rows.write_text("id,label,text\n7,so,good\n")
+    without.write_text("id,label,text\n")
+    for file in (with_rows, without):
+        output = file.with_name(f"{file.stem}-out.{kind}")
+        assert predict(config(model_folder, input=str(file), output=str(output), top_k=top_k)) == n_written(str(output))
+    assert f"{without} has no rows\n" in capsys.readouterr().err
+    one, other = (read_file(tmp_path / f"{name}-out.{kind}") for name in ("with", "without"))
+    assert one.names == other.names
+    assert (len(one.numbers), len(other.numbers)) == (1, 0)
+    assert predict(config(model_folder, input=str(without), output=str(tmp_path / "out.jsonl"))) == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
