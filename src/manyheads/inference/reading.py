@@ -29,7 +29,7 @@ from manyheads.config.sentences import format_list
 from manyheads.data.formats.dialect import MOST_ABOVE, SEP
 from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, remedy_for, why_not_read
 from manyheads.data.formats.source import OPENERS, reading
-from manyheads.data.formats.text_lines import is_marked
+from manyheads.data.formats.text_lines import is_marked, refuse_carriage_returns
 from manyheads.errors import UserError
 from manyheads.inference.chunks import (
     RENAME,
@@ -115,6 +115,7 @@ def open_texts(
     elif reader is None or _is_tsv_of_pairs(name, predictor, named):
         with open_lines(Path(name)) as stream:
             marked = kind_of(Path(name)) == ".txt" and is_marked(first_lines(stream)[0])
+            refuse_carriage_returns(Path(name), stream.peek(LONGEST_HEAD))
             how = {"pairs": predictor.pairs, "fields": fields, "on_bad_row": on_bad_row}
             how["columns"] = _wanted(predictor, named).text
             yield chunks_of_lines(stream, name, marked=marked, **how)

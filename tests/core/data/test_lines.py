@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from manyheads.cli.main import main
 from manyheads.config import DataConfig
 from manyheads.data.formats.text_lines import TREC
 from manyheads.data.opening import read_file
@@ -56,3 +57,21 @@ def test_lines_of_trec_are_refused_with_a_remedy_that_works(tmp_path):
         table = read_file(tmp_path / "NEW.tsv")
         assert table.column("label") == ["DESC", "ENTY"]
         assert table.column("text") == ["How did it ?", "What naive: film is it ?"]
+
+
+@pytest.mark.parametrize("content", [b"one\rtwo\r", b"\xef\xbb\xbfone\r\rtwo"])
+def test_lines_of_an_old_mac_are_refused_with_a_remedy_that_works(tmp_path, content, model_folder, capsys):
+    path = tmp_path / "old.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"old\.txt ends lines by carriage returns, not by line feeds") as caught:
+        read_file(path)
+    assert main(["predict", f"run={model_folder}", f"input={path}", "hardware=cpu"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"{caught.value}\n"
+    command = str(caught.value).partition(" by tr ")[2].replace("FILE", "old.txt")
+    subprocess.run(["sh", "-c", f"tr {command}"], cwd=tmp_path, check=True)
+    (tmp_path / "NEW").rename(tmp_path / "new.txt")
+    assert read_file(tmp_path / "new.txt").column("text")[-1] == "two"
+    for end in (b"\r\n", b"\n", b"\r"):
+        path.write_bytes(b"one" + end)
+        assert read_file(path).column("text") == ["one"]

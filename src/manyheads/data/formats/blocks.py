@@ -28,7 +28,7 @@ from manyheads.data.formats.dialect import are_quotes, beginning, refuse_wide, s
 from manyheads.data.formats.jsonl import elements_begun, parse_array, parse_objects
 from manyheads.data.formats.kinds import kind_of
 from manyheads.data.formats.source import MOST_ROW, Parse, RowBlock, Source, decoding, lines_of, most_unpacked
-from manyheads.data.formats.text_lines import is_marked, parse_lines
+from manyheads.data.formats.text_lines import is_marked, parse_lines, refuse_carriage_returns
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
 
@@ -170,6 +170,7 @@ def _line_parser(path: Path, kind: str, head: bytes) -> "partial[RowBlock | None
     """What parses a file whose rows need no header; None: it is a csv or tsv."""
     head = head.lstrip()
     if kind == ".txt":
+        refuse_carriage_returns(path, head)
         first = head.partition(b"\n")[0].decode("utf-8", "replace")
         return partial(parse_lines, path, is_marked(first))
     if kind == ".json" and head.startswith(b"["):

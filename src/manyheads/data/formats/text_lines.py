@@ -14,6 +14,7 @@ TREC = (
     "is in TREC's format, CLASS:kind text: write it as .tsv, as by "
     r"(printf 'label\ttext\n'; iconv -f latin1 -t utf-8 FILE | sed 's/:[^ ]* /\t/') > NEW.tsv"
 )
+OLD_MAC = r"ends lines by carriage returns, not by line feeds: write it anew by tr '\r' '\n' < FILE > NEW"
 
 
 def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, by_arrow: bool) -> RowBlock | None:
@@ -54,6 +55,12 @@ def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, b
         broken=broken,
         by_arrow=True,  # never otherwise
     )
+
+
+def refuse_carriage_returns(path: Path, head: bytes) -> None:
+    """Raise UserError if the lines of a file that begins so end as on old Macs: all of it would be one text."""
+    if b"\n" not in head and b"\r" in head.strip(b"\r"):
+        raise UserError(f"{path} {OLD_MAC}")
 
 
 def is_marked(line: str) -> bool:
