@@ -114,6 +114,14 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
         raise UserError(f"output={folder} exists and is not empty: name a new folder")
 
 
+def refuse_unwritable_output(output: str) -> None:
+    """Raise UserError if the folder cannot be made or written to: before any work."""
+    place = Path(output).expanduser().absolute()
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"output={output}: {there} is no folder that may be written to: name another one")
+
+
 def ranks_folder(folder: Path, timeout: float) -> Path:
     """The folder `ranks` of a run. The first process makes it once the run has its folder; the others wait for it, at
     most `timeout` seconds."""

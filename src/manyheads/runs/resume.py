@@ -20,7 +20,7 @@ from manyheads.errors import UserError
 from manyheads.runs.checkpoints import delete_leftovers, newest_checkpoint, read_progress
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import read_json_or_none
-from manyheads.runs.folder import is_unbegun, named_folder, refuse_links, refuse_taken
+from manyheads.runs.folder import is_unbegun, named_folder, refuse_links, refuse_taken, refuse_unwritable_output
 from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.resolve import BUDGET_FLAGS, with_resolved
 from manyheads.runs.restart import RestartState, read_restart_state
@@ -76,12 +76,15 @@ def find_start(run: RunConfig) -> Start:
     """
     if run.resume is Resume.never or run.dry:
         refuse_taken(run.output, by_training=not run.dry)
+        if not run.dry:
+            refuse_unwritable_output(run.output or "outputs")
         return Start()
     folder = named_folder(run.output)
     if not folder.is_dir():
         refuse_taken(str(folder))  # a file
     if not folder.is_dir() or is_unbegun(folder):
         _refuse_without_checkpoint(run, folder)
+        refuse_unwritable_output(str(folder))
         return Start()
     if not (folder / "config.yaml").is_file():
         if not this_process().is_first:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.runs.files import refuse_unwritable, replace_folder
-from manyheads.runs.folder import refuse_taken
+from manyheads.runs.folder import refuse_taken, refuse_unwritable_output
 
 
 class VerbOutput(NamedTuple):
@@ -36,6 +36,7 @@ def refuse_occupied(folder: Path, output: VerbOutput, *, overwrite: bool) -> Non
     """
     if not this_process().is_first:
         return
+    refuse_unwritable_output(str(folder))
     occupied = folder.is_dir() and any(folder.iterdir())
     foreign = _foreign_content(folder, output) if occupied else ""
     if occupied and overwrite and foreign:

@@ -3,12 +3,21 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from threading import Timer
 
 import pytest
 
-from manyheads.runs.folder import OUTPUT_VARIABLE, ranks_folder, refuse_taken, reserved_folder, start_folder
+from manyheads.cli.main import main
+from manyheads.runs.folder import (
+    OUTPUT_VARIABLE,
+    ranks_folder,
+    refuse_taken,
+    refuse_unwritable_output,
+    reserved_folder,
+    start_folder,
+)
 from manyheads.runs.metrics_csv import read_metrics_csv
 
 RANKS = (
@@ -164,3 +173,28 @@ def test_rows_hold_what_was_logged(tmp_path: Path) -> None:
 
 def test_no_file_is_no_curve(tmp_path: Path) -> None:
     assert read_metrics_csv(tmp_path / "metrics.csv") == []
+
+
+@pytest.mark.parametrize("resume", ["never", "auto"])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(resume, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    assert main(["train", "data=demo", "output=a/run", f"resume={resume}"]) == 2
+    said = f"output=a/run: {tmp_path} is no folder that may be written to: name another one\n"
+    assert capsys.readouterr().err == said
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_system_says_whether_a_folder_can_be_written_to():
+    with tempfile.TemporaryDirectory() as name:  # which others may read, unlike pytest's
+        for mode, code in ((0o555, 2), (0o777, 0)):
+            Path(name).chmod(mode)
+            process = os.fork()
+            if not process:
+                if os.geteuid() == 0:
+                    os.setuid(65534)
+                try:
+                    refuse_unwritable_output(f"{name}/a/run")
+                except ValueError:
+                    os._exit(2)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == code

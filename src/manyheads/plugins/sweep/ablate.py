@@ -13,6 +13,7 @@ from manyheads.data.checks import check_rows
 from manyheads.plugins.sweep.config import AblateConfig
 from manyheads.plugins.sweep.results_file import Comparison, check_same_comparison, read_results
 from manyheads.plugins.sweep.sets import read_sets
+from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.terminal import say, typed_path
 
 
@@ -37,6 +38,7 @@ def ablate(config: AblateConfig) -> Comparison:
     path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
     if path.suffix != ".json":
         path = path.with_name(f"{path.name}.json")
+    refuse_unwritable_output(str(path.parent))
     if path.exists():
         check_same_comparison(read_results(path), path, config)
 
