@@ -1,8 +1,8 @@
 """The sentence for each mistake that ends a command.
 
-A `UserError` is one; so are an `OSError` that names a file, a full disk, whoever writes to it, and a `ValueError` of a
-user's own plugin. What Hydra, OmegaConf and PyYAML say of presets is put into a sentence here, too. Everything else is
-a bug, and keeps its traceback.
+A `UserError` is one; so are an `OSError` that names a file, a full disk, whoever writes to it, a lack of memory, and a
+`ValueError` of a user's own plugin. What Hydra, OmegaConf and PyYAML say of presets is put into a sentence here, too.
+Everything else is a bug, and keeps its traceback.
 """
 
 import errno
@@ -21,12 +21,18 @@ from manyheads.terminal import one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SAFETENSORS_FULL = r"\(os error (28|122)\)"  # the same two, in its words
+NO_MEMORY = "can't allocate memory|CUDA out of memory"  # in the words of torch's allocators
 
 
 def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
     if getattr(error, "errno", None) in FULL or re.search(SAFETENSORS_FULL, str(error)):
         return "the disk is full: free some of it, or write to another one"
+    is_of_torch = isinstance(error, RuntimeError) and re.search(NO_MEMORY, str(error))
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or is_of_torch:
+        return (
+            "memory ran out: give fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)"
+        )
     if isinstance(error, OSError) and error.filename is not None:
         return one_line(_file_sentence(error))
     trace = error.__traceback__

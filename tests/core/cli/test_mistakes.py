@@ -29,6 +29,7 @@ def disk_fails():
 
 OURS = "manyheads.made_up"
 FULL = "the disk is full: free some of it, or write to another one\n"
+NO_MEMORY = "memory ran out: give fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)\n"
 LIGHTNING = """
 def f():
     try:
@@ -56,6 +57,10 @@ RULE = [  # source of the verb, exit code, what is said
     ("def f():\n    raise TypeError('no')", 1, None),
     ("def f():\n    library()", 1, None),
     ("def f():\n    raise RuntimeError('out of memory')", 1, None),
+    ("def f():\n    bytes(2**62)", 2, NO_MEMORY),
+    ("def f():\n    raise OSError(12, 'Cannot allocate memory')", 2, NO_MEMORY),
+    ("def f():\n    import torch\n    torch.empty(2**50)", 2, NO_MEMORY),
+    ("def f():\n    import torch\n    raise torch.OutOfMemoryError('CUDA out of memory. Tried')", 2, NO_MEMORY),
 ]
 
 
