@@ -491,6 +491,9 @@ def test_the_report_of_an_evaluation(outputs: Path, capsys) -> None:
     found = json.loads(typed(f"report run={folder} format=json", capsys)[1])
     assert found["data"] == {"name": "new-reviews", "split": "all", "n_rows": 1500}
     assert found["figures"] == {name: content[name] for name in ("accuracy", "macro_f1")}
+    assert found["facts"]["lead"] == (
+        "in accuracy on these rows the model beats the linear model by 15.0 points (95 % interval 10.0 to 20.0)"
+    )
     assert {key: found[key] for key in ("members", "baselines", "leads")} == {
         key: content[key] for key in ("members", "baselines", "leads")
     }
