@@ -19,12 +19,13 @@ from typing import Any, cast
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor
+from torch import Tensor, device
 from torch.nn import functional as F
 
 from manyheads.config import RunConfig
 from manyheads.data.tokens import Tokens
 from manyheads.inference.batching import network_logits
+from manyheads.inference.precision import choose_device
 from manyheads.nn import Classifier
 from manyheads.plugins.sweep.budget import PlannedRow, fresh_classifier, plan_rows
 from manyheads.plugins.sweep.config import AblateConfig
@@ -108,7 +109,8 @@ def train_run(run: RunConfig, prepared: TokenizedSet, seconds: float) -> RunFigu
     meter, deadline = Meter(), Deadline(seconds)
     module, diverged = _fit(run, prepared, [meter, deadline], {})
     steps = module.trainer.global_step
-    right_n, loss = right_and_loss(cast(Classifier, module.network.cpu().eval()), prepared.tokens["validation"])
+    network, on = cast(Classifier, module.network.eval()), choose_device(run.hardware)
+    right_n, loss = right_and_loss(network, prepared.tokens["validation"], on)
     return RunFigures(
         accuracy=float(right_n.double().mean()),
         loss=loss,
@@ -141,12 +143,12 @@ def _fit(
         return end.module, True
 
 
-def right_and_loss(classifier: Classifier, tokens: Tokens) -> tuple[Tensor, float]:
-    """Which rows are answered right, bool `(n,)`, and the mean loss, both of logits in fp32 on the CPU.
+def right_and_loss(classifier: Classifier, tokens: Tokens, on: device) -> tuple[Tensor, float]:
+    """Which rows are answered right, bool `(n,)`, and the mean loss, both of logits in fp32, computed `on` a device.
 
     A row whose logits are not finite is wrong.
     """
-    logits_nC = network_logits(classifier, tokens)
+    logits_nC = network_logits(classifier, tokens, on)
     right_n = (logits_nC.argmax(-1) == tokens.labels) & logits_nC.isfinite().all(-1)
     return right_n, float(F.cross_entropy(logits_nC, tokens.labels.long()))
 

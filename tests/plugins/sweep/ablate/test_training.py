@@ -87,3 +87,14 @@ def test_the_head_is_fitted_before_the_first_step_as_train_does(prepared):
     run = replace(run, trainer={**run.trainer, "max_steps": 1})
     without, fitted = (train_run(replace(run, optim=replace(run.optim, few=n)), data, 60.0) for n in (0, 10_000))
     assert fitted.loss < without.loss
+
+
+def test_rows_are_judged_on_the_device_of_the_run(prepared, monkeypatch):
+    run, data = prepared
+    asked, device = [], torch.device("cpu")
+    monkeypatch.setattr(ablation, "choose_device", lambda hardware: asked.append(hardware) or device)
+    judge, seen = ablation.network_logits, []
+    monkeypatch.setattr(ablation, "network_logits", lambda *given: seen.append(given[2:]) or judge(*given))
+    train_run(run, data, 60.0)
+    assert asked == [run.hardware]
+    assert seen == [(device,)]
