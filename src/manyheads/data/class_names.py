@@ -252,7 +252,7 @@ def merge_spellings(
     for name, n in counts.items():
         n_rows[new_names[name]] += n
     notes: list[str] = []
-    groups = _alike(n_rows, str.casefold)
+    groups = alike(n_rows, str.casefold)
     if groups and any_case:
         notes.append(f"{source}: data.merge_labels=case joins {_show_groups(groups, n_rows)}")
         most_frequent: dict[str, str] = {}
@@ -263,7 +263,7 @@ def merge_spellings(
     elif groups:
         shown = _show_groups(groups, n_rows)
         notes.append(f"{source}: classes that differ by case only: {shown}: data.merge_labels=case joins them")
-    groups = _alike(n_rows, _number)
+    groups = alike(n_rows, _number)
     if groups:
         shown = _show_groups(groups, n_rows)
         differ = "classes that differ by how a number is written"
@@ -285,7 +285,7 @@ def _rows_by_name(answers: Coded, declared: Sequence[str]) -> Counter[str]:
     return counts
 
 
-def _alike(names: Iterable[str], key: Callable[[str], Any]) -> list[list[str]]:
+def alike(names: Iterable[str], key: Callable[[str], Any]) -> list[list[str]]:
     """Groups of two or more names that have one key."""
     by_key = defaultdict[Any, list[str]](list)
     for name in natural_order(names):

@@ -155,6 +155,14 @@ def test_rows_of_nodes_are_learnt_from_alone(tmp_path, quick):
     assert any("of 13 rows of rows.csv whose label is above classes are learnt from" in note for note in splits.notes)
 
 
+def test_levels_that_differ_by_case_only_are_said(tmp_path, quick):
+    words = [f"data.path={tmp_path / 'rows.csv'}", "data.hierarchy=/", *TINY]
+    said = "data.hierarchy=/: rows.csv has levels that differ by case only, Animals, animals: write them alike if they"
+    for more, is_said in (("Animals/cows", True), ("animals/cows", False)):
+        write(tmp_path / "rows.csv", [*films(), *((f"number {at} says moo", more) for at in range(12))])
+        assert any(said in note for note in TextData.from_run(compose("train", words)).splits.notes) is is_said
+
+
 def test_rows_of_a_judged_file_with_a_node_are_left_out(tmp_path, quick):
     write(tmp_path / "train.csv", films())
     write(tmp_path / "test.csv", [("meow", "animals"), ("bark bark", "animals/dogs"), ("thorns", "plants/rose")])

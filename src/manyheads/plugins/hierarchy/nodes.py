@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 import manyheads.plugin as plugin
-from manyheads.config.sentences import format_value
+from manyheads.config.sentences import format_value, list_names
+from manyheads.data.class_names import alike
 from manyheads.data.rows import Rows, Splits
 from manyheads.errors import UserError
 from manyheads.evaluation.further_rows import not_judged
@@ -27,6 +28,10 @@ def rows_of_nodes(run: Any, splits: Splits) -> Rows | None:
         return None
     tree = Tree(splits.labels, kept_lines(run.data, splits)["hierarchy"])
     splits.notes.append(f"{where}: {len(splits.labels):,} classes at up to {tree.depth} levels")
+    for names in alike({name for line in tree.lines for name in line}, str.casefold):
+        if not {*names} <= {*splits.labels}:  # which are compared before
+            source, remedy = splits.train.source, "write them alike if they are one"
+            splits.notes.append(f"{where}: {source} has levels that differ by case only, {list_names(names)}: {remedy}")
     if rows is None:
         return None
     for name, default in (("objective", "cross_entropy"), ("focal_gamma", 0.0)):
