@@ -50,19 +50,13 @@ def good_rows(table: RawTable, faults: dict[int, str], on_bad_row: OnBadRow, not
 
 def labels_of_one_row(rows: Rows, labels: list[str]) -> list[str]:
     """A note on labels that one row alone has, as a line of units or of sums would have."""
-    alone = {label for label, n in enumerate(class_counts(rows, len(labels))) if n == 1}
+    alone = [id for id, n in enumerate(class_counts(rows, len(labels))) if n == 1]
     if not alone:
         return []
-    answers = zip(rows.labels, strict=True) if rows.sets is None else rows.sets
-    number, label = next(
-        (number, min(alone.intersection(ids)))
-        for number, ids in zip(rows.numbers, answers, strict=True)
-        if not alone.isdisjoint(ids)
-    )
-    have = "has" if len(alone) == 1 else "have"
+    at = next(at for at, ids in enumerate(rows.sets or zip(rows.labels, strict=True)) if alone[0] in ids)
     return [
-        f"{rows.source}: {len(alone):,} of {len(labels):,} labels {have} one row alone (first: row {number}, "
-        f"'{format_value(labels[label])}'): remove such a row if it is no example"
+        f"{rows.source}: {len(alone):,} of {len(labels):,} labels with a single row (first: row {rows.numbers[at]}, "
+        f"'{format_value(labels[alone[0]])}'): remove such rows if they are no examples"
     ]
 
 

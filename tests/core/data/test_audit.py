@@ -149,11 +149,11 @@ def test_half_a_character_is_no_part_of_a_label(tmp_path, complaint):
 
 
 @pytest.mark.parametrize(("column", "cell"), [("label", "mg/l"), ("labels", "x|mg/l")])
-def test_a_label_of_one_row_alone_is_said_with_its_row(tmp_path, column, cell):
+def test_a_label_of_a_single_row_is_said_with_its_row(tmp_path, column, cell):
     lines = [f"text {at},{'xy'[at % 2]}" for at in range(40)]
     (tmp_path / "rows.csv").write_text("\n".join([f"text,{column}", *lines, f"a line of units,{cell}"]))
     notes = read_splits(DataConfig(path=str(tmp_path / "rows.csv")), 0).notes
-    said = "rows.csv: 1 of 3 labels has one row alone (first: row 42, 'mg/l'): remove such a row if it is no example"
+    said = "rows.csv: 1 of 3 labels with a single row (first: row 42, 'mg/l'): remove such rows if they are no examples"
     assert said in notes
     (tmp_path / "rows.csv").write_text("\n".join([f"text,{column}", *lines]))
-    assert not any("alone" in note for note in read_splits(DataConfig(path=str(tmp_path / "rows.csv")), 0).notes)
+    assert not any("single row" in note for note in read_splits(DataConfig(path=str(tmp_path / "rows.csv")), 0).notes)

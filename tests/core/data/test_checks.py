@@ -48,7 +48,7 @@ def test_validation_comes_by_steps(interval):
 def test_validation_needs_an_interval(interval):
     assert complaint(check_training, {"max_epochs": 3, "val_check_interval": interval}) == (
         f"trainer.val_check_interval={interval} is no interval: give a share of an epoch, such as 0.5, or a number of "
-        "batches above 0"
+        "batches"
     )
 
 
