@@ -36,7 +36,6 @@ def refuse_occupied(folder: Path, output: VerbOutput, *, overwrite: bool) -> Non
     """
     if not this_process().is_first:
         return
-    refuse_unwritable_output(str(folder))
     occupied = folder.is_dir() and any(folder.iterdir())
     foreign = _foreign_content(folder, output) if occupied else ""
     if occupied and overwrite and foreign:
@@ -50,6 +49,7 @@ def refuse_occupied(folder: Path, output: VerbOutput, *, overwrite: bool) -> Non
         )
     if not overwrite or not occupied:
         refuse_taken(str(folder), by_training=False)
+    refuse_unwritable_output(str(folder))
 
 
 def _foreign_content(folder: Path, output: VerbOutput) -> str:
