@@ -34,7 +34,7 @@ from manyheads.nn.attention import Dot
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/attention")
 SAMPLES, REPEATS, LENGTHS, STEPS, SEEDS, ROWS = 20_000, 9, (64, 128, 256, 512, 1024, 2048, 4096), 800, 3, 4000
 if "quick" in sys.argv:
-    SAMPLES, REPEATS, LENGTHS, STEPS, SEEDS, ROWS = 2000, 1, (64, 128, 256), 2, 1, 800
+    SAMPLES, REPEATS, LENGTHS, STEPS, SEEDS, ROWS = 2000, 1, (64, 128, 256), 2, 1, 400
 
 # 1. The formula, a token a row: head_i = softmax(Q_i K_iᵀ / √d_k) V_i with Q_i = X W_i^Q, and so K_i and V_i;
 #    Y = [head_1 ... head_h] W^O. Vaswani et al. (2017), sections 3.2.1 and 3.2.2.

@@ -43,6 +43,7 @@ class _Registry:
     given: dict[str, Plugin]  # users' plugins by name
     found: dict[str, Plugin] | None = None  # all plugins by name; a cache
     verbs: dict[str, Verb] | None = None  # all verbs by name; a cache
+    sections: list[Section] | None = None  # of settings; a cache
     parts: dict[str, dict[str, Part]] | None = None  # all parts by kind, then by name; a cache
     changes: int = 0
 
@@ -108,7 +109,7 @@ def unregister(name: str) -> None:
 
 
 def _forget() -> None:
-    _registry.found = _registry.verbs = _registry.parts = None
+    _registry.found = _registry.verbs = _registry.sections = _registry.parts = None
     _registry.changes += 1
 
 
@@ -140,12 +141,9 @@ def verbs() -> dict[str, Verb]:
 
 def sections(opening: str | None = None) -> list[Section]:
     """The sections of settings that widen an opening, see `Section.into`; None: all sections."""
-    found = []
-    for one in plugins().values():
-        for section in one.sections:
-            if opening is None or opening in section.into:
-                found.append(section)
-    return found
+    if _registry.sections is None:
+        _registry.sections = [section for one in plugins().values() for section in one.sections]
+    return [one for one in _registry.sections if opening is None or opening in one.into]
 
 
 def parts(kind: str) -> dict[str, Part]:

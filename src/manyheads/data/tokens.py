@@ -218,6 +218,8 @@ def in_threads(encode_from: Callable[[int, int], T], n_rows: int) -> list[T]:
     before = os.environ.get(PARALLEL)
     os.environ[PARALLEL] = "false"
     try:
+        if 0 < n_rows <= ROWS_OF_THREAD:
+            return [encode_from(0, n_rows)]
         with ThreadPoolExecutor(n_cores()) as threads:
             return list(threads.map(encode_from, range(0, n_rows, ROWS_OF_THREAD), repeat(ROWS_OF_THREAD)))
     finally:

@@ -93,19 +93,20 @@ def _least_mean(share_C: Floats, n_C: Floats, scale: float) -> float:
     """
     if not (share_C * n_C).any():
         return 0.0
-    has_rows_C = n_C > 0
+    n_shares, has_rows_C = len(n_C), n_C > 0
+    share_C, n_C = share_C[has_rows_C], n_C[has_rows_C]  # the others are 0 at the least
 
     def likeliest(slope: float) -> Floats:
         sum_C = n_C + slope
         root_C = np.sqrt(np.maximum(sum_C**2 - 4 * slope * n_C * share_C, 0))
-        return divide(2 * n_C * share_C, sum_C + root_C)
+        return 2 * n_C * share_C / (sum_C + root_C)
 
     def excess(slope: float) -> float:
         """How much further than `Z` standard deviations the mean has moved, as a ratio of squares less 1."""
         p_C = likeliest(slope)
-        shrunk_C = (n_C * p_C + p_C[has_rows_C].mean()) / (n_C + 1)
-        distance = slope * float(divide(p_C * (1 - p_C), n_C).sum())
-        variance = float(divide(shrunk_C * (1 - shrunk_C), n_C).sum())
+        shrunk_C = (n_C * p_C + p_C.mean()) / (n_C + 1)
+        distance = slope * float((p_C * (1 - p_C) / n_C).sum())
+        variance = float((shrunk_C * (1 - shrunk_C) / n_C).sum())
         if not variance > 0:
             return -1.0
         return distance**2 / (Z**2 * scale * variance) - 1
@@ -113,7 +114,7 @@ def _least_mean(share_C: Floats, n_C: Floats, scale: float) -> float:
     highest = 1.0
     while excess(highest) < 0:
         highest *= 4
-    return float(likeliest(find_root(excess, 0.0, highest)).mean())
+    return float(likeliest(find_root(excess, 0.0, highest)).sum()) / n_shares
 
 
 def effective_rows(n_C: NDArray[np.float64]) -> float:

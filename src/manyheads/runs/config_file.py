@@ -1,11 +1,14 @@
 """A run's config.yaml, written and read."""
 
+import copy
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+import manyheads.plugin as plugin
 from manyheads.config import RunConfig
 from manyheads.config.conversion import from_plain, refuse_code, to_plain
 from manyheads.config.facts import settings, settings_where, with_plugins
@@ -60,6 +63,12 @@ def plain_yaml(text: str, schema: type | None = None, where: str = "") -> Any:
     Args:
         where: dotted section in front of every name in it, for instance "model."
     """
+    return copy.deepcopy(_parsed(text, schema, where, plugin.changes()))
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str, schema: type | None, where: str, changes: int) -> Any:
+    """A verb reads the settings of its run several times. `changes` of the registry are a part of the key."""
     return _content(_PlainLoader(text), schema, where)
 
 

@@ -14,7 +14,7 @@ from manyheads.cli import presets as in_presets
 from manyheads.cli.compose import compose
 from manyheads.cli.grammar import parse
 from manyheads.config import DataConfig, ModelConfig, OptimConfig, RunConfig
-from manyheads.runs.config_file import read_run, save_run
+from manyheads.runs.config_file import preset_yaml, read_run, save_run
 
 TINY = ModelConfig(matches=True)  # what train takes by default
 
@@ -186,13 +186,21 @@ def test_names_in_presets_and_in_a_file_of_a_run(preset, content, mine, tmp_path
 
 
 @pytest.mark.parametrize("name", ["no", "010", "1e3", "12:30", "2024-01-01", "y", "true", "~x", "0x1F"])
-def test_columns_in_presets(name, tmp_path):
+def test_names_of_columns_in_presets_are_texts(name, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"label: {name}\ntext_pair: {name}\nsource: demo\n")
+    assert preset_yaml(file, RunConfig, "data.") == {"label": name, "text_pair": name, "source": "demo"}
+    file.write_text(f"# @package _global_\ndata: {{text: {name}}}\n")
+    assert preset_yaml(file, RunConfig, "") == {"data": {"text": name}}
+
+
+def test_columns_in_presets(tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "mine.yaml").write_text(f"label: {name}\ntext_pair: {name}\nsource: demo\n")
+    (tmp_path / "data" / "mine.yaml").write_text("label: 010\ntext_pair: 12:30\nsource: demo\n")
     (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\ndata: {{text: {name}}}\n")
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ndata: {text: no}\n")
     run = compose("train", ["experiment=mine", "data=mine"], config_dir=str(tmp_path))
-    assert (run.data.label, run.data.text, run.data.text_pair) == (name, name, name)
+    assert (run.data.label, run.data.text, run.data.text_pair) == ("010", "no", "12:30")
 
 
 def test_null_is_no_column_but_in_quotes_a_name(tmp_path):

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -19,9 +19,12 @@ import manyheads
 import manyheads.plugin as plugin
 from manyheads.cli.main import main
 from manyheads.config import DataConfig
+from manyheads.plugins.serving.app import make_app
 from manyheads.plugins.serving.config import ServeConfig
+from manyheads.plugins.serving.pool import WorkerPool
 from manyheads.plugins.serving.serve import listen
 from manyheads.plugins.serving.server import make_server
+from manyheads.plugins.serving.worker import about, open_served, replies
 
 TEXTS = [f"{first} {second} film" for first in ("good", "bad", "not so good", "very awful") for second in ("a", "the")]
 
@@ -159,12 +162,37 @@ def test_the_page_answers_by_the_keyboard_and_says_what_is_wrong(server, chromiu
         assert [one for one in elsewhere if "asked for" not in one and "status of 422" not in one] == []
 
 
-def test_the_page_has_a_box_for_each_column(serving, ship_model, tmp_path, chromium):
+@contextmanager
+def serving_here(config):
+    """The address of a server in a thread of this process, which answers as a worker does."""
+    served = open_served(config)
+
+    class Here(WorkerPool):
+        async def ask(self, request):
+            ((status, body),) = replies(served, [request])
+            return status, body.encode()
+
+    server = make_server(make_app(config, Here(config, about=about(served), ready=1), ""))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def columns(ship_model, tmp_path):
+    """A folder of a model of two columns, called as elements of the page are; and the address of its server."""
+    folder = ship_model(tmp_path / "model", data=DataConfig(text=["title", "id"], max_length=12))
+    with serving_here(ServeConfig(run=str(folder))) as address:
+        yield folder, address
+
+
+def test_the_page_has_a_box_for_each_column(columns, chromium):
     """They are called as the columns are, and a row is asked for by them."""
-    names = ["title", "id"]  # of which the page has elements, too
-    folder = ship_model(tmp_path / "model", data=DataConfig(text=names, max_length=12))
-    server = serving(folder, "hardware.threads=1")
-    chromium.open(f"http://127.0.0.1:{server.port}/", wide=1280, high=844, dark=False)
+    names, (folder, address) = ["title", "id"], columns
+    chromium.open(address, wide=1280, high=844, dark=False)
     chromium.wait("document.querySelectorAll('#texts textarea').length === 2")
     assert chromium.value("[...document.querySelectorAll('#texts label')].map(one => one.control.id)") == [
         "text", "text-1",
