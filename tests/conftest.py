@@ -30,7 +30,7 @@ from manyheads.config import DataConfig, ModelConfig
 from manyheads.config import plugins as in_plugins
 from manyheads.runs import warm
 from tests.browser import chromium  # noqa: F401  a fixture
-from tests.pictures import draw_nothing
+from tests.pictures import REAL, draw_nothing
 from tests.scheduling import LONG, pytest_xdist_make_scheduler  # noqa: F401  a hook
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # not by how busy other tests are at the moment
@@ -79,8 +79,11 @@ def first_again() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take half the time of a short run: they are drawn in tests that are marked `drawn` alone."""
-    if "matplotlib.figure" in sys.modules and "drawn" not in request.keywords:
-        draw_nothing(monkeypatch.setattr)
+    if "matplotlib.figure" in sys.modules:
+        draw_nothing()
+        if "drawn" in request.keywords:
+            for name, draws in REAL.items():
+                monkeypatch.setattr(sys.modules["matplotlib.figure"].Figure, name, draws)
 
 
 def write_films(folder: Path) -> Path:
@@ -499,6 +502,8 @@ def pytest_collection_finish() -> None:
         from tests.quick_hydra import quicken
 
         quicken()
+    if "matplotlib.figure" in sys.modules:
+        draw_nothing()  # what fixtures of a module make, too
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 20)

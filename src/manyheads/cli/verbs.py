@@ -76,7 +76,13 @@ def conf_folder() -> Path:
 
 def preset_folders() -> list[Path]:
     """All folders of presets: that of core, then those of plugins."""
-    return [conf_folder(), *(Path(one.presets) for one in plugin.plugins().values() if one.presets)]
+    return [conf_folder(), *_folders_of_plugins(plugin.changes())]
+
+
+@cache
+def _folders_of_plugins(changes: int) -> list[Path]:
+    """`changes` of the registry are the key of the cache: to make paths takes a third of a composition."""
+    return [Path(one.presets) for one in plugin.plugins().values() if one.presets]
 
 
 def preset_file(group: str, name: str, more: str | Path | None = None) -> Path | None:
@@ -86,7 +92,7 @@ def preset_file(group: str, name: str, more: str | Path | None = None) -> Path |
         more: the user's own folder of presets (`--config-dir`), searched too.
     """
     for folder in _searched_folders(more):
-        file = folder / group / f"{name}.yaml"
+        file = folder.joinpath(group, f"{name}.yaml")
         if file.is_file():
             return file
     return None
