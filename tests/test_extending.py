@@ -135,7 +135,7 @@ def test_a_job_script_keeps_the_plugins_of_its_command(home):
 def test_blocks_that_can_be_traced_are_exported(home, capsys, kind):
     if "export" not in plugin.verbs():
         pytest.skip("no export")
-    assert main(["train", "data.path=rows.csv", *MINE, *TINY, "output=run"]) == 0
+    assert main(["train", "data.path=rows.csv", *MINE, *TINY, "linear=false", "output=run"]) == 0
     assert main(["export", MINE[0], "run=run", f"format={kind}", "output=out"]) == 0
     code = BLOCKS[0].replace("at_B.size(0)", "len(at_B)")
     assert code != BLOCKS[0]
