@@ -46,14 +46,14 @@ def error_interval(n_K: ArrayLike, right_K: ArrayLike, sure_K: ArrayLike, *, sha
     n_K, right_K, sure_K = (np.asarray(one, dtype=np.float64) for one in (n_K, right_K, sure_K))
     n_K, right_K, sure_K = (one[n_K > 0] for one in (n_K, right_K, sure_K))
     n, gap_K, chance_K = float(n_K.sum()), sure_K - right_K, np.clip(sure_K / n_K, 0, 1)
-    value = float(np.abs(gap_K).sum()) / n
+    value, gap_moments = float(np.abs(gap_K).sum()) / n, _gap_moments(n_K, sure_K)
 
     def error(true_K: Floats) -> float:
         return float(n_K @ np.abs(chance_K - true_K)) / n
 
     def noise(true_K: Floats) -> tuple[float, float]:
         """Mean and standard deviation of the error that is seen."""
-        mean_K, variance_K = _gap_moments(n_K, sure_K, true_K)
+        mean_K, variance_K = gap_moments(true_K)
         bins = float(n_K @ (chance_K - true_K) ** 2) - n * error(true_K) ** 2  # by rows that fall into other bins
         return float(mean_K.sum()) / n, math.sqrt(max(shared * (float(variance_K.sum()) + bins), 1e-18)) / n
 
@@ -90,19 +90,23 @@ def _end(apart: Callable[[Floats], float], end: float, chance_K: Floats, towards
     return np.clip(chance_K - find_root(excess, 0.0, MOST_GAPS) * towards_K / largest, 0, 1)
 
 
-def _gap_moments(n_K: Floats, sure_K: Floats, true_K: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of the absolute gap of `sure_K` and a binomial number of `n_K` rows with chance `true_K`; its
-    mean is De Moivre's, from the binomial distribution function."""
+def _gap_moments(n_K: Floats, sure_K: Floats) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """Mean and variance, by the chance `true_K`, of the absolute gap of `sure_K` and a binomial number of `n_K` rows;
+    its mean is De Moivre's, from the binomial distribution function."""
     from scipy.special import bdtr
 
     whole_K = np.floor(sure_K * (1 + 1e-12))
-    up_to_K = bdtr(whole_K, n_K.astype(np.int64), true_K)
-    less_K = np.where(
-        whole_K >= 1, bdtr(np.maximum(whole_K - 1, 0), np.maximum(n_K - 1, 0).astype(np.int64), true_K), 0
-    )
-    away_K = sure_K - n_K * true_K
-    mean_K = 2 * (sure_K * up_to_K - n_K * true_K * less_K) - away_K
-    return mean_K, np.maximum(n_K * true_K * (1 - true_K) + away_K**2 - mean_K**2, 0)
+    some_K, below_K = (whole_K >= 1) * n_K, np.maximum(whole_K - 1, 0)
+    rows_K, fewer_K = n_K.astype(np.int64), np.maximum(n_K - 1, 0).astype(np.int64)
+
+    def of_chance(true_K: Floats) -> tuple[Floats, Floats]:
+        expected_K = n_K * true_K
+        away_K = sure_K - expected_K
+        up_to_K, less_K = bdtr(whole_K, rows_K, true_K), bdtr(below_K, fewer_K, true_K)
+        mean_K = 2 * (sure_K * up_to_K - some_K * true_K * less_K) - away_K
+        return mean_K, np.maximum(expected_K * (1 - true_K) + away_K**2 - mean_K**2, 0)
+
+    return of_chance
 
 
 def _line(n_K: Floats, right_K: Floats, chance_K: Floats) -> Floats:

@@ -198,4 +198,12 @@ def test_a_folder_without_presets_is_no_folder_of_presets(flag, folder, tmp_path
         assert cli.main(["train", *flag, "--config-dir", str(place)]) == 2
         assert capsys.readouterr().err == f"--config-dir {place} {said}\n"
     assert not seen
-    assert cli.main(["train", "--config-dir", "mine"]) == 0, "some presets, none of which was chosen"
+
+
+def test_of_a_folder_of_presets_none_need_be_chosen(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "wide.yaml").write_text("d_ff: 4096\n")
+    assert cli.main(["train", "--config-dir", str(tmp_path)]) == 0
+    assert seen == [compose("train")]

@@ -172,7 +172,7 @@ def test_sure_answers_that_are_all_right_leave_a_doubt_of_calibration(confidence
 @given(st.integers(1, 60), st.integers(0, 1000), st.integers(0, 1000))
 def test_the_mean_gap_of_binomial_draws_is_that_of_all_outcomes(n: int, sure: float, true: float) -> None:
     sure, true = sure / 1000, true / 1000
-    mean, variance = calibration._gap_moments(*(np.array([one]) for one in (float(n), n * sure, true)))
+    mean, variance = calibration._gap_moments(np.array([float(n)]), np.array([n * sure]))(np.array([true]))
     gaps, chances = np.abs(np.arange(n + 1) - n * sure), binom(n, true).pmf(np.arange(n + 1))
     assert mean[0] == pytest.approx(chances @ gaps, abs=1e-9)
     assert variance[0] == pytest.approx(chances @ gaps**2 - (chances @ gaps) ** 2, abs=1e-7)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -92,10 +93,9 @@ def wide(n_heads: int, path: str = "") -> RunConfig:
     return RunConfig(model=ModelConfig(n_heads=n_heads), data=data)
 
 
-@pytest.fixture
-def outputs(tmp_path: Path) -> Path:
-    """Three finished runs, one that is not, and folders that are none."""
-    folder = tmp_path / "outputs"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "outputs"
     make_run(folder / "a", 0.5, wide(4))
     make_run(folder / "sweep" / "b", 0.875, wide(8, "/x/reviews.csv.gz"))
     make_run(folder / "c", 0.25, wide(8))
@@ -109,6 +109,12 @@ def outputs(tmp_path: Path) -> Path:
         for file in (folder / name).glob("*.*"):
             os.utime(file, (86_400 * at, 86_400 * at))
     return folder
+
+
+@pytest.fixture
+def outputs(made: Path, tmp_path: Path) -> Path:
+    """Three finished runs, one that is not, and folders that are none."""
+    return shutil.copytree(made, tmp_path / "outputs")
 
 
 def typed(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

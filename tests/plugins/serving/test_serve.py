@@ -63,18 +63,24 @@ def all_up(server, seconds=90):
     "numbers", [[signal.SIGKILL], pytest.param([signal.SIGSEGV, signal.SIGKILL], marks=pytest.mark.slow)], ids=len
 )
 def test_nothing_that_was_accepted_is_lost_where_workers_are_killed(numbers, server, expected):
-    started = server.log.read_text().count("another is started")
+    def started() -> int:
+        return server.log.read_text().count("another is started")
+
+    started_before, batches_before, n_asked = started(), batches(server), 4 * len(numbers)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(server.ask, {"texts": TEXTS * 40}) for _ in range(8)]
-        for number in numbers:
-            time.sleep(0.3)
+        asked = [pool.submit(server.ask, {"texts": TEXTS * 40}) for _ in range(n_asked)]
+        while batches(server) < batches_before + 2:  # until both workers answer
+            time.sleep(0.005)
+        for at, number in enumerate(numbers, 1):
             os.kill(server.workers()[0], number)
+            while started() < started_before + at:
+                time.sleep(0.005)
             all_up(server)
         found = [one.result() for one in asked]
-    assert [status for status, _, _ in found] == [200] * 8
+    assert [status for status, _, _ in found] == [200] * n_asked
     for _, _, said in found:
         assert [row["probabilities"] for row in said["predictions"]] == [expected[text] for text in TEXTS * 40]
-    assert server.log.read_text().count("another is started") == started + len(numbers)
+    assert started() == started_before + len(numbers)
 
 
 def test_slow_clients_and_those_that_leave_do_no_harm(server):
