@@ -21,15 +21,16 @@ from manyheads.terminal import one_line
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SAFETENSORS_FULL = r"\(os error (28|122)\)"  # the same two, in its words
-NO_MEMORY = "can't allocate memory|CUDA out of memory"  # in the words of torch's allocators
+# In the words of torch's allocators, of oneDNN, and of what loads a library.
+LACKS_MEMORY = "can't allocate memory|CUDA out of memory|could not create a primitive$|failed to map segment"
 
 
 def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
     if getattr(error, "errno", None) in FULL or re.search(SAFETENSORS_FULL, str(error)):
         return "the disk is full: free some of it, or write to another one"
-    is_of_torch = isinstance(error, RuntimeError) and re.search(NO_MEMORY, str(error))
-    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or is_of_torch:
+    is_said_so = isinstance(error, RuntimeError | ImportError) and re.search(LACKS_MEMORY, str(error))
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or is_said_so:
         return (
             "memory ran out: give fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)"
         )

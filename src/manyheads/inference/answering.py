@@ -16,6 +16,7 @@ import torch
 
 from manyheads.config import Member, PredictConfig
 from manyheads.config.conversion import to_plain
+from manyheads.config.sentences import count_rows
 from manyheads.data.disk_cache import fingerprint
 from manyheads.distributed.ranks import this_process
 from manyheads.inference.answers import Progress, opened_answers
@@ -111,14 +112,13 @@ def _print_end(
     if config.output == "-":
         return
     seconds = max(seconds, 0.001)
-    rows = "1 row" if progress.rows == 1 else f"{progress.rows:,} rows"
     speed = (progress.rows - n_resumed) / seconds
     by = ""
     if members:
         names = ["linear model" if member == "linear" else member for member in members]
         by = f", answered by the {' and the '.join(names)}"
-    line = f"{one_line(typed_path(Path(config.output)))}: {rows} in {seconds:.1f} s ({speed:,.0f} a second){by}"
-    print(line, file=sys.stderr)
+    rows = f"{count_rows(progress.rows)} in {seconds:.1f} s ({speed:,.0f} a second)"
+    print(f"{one_line(typed_path(Path(config.output)))}: {rows}{by}", file=sys.stderr)
 
 
 def provenance(digest: str, folder: ModelFolder, predictor: AnyPredictor, settings: dict[str, Any]) -> dict[str, str]:

@@ -162,6 +162,8 @@ def refuse_unfit(checkpoint: Path) -> Iterator[None]:
     """
     try:
         yield
+    except MemoryError:
+        raise
     except Exception as problem:  # a state that fits raises nothing, and a stranger's may raise anything
         why = MISFIT
         if isinstance(problem, ValueError) and str(problem).strip():

@@ -92,10 +92,9 @@ def read_finished(folder: Path, *, evaluations: bool = True) -> FinishedRun:
     for setting, value in settings.items():
         if setting not in PLACES and value != default_settings().get(setting):
             changed.append(setting)
-    in_words = {"lead": lead_line(found["leads"], found["baselines"], found["data"]["split"])}
-    in_words = (facts(summary) if summary else {}) | in_words
-    if not in_words["lead"]:
-        del in_words["lead"]
+    in_words = facts(summary) if summary else {}
+    in_words["lead"] = lead_line(found["leads"], found["baselines"], found["data"]["split"])
+    in_words = {name: fact for name, fact in in_words.items() if fact}
     if summary and summary.measured and calibration:
         earlier = f"measured before calibrate changed the model: {list_names([*summary.measured])}"
         found["warnings"] = [*found["warnings"], earlier]

@@ -28,7 +28,7 @@ from manyheads.training.module import LitModule
 from manyheads.training.optim import rate_factor
 
 FILE = "nonfinite.json"
-NO_MEMORY = re.compile(r"out of memory|STATUS_ALLOC_FAILED|_ALLOCATION_FAILED|can't allocate memory")
+NO_MEMORY = re.compile(r"out of memory|_ALLOC(ATION)?_FAILED|can't allocate memory|could not create a primitive$")
 SCALINGS = 40  # overflows in a row after which fp16's loss scale, halved each time, cannot be the reason
 log = logging.getLogger("manyheads")
 
@@ -249,8 +249,8 @@ class Guard(Callback):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch ran out of memory: in its GPU allocator, or, as a `RuntimeError`, in CUDA, cuBLAS, cuDNN or the
-    allocator of the CPU."""
+    """Whether torch ran out of memory: in its GPU allocator, or, as a `RuntimeError`, in CUDA, cuBLAS, cuDNN, the
+    allocator of the CPU or oneDNN."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None

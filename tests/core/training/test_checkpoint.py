@@ -147,6 +147,11 @@ def test_weights_of_another_shape_are_said_in_our_words(tmp_path):
     )
 
 
+def test_a_lack_of_memory_does_not_say_that_a_checkpoint_is_to_be_deleted(tmp_path):
+    with pytest.raises(MemoryError), refuse_unfit(tmp_path):
+        bytes(2**62)
+
+
 NAN, INF = float("nan"), float("inf")
 SHAPE = ModelConfig(n_layers=1, d_model=8, d_k=4, d_v=4, d_ff=8)
 
