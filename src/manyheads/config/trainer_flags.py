@@ -95,12 +95,10 @@ def check_training(trainer: dict[str, Any]) -> None:
     if all(trainer.get(limit) in (None, -1) for limit in ("max_epochs", "max_steps")):
         raise UserError("trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them")
     limit, interval = trainer.get("limit_val_batches"), trainer.get("val_check_interval")
-    is_time = isinstance(interval, str | dict)
-    if is_time or (interval is not None and interval <= 0):
-        what = "is a time, but validation comes by steps" if is_time else "is no interval"
+    if isinstance(interval, str | dict) or (interval is not None and interval <= 0):
         raise UserError(
-            f"trainer.val_check_interval={format_value(interval)} {what}: give a share of an epoch, such as 0.5, or a "
-            "number of batches"
+            f"trainer.val_check_interval={format_value(interval)} is no interval in steps, by which validation comes: "
+            "give a share of an epoch, such as 0.5, or a number of batches"
         )
     if not reads_all_or_none(limit):
         raise UserError(

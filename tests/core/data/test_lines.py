@@ -63,7 +63,7 @@ def test_lines_of_trec_are_refused_with_a_remedy_that_works(tmp_path):
 def test_lines_of_an_old_mac_are_refused_with_a_remedy_that_works(tmp_path, content, model_folder, capsys):
     path = tmp_path / "old.txt"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"old\.txt ends lines by carriage returns, not by line feeds") as caught:
+    with pytest.raises(ValueError, match=r"old\.txt ends lines by carriage returns: write") as caught:
         read_file(path)
     assert main(["predict", f"run={model_folder}", f"input={path}", "hardware=cpu"]) == 2
     said = capsys.readouterr().err

@@ -14,7 +14,6 @@ TREC = (
     "is in TREC's format, CLASS:kind text: write it as .tsv, as by "
     r"(printf 'label\ttext\n'; iconv -f latin1 -t utf-8 FILE | sed 's/:[^ ]* /\t/') > NEW.tsv"
 )
-OLD_MAC = r"ends lines by carriage returns, not by line feeds: write it anew by tr '\r' '\n' < FILE > NEW"
 
 
 def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, by_arrow: bool) -> RowBlock | None:
@@ -60,7 +59,7 @@ def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, b
 def refuse_carriage_returns(path: Path, head: bytes) -> None:
     """Raise UserError if the lines of a file that begins so end as on old Macs: all of it would be one text."""
     if b"\n" not in head and b"\r" in head.strip(b"\r"):
-        raise UserError(f"{path} {OLD_MAC}")
+        raise UserError(rf"{path} ends lines by carriage returns: write it anew by tr '\r' '\n' < FILE > NEW")
 
 
 def is_marked(line: str) -> bool:
