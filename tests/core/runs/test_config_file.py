@@ -54,6 +54,13 @@ NAMES = ["no", "on", "y", "Off", "TRUE", "null", "~", "010", "0x1F", "1e3", "1_0
 NAMES += [".inf", "-1", "1.0", "a: b", "it's", '"quoted"', "#", "- a", "é", "标签", "a b ", "", "*a", "&a", "!a", "{a"]
 
 
+def test_what_was_read_of_a_text_may_be_changed():
+    """It is read once, whoever asks."""
+    first = plain_yaml("model: {windows: [1, 2]}")
+    first["model"]["windows"].append(3)
+    assert plain_yaml("model: {windows: [1, 2]}") == {"model": {"windows": [1, 2]}}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_names_come_back_as_they_are_written_whoever_reads_the_file(name):
     plain = {"names": {name: 2}, "data": {"label": name}, "also": [name, 1, True, None, 0.5, 1e-5]}
