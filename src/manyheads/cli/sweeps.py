@@ -195,7 +195,9 @@ def hydra_words(typed: Typed) -> list[str]:
 
 def every_choice(verb: str, typed: Typed) -> list[dict[str, str | None]]:
     """The presets of each job, and those Hydra composes the sweep itself with: the usual one of a swept group."""
-    swept = {group: [*names, VERBS[verb].groups[group]] for group, names in typed.swept_groups.items()}
+    swept = {
+        group: [*dict.fromkeys([*names, VERBS[verb].groups[group]])] for group, names in typed.swept_groups.items()
+    }
     groups = {group: [name] for group, name in typed.groups.items()} | swept
     return [dict(zip(groups, names, strict=True)) for names in product(*groups.values())]
 
