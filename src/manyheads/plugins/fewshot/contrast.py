@@ -50,7 +50,7 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     """Fine-tune the `weights` of the encoder, `optim.contrast_epochs` times over the rows.
 
     The order of rows and the dropout follow from the seed of the run alone, and torch's generators are left as they
-    were. Word vectors stay as they are: their gradients take as long as those of a layer.
+    were. Word vectors stay as they are: to learn them gains nothing.
     """
     n_steps = max(1, round(run.optim.contrast_epochs * len(tokens) / ROWS))
     log.info("the encoder is fine-tuned by contrast for %d steps; then the head learns alone", n_steps)
