@@ -8,6 +8,14 @@ import pytest
 SHARED = (
     ("tests/core/hostile/",),  # its tests share a process that has trained, judged and answered
     ("tests/plugins/hub/test_graph.py", "tests/test_extending.py"),  # torch's first export takes twice as long
+    (
+        "tests/core/nn/test_layer_calls.py",
+        "tests/plugins/language/test_layer_calls.py",
+    ),  # so does what it compiles first
+    (  # one browser
+        *("tests/plugins/serving/test_serve.py", "tests/plugins/interpret/test_viewer.py"),
+        "tests/core/evaluation/test_report.py",
+    ),
 )
 LONG = (  # files that take 10 seconds and more begin first, so that no process waits for one in the end
     *("tests/core/ranks/", "tests/core/hostile/", "tests/plugins/sweep/", "tests/plugins/serving/test_serve.py"),
