@@ -11,7 +11,7 @@ cd "$(dirname "$0")" || exit 2
 python=${PYTHON:-python3}
 names=("$@")
 if [ $# -eq 0 ]; then
-  names=(peers finetune startup loading prediction compiled ranks checkpoints guards serving load)
+  names=(peers finetune startup loading prediction compiled ranks checkpoints guards seen_words serving load)
 fi
 failed=0
 ended=()

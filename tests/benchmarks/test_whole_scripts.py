@@ -9,12 +9,13 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["ranks", "checkpoints", "guards"])
+@pytest.mark.parametrize("name", ["ranks", "checkpoints", "guards", "seen_words"])
 def test_it_writes_its_figures(name, tmp_path, monkeypatch, capsys):
     script = importlib.import_module(name)
     monkeypatch.setattr("sys.argv", [f"{name}.py"])
     monkeypatch.setattr(script, "RESULTS", tmp_path / "found.json")
-    monkeypatch.setattr(script, "TURNS", 1, raising=False)
+    for times in ("TURNS", "ROUNDS"):
+        monkeypatch.setattr(script, times, 1, raising=False)
     script.main()
     found = json.loads((tmp_path / "found.json").read_text())
     assert json.loads(capsys.readouterr().out) == found
