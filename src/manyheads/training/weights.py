@@ -128,6 +128,7 @@ class SeenWords(nn.Embedding):
     def __init__(self, table: nn.Embedding, rows_U: Tensor) -> None:
         weight_VD = table.weight.detach()
         super().__init__(len(rows_U), table.embedding_dim, _weight=weight_VD[rows_U])
+        self.weight.requires_grad_(table.weight.requires_grad)
         place_V = rows_U.new_full((len(weight_VD),), -1)
         place_V[rows_U] = torch.arange(len(rows_U))
         self.register_buffer("all_VD", weight_VD, persistent=False)
@@ -156,6 +157,7 @@ def only_seen_words(network: nn.Module, tokens: Tokens) -> Iterator[None]:
     seen = network.embeddings.words = SeenWords(table, rows_U)
     yield
     network.embeddings.words = table.to(seen.weight.device)
+    table.weight.requires_grad_(seen.weight.requires_grad)  # it may have been frozen meanwhile
     with torch.no_grad():
         table.weight[rows_U] = seen.weight
 

@@ -1,6 +1,7 @@
 """The figures of a dry run against what torch itself counts."""
 
 import gc
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ from manyheads.data.tokens import Tokens, Windows
 from manyheads.layout import Packed
 from manyheads.nn import assemble
 from manyheads.nn.layer_calls import set_layer_calls
-from manyheads.training import dry_run
+from manyheads.training import dry_run, weights
 from manyheads.training.dry_run import activation_bytes, state_bytes
 from manyheads.training.logs import Meter
 from manyheads.training.objectives import Classify
@@ -240,3 +241,21 @@ def test_sizes_of_documents_are_counted(segments):
     tokens = Tokens(torch.zeros(8).int(), torch.tensor([0, 5, 8]), N, torch.zeros(2))
     second = [0, 0] if segments is None else [sum(one % 2 for one in part) for part in (segments[:5], segments[5:])]
     assert sorted(tokens.sizes()) == sorted([(5, second[0], 1), (3, second[1], 1)])
+
+
+def test_frozen_layers_keep_nothing_where_few_words_are_read(monkeypatch):
+    """As where the whole table is trained."""
+    tokens, kept = make_tokens(), []
+    run = RunConfig(
+        data=DataConfig(path="rows.csv"),
+        model=ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32),
+        optim=OptimConfig(freeze=1),
+        hardware=HardwareConfig(accelerator=Accelerator.cpu, precision=Precision.fp32),
+    )
+    monkeypatch.setattr(
+        dry_run, "activation_bytes", lambda *asked, **how: kept.append(activation_bytes(*asked, **how)) or 0
+    )
+    for most_seen in (0.0, 0.75):
+        monkeypatch.setattr(weights, "MOST_SEEN", most_seen)
+        dry_run.plan_figures(run, SimpleNamespace(labels=["a", "b"]), {"train": tokens}, make_classifier())
+    assert kept[0] == kept[1]

@@ -131,3 +131,12 @@ def test_a_run_that_was_stopped_goes_on_with_the_words_that_occur(tmp_path, mode
     for name, weight in whole.state_dict().items():
         assert parts.state_dict()[name].equal(weight), name
     assert whole.words.weight.shape[0] == 15
+
+
+def test_a_table_is_as_frozen_within_the_block_as_around_it():
+    network = assemble(SHAPE, vocab_size=N_IDS, n_classes=3, max_length=4)
+    with only_seen_words(network, texts([1])):
+        network.words.weight.requires_grad_(False)
+    assert not network.words.weight.requires_grad
+    with only_seen_words(network, texts([1])):
+        assert not network.words.weight.requires_grad
