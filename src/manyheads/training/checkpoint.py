@@ -106,10 +106,13 @@ class Checkpoint(Callback):
                 if refusal := self.writer.close():
                     log.error("%s", refusal)
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Other rows may make weights of another shape, which DDP and FSDP refuse or wait for after this."""
         self.votes.join(trainer.world_size)
-        self.stop.disable_lightning(trainer)
         self._agree(trainer)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.stop.disable_lightning(trainer)
         if self.start.checkpoint is not None:
             with refuse_unfit(self.start.checkpoint):
                 self.restore(trainer, pl_module)

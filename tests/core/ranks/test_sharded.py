@@ -287,5 +287,28 @@ def test_a_run_in_parts_goes_on_whole_and_in_one_process(two):
         )
 
 
+def job_other_rows(folder: Path, strategy: Strategy = DDP) -> None:
+    """The second process has texts of fewer words, so that its network has weights of another shape."""
+    rank, own = os.environ["RANK"], tokens
+    if rank == "1":
+        globals()["tokens"] = lambda n_rows, seed, **more: own(n_rows // 4, seed, **more)
+    try:
+        train(folder, run_of(strategy))
+    except (ValueError, RuntimeError) as error:  # of the first one, which loses the other
+        (folder / f"refusal-{rank}").write_text(str(error))
+
+
+def job_other_rows_in_parts(folder: Path) -> None:
+    job_other_rows(folder, FSDP)
+
+
+@pytest.mark.parametrize("job", ["other_rows", "other_rows_in_parts"])
+def test_processes_with_other_rows_are_refused(job, two):
+    assert (two(job) / "refusal-1").read_text() == (
+        "process 1 has other rows than process 0: give all machines the same data and the same folder, and start all "
+        "processes by the same command"
+    )
+
+
 def main(job: str, folder: str) -> None:
     globals()[f"job_{job}"](Path(folder))
