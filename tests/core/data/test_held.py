@@ -1,14 +1,17 @@
 """Rows that are held in memory: whatever they come as, a run learns from the same tokens as from a file of them."""
 
 import csv
+from datetime import datetime
 
 import numpy
 import pandas
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 
 from manyheads import TextData, compose
-from manyheads.data.formats.fields import join_cells, join_given
+from manyheads.data.formats.fields import FIELD, join_cells, join_given, with_joined_text
 from manyheads.data.opening import read_file, table_from
 
 ROWS = [(f"{'good' if at % 3 else 'bad'} film number {at}", "yes" if at % 3 else "no") for at in range(60)]
@@ -169,3 +172,16 @@ def test_times_of_a_frame_are_read_as_those_of_its_csv(tmp_path):
     row = frame.to_dict("records")[2]
     (given,) = join_given([{name: row[name] for name in names[:2]}], names[:2])
     assert given == join_cells([of_csv.column(name)[2] for name in names[:2]])
+
+
+@pytest.mark.parametrize("hour", [0, 9])
+def test_a_time_is_joined_to_a_text_alike_however_it_is_given(hour, tmp_path):
+    day = datetime(2026, 3, 4, hour)
+    row, names = {"title": "late", "created": day}, ["title", "created"]
+    table = pyarrow.table({name: [cell] for name, cell in row.items()})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    frame = pandas.DataFrame([row])
+    given = [table_from(rows, "rows") for rows in ([row], {name: [cell] for name, cell in row.items()}, table, frame)]
+    given += [table_from(frame.astype(object), "rows"), read_file(tmp_path / "rows.parquet")]
+    read = [with_joined_text(one, names).column("title + created")[0] for one in given]
+    assert {*read} == {*join_given([row], names)} == {f"late {FIELD} {str(day).removesuffix(' 00:00:00')}"}

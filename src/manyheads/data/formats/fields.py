@@ -72,6 +72,8 @@ def join_cells(cells: Sequence[Any]) -> Any:
     for cell in cells:
         if getattr(cell, "shape", None) == ():  # a number of NumPy
             cell = cell.item()
+        if isinstance(cell, datetime) and str(cell).endswith(" 00:00:00"):
+            cell = cell.date()  # of a column of days, as pandas writes it to a csv
         if cell is None or isinstance(cell, int | float | Decimal | date):
             cell = drop_zero_fraction(normalise_name(cell))
         if not isinstance(cell, str):
@@ -115,11 +117,7 @@ def join_given(texts: Sequence[Any], names: Sequence[str]) -> list[Any]:
                 raise UserError(
                     f"texts[{at}] has {list_names([*map(str, text)]) or 'no column'}, but the model takes {takes}"
                 )
-            cells = [text[name] for name in names]
-            for at, cell in enumerate(cells):
-                if isinstance(cell, datetime) and str(cell).endswith(" 00:00:00"):  # of a column of days, as in a csv
-                    cells[at] = cell.date()
-            text = join_cells(cells)
+            text = join_cells([text[name] for name in names])
         found.append(text)
     return found
 
