@@ -226,3 +226,11 @@ def test_the_default_is_for_encoders_of_sentences(is_sentence, model_folder, tmp
         (weights / "modules.json").write_text("[]")
     run = replace(run_with(contrast=None), init_from=str(weights))
     assert most_rows(run) == (USUAL if is_sentence else 0)
+
+
+def test_where_all_layers_are_frozen_nothing_is_learnt_by_contrast():
+    trained = network()
+    first = copy.deepcopy(trained)
+    begin(run_with(freeze=1), trained, few_rows(), LABELS, first=True)
+    assert all(torch.equal(one, other) for one, other in zip(trained.parameters(), first.parameters(), strict=True))
+    assert {name for name, one in trained.named_parameters() if one.requires_grad} == {"head.weight", "head.bias"}

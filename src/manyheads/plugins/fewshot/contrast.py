@@ -35,7 +35,8 @@ def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, f
     is fitted to the encoder as it is then."""
     if tokens.labels.ndim > 1 or len(tokens) > most_rows(run) * len(labels) or tokens.labels.bincount().max() < 2:
         return
-    weights = list(network.encoder.parameters())
+    freeze(network, run.optim)
+    weights = [one for one in network.encoder.parameters() if one.requires_grad]
     if not weights:
         return
     if first:
@@ -58,7 +59,6 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     dtype = DTYPES[choose_precision(run.hardware.precision, device)]
     for one in network.parameters():
         one.requires_grad_(any(one is weight for weight in weights))
-    freeze(network, run.optim)
     optimizer = torch.optim.AdamW(weights, run.optim.contrast_lr, weight_decay=WEIGHT_DECAY)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
     network.to(device).train()
