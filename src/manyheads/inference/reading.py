@@ -17,6 +17,7 @@ is wrong with one. So predict finds the rows that training found, and the same m
 Chunks come one at a time, in bounded memory. Nothing heavy is imported until a table is read.
 """
 
+import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -189,16 +190,23 @@ def _wanted(predictor: "Predictor[Any]", named: TextColumns | None) -> WantedCol
     return WantedColumns(text, text_pair, RENAME if named is None else BY_PAIR, joins)
 
 
-def open_lines(file: Path) -> Any:
-    """A file of lines, decompressed.
+@contextmanager
+def open_lines(file: Path) -> Iterator[Any]:
+    """A file of lines, decompressed, whose beginning can be seen before it is read.
 
     Raises:
         UserError: it cannot be opened.
     """
     with reading(file):
         if file.suffix.lower() in OPENERS:
-            return OPENERS[file.suffix.lower()](file)
-        return file.open("rb", buffering=LONGEST_HEAD)
+            packed: Any = OPENERS[file.suffix.lower()](file)  # which shows 8 KB alone
+            stream: Any = io.BufferedReader(packed, LONGEST_HEAD)
+        else:
+            stream = file.open("rb", buffering=LONGEST_HEAD)
+    with stream:
+        with reading(file):
+            stream.peek(LONGEST_HEAD)
+        yield stream
 
 
 def first_lines(stream: Any) -> list[str]:

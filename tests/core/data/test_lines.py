@@ -1,5 +1,6 @@
 """Lines of fastText are read, those of TREC refused with what to do."""
 
+import gzip
 import shutil
 import subprocess
 
@@ -63,7 +64,7 @@ def test_lines_of_trec_are_refused_with_a_remedy_that_works(tmp_path):
 def test_lines_of_an_old_mac_are_refused_with_a_remedy_that_works(tmp_path, content, model_folder, capsys):
     path = tmp_path / "old.txt"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"old\.txt ends lines by carriage returns: write") as caught:
+    with pytest.raises(ValueError, match=r"old\.txt ends its lines with carriage returns: convert") as caught:
         read_file(path)
     assert main(["predict", f"run={model_folder}", f"input={path}", "hardware=cpu"]) == 2
     said = capsys.readouterr().err
@@ -75,3 +76,14 @@ def test_lines_of_an_old_mac_are_refused_with_a_remedy_that_works(tmp_path, cont
     for end in (b"\r\n", b"\n", b"\r"):
         path.write_bytes(b"one" + end)
         assert read_file(path).column("text") == ["one"]
+
+
+def test_the_first_line_of_a_packed_file_may_be_long(tmp_path, model_folder, capsys):
+    """Longer than what gzip shows at once. What is no gzip is said in a sentence."""
+    path = tmp_path / "rows.txt.gz"
+    path.write_bytes(gzip.compress(b"good film\r" * 2000 + b"\nbad film\n"))
+    assert main(["predict", f"run={model_folder}", f"input={path}", "hardware=cpu"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    path.write_bytes(b"no gzip")
+    assert main(["predict", f"run={model_folder}", f"input={path}", "hardware=cpu"]) == 2
+    assert capsys.readouterr().err.startswith(f"{path} cannot be decompressed (")

@@ -59,7 +59,7 @@ def parse_lines(path: Path, marked: bool, raw: bytes, number: int, last: bool, b
 def refuse_carriage_returns(path: Path, head: bytes) -> None:
     """Raise UserError if the lines of a file that begins so end as on old Macs: all of it would be one text."""
     if b"\n" not in head and b"\r" in head.strip(b"\r"):
-        raise UserError(rf"{path} ends lines by carriage returns: write it anew by tr '\r' '\n' < FILE > NEW")
+        raise UserError(rf"{path} ends its lines with carriage returns: convert it by tr '\r' '\n' < FILE > NEW")
 
 
 def is_marked(line: str) -> bool:
