@@ -29,7 +29,7 @@ def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
     if getattr(error, "errno", None) in FULL or re.search(SAFETENSORS_FULL, str(error)):
         return "the disk is full: free some of it, or write to another one"
-    is_said_so = isinstance(error, RuntimeError | ImportError) and re.search(LACKS_MEMORY, str(error))
+    is_said_so = isinstance(error, RuntimeError | ImportError | OSError) and re.search(LACKS_MEMORY, str(error))
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or is_said_so:
         return (
             "memory ran out: give fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)"

@@ -60,6 +60,7 @@ RULE = [  # source of the verb, exit code, what is said
     ("def f():\n    bytes(2**62)", 2, NO_MEMORY),
     ("def f():\n    raise RuntimeError('could not create a primitive')", 2, NO_MEMORY),
     ("def f():\n    raise ImportError('libtorch_cpu.so: failed to map segment from shared object')", 2, NO_MEMORY),
+    ("def f():\n    raise OSError('libtorch_global_deps.so: failed to map segment from shared object')", 2, NO_MEMORY),
     ("def f():\n    raise OSError(12, 'Cannot allocate memory')", 2, NO_MEMORY),
     ("def f():\n    import torch\n    torch.empty(2**50)", 2, NO_MEMORY),
     ("def f():\n    import torch\n    raise torch.OutOfMemoryError('CUDA out of memory. Tried')", 2, NO_MEMORY),
