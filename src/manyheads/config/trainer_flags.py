@@ -97,8 +97,8 @@ def check_training(trainer: dict[str, Any]) -> None:
     limit, interval = trainer.get("limit_val_batches"), trainer.get("val_check_interval")
     if isinstance(interval, str | dict) or (interval is not None and interval <= 0):
         raise UserError(
-            f"trainer.val_check_interval={format_value(interval)} is no interval in steps, by which validation comes: "
-            "give a share of an epoch, such as 0.5, or a number of batches"
+            f"trainer.val_check_interval={format_value(interval)} is not an interval in steps: give a share of an "
+            "epoch, such as 0.5, or a number of batches"
         )
     if not reads_all_or_none(limit):
         raise UserError(

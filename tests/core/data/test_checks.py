@@ -37,8 +37,8 @@ def test_a_part_of_the_validation_batches_judges_nothing(limit, said):
 @pytest.mark.parametrize("interval", ["00:00:10:00", {"minutes": 10}, 0, 0.0, -1])
 def test_validation_comes_by_steps(interval):
     assert complaint(check_training, {"max_epochs": 3, "val_check_interval": interval}) == (
-        f"trainer.val_check_interval={interval} is no interval in steps, by which validation comes: give a share of an "
-        "epoch, such as 0.5, or a number of batches"
+        f"trainer.val_check_interval={interval} is not an interval in steps: give a share of an epoch, "
+        "such as 0.5, or a number of batches"
     )
     check_training({"max_epochs": 3, "val_check_interval": 0.5})
     check_training({"max_epochs": 3, "val_check_interval": 20})
