@@ -67,6 +67,7 @@ class Checkpoint(Callback):
         best: the callback that keeps the best weights.
         start: the checkpoint that the run resumes from, if any.
         data: hash of the tokens: a run resumes only with the same ones.
+        files: digests of the files that it began with, likewise.
         started: `perf_counter()` when the run began, minus the time it took before it was resumed.
     """
 
@@ -80,9 +81,10 @@ class Checkpoint(Callback):
         *,
         data: str,
         started: float,
+        files: dict[str, str],
     ) -> None:
         self.config, self.stop, self.votes, self.best, self.start = config, stop, votes, best, start
-        self.data, self.started = data, started
+        self.data, self.started, self.files = data, started, files
         self.writer = CheckpointWriter(best.path, config.keep)
         self._batches: TextData | None = None
         self._random: dict[str, torch.Tensor] | None = None  # to be restored in the first step after a restart
@@ -316,7 +318,8 @@ class Checkpoint(Callback):
         own = io.BytesIO()
         save_pytree(state.rank_state(trainer, module), own)
         ranks = gathered(own.getvalue(), self.votes.group)
-        progress = {**place, "ranks": len(ranks), "seconds": seconds, "data": self.data, "manyheads": VERSION}
+        progress = {**place, "ranks": len(ranks), "seconds": seconds, "data": self.data, "files": self.files}
+        progress["manyheads"] = VERSION
         rows: list[dict[str, float]] = []
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):

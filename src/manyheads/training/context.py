@@ -37,6 +37,7 @@ class RunContext:
         network: the network, trained in place.
         folder: of the run.
         loggers: those of plugins; metrics.csv is always written.
+        files: digests of the files that the network began with, by setting.
     """
 
     run: RunConfig
@@ -52,3 +53,4 @@ class RunContext:
     network: "Network" = field(init=False)
     folder: Path = field(init=False)
     loggers: "Sequence[Logger]" = ()
+    files: dict[str, str] = field(default_factory=dict)

@@ -51,7 +51,7 @@ from manyheads.training.dry_run import plan_figures, show_plan
 from manyheads.training.logs import introduce
 from manyheads.training.objectives import class_weights
 from manyheads.training.own_parts import check_part
-from manyheads.training.trainer import check_tokens, check_trainer, fit
+from manyheads.training.trainer import check_same, check_trainer, fit
 
 log = logging.getLogger("manyheads")
 
@@ -71,8 +71,8 @@ def run_pipeline(context: RunContext) -> Summary | None:
     if context.run.dry:
         show_plan(plan_figures(context.run, splits, context.tokens, context.network), splits.notes)
         return None
-    check_tokens(context.start, context.tokens)
-    digests = file_digests(context.run)  # before training, during which somebody may change the files
+    context.files = file_digests(context.run)  # before training, during which somebody may change the files
+    check_same(context.start, context.tokens, context.files)
 
     with open_run_folder(context.run) as folder, loggers_of(context.run, folder) as loggers:
         context.folder, context.loggers = folder, loggers
@@ -81,7 +81,7 @@ def run_pipeline(context: RunContext) -> Summary | None:
         if training is None:  # another process than the first
             return None
         model = write_model(context, training)
-        training |= {"wall_seconds": perf_counter() - context.began, "files": digests, "measured": {}}
+        training |= {"wall_seconds": perf_counter() - context.began, "files": context.files, "measured": {}}
         for measure in hooks(context.run, "measure"):
             training["measured"] |= measure(context)
         summary = evaluate_model(context, model, training)

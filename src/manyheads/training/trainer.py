@@ -205,9 +205,14 @@ class BetweenSteps(Callback):
             trainer.val_check_batch = max(per_step, interval // per_step * per_step)
 
 
-def check_tokens(start: Start, tokens: dict[str, Tokens]) -> None:
+def check_same(start: Start, tokens: dict[str, Tokens], files: dict[str, str]) -> None:
     """Raise UserError unless texts, their order and labels are those the run began with: the rows that were trained on
-    are known by their numbers."""
+    are known by their numbers. So are the `files` it began with: a checkpoint may lack vectors that are not trained."""
+    if start.checkpoint is not None and start.progress.get("files", files) != files:
+        raise UserError(
+            f"{' and '.join(files)} names other content than {start.checkpoint} began with: give the same files, or "
+            "start a new run in another folder"
+        )
     if start.checkpoint is not None and start.progress["data"] != hash_tokens(tokens):
         raise UserError(
             f"the rows are not those that {start.checkpoint} was trained on: give the same data, "
@@ -239,7 +244,10 @@ def fit(context: RunContext) -> dict[str, Any] | None:
         stop = Stop(parse_max_time(run.trainer.get("max_time")))
         votes = Votes(run.hardware.timeout)
         checkpoint = Checkpoint(
-            run.checkpoint, stop, votes, keep, start, data=hash_tokens(tokens), started=context.began
+            *(run.checkpoint, stop, votes, keep, start),
+            data=hash_tokens(tokens),
+            files=context.files,
+            started=context.began,
         )
         callbacks: list[Callback] = [guard, meter, keep, *averaging(run)]
         callbacks.append(checkpoint)  # after those whose state it saves

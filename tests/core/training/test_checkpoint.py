@@ -49,7 +49,7 @@ def clock(monkeypatch) -> list[float]:
 
 def made(every: int = 0) -> Any:
     best: Any = SimpleNamespace(path=Path("checkpoints", "best.safetensors"), best=None)
-    return Checkpoint(CheckpointConfig(every=every), Stop(), Votes(9.0), best, Start(), data="", started=0.0)
+    return Checkpoint(CheckpointConfig(every=every), Stop(), Votes(9.0), best, Start(), data="", started=0.0, files={})
 
 
 def due(checkpoint: Any, step: int, epoch: int) -> bool:

@@ -1,12 +1,13 @@
 """Training the vectors of words that occur, against training the whole table: the same weights, to the bit."""
 
+from shutil import copytree
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -108,11 +109,13 @@ def test_where_most_words_occur_and_in_other_networks_the_table_is_trained():
         pass
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_words_that_occur(tmp_path, model_folder, monkeypatch):
-    """With the bits of one that was not stopped, and with moments of these words alone in its checkpoint."""
+def test_a_run_that_was_stopped_goes_on_with_the_words_that_occur(tmp_path, model_folder, monkeypatch, capsys):
+    """With the bits of one that was not stopped, and with moments of these words alone in its checkpoint; so the others
+    have to be as they were."""
     monkeypatch.setattr(weights, "MOST_SEEN", 1.0)  # the tokenizer has few words that do not occur
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
-    data = [f"data.path={write_films(tmp_path)}", f"init_from={model_folder}", "hardware=cpu", "test=false"]
+    source = copytree(model_folder, tmp_path / "source")
+    data = [f"data.path={write_films(tmp_path)}", f"init_from={source}", "hardware=cpu", "test=false"]
     words = ["train", *data, "hardware.precision=fp32", "trainer.max_epochs=2", "batch.rows=8", "checkpoint.every=3"]
 
     assert main([*words, f"output={tmp_path / 'whole'}"]) == 0
@@ -126,6 +129,15 @@ def test_a_run_that_was_stopped_goes_on_with_the_words_that_occur(tmp_path, mode
     assert n_seen < 15
     (optimizer,) = load_pytree(checkpoint / "state.safetensors")["optimizers"]
     assert n_seen in {len(its["exp_avg"]) for its in optimizer["state"].values()}
+    began_with = source / "model" / "model.safetensors"
+    content = began_with.read_bytes()
+    save_file({name: weight + 1 for name, weight in load_file(began_with).items()}, began_with)
+    assert main(["train", f"resume={tmp_path / 'parts'}"]) == 2
+    assert capsys.readouterr().err.endswith(
+        f"init_from names other content than {checkpoint} began with: give the same files, or start a new run in "
+        "another folder\n"
+    )
+    began_with.write_bytes(content)
     assert main(["train", f"resume={tmp_path / 'parts'}"]) == 0
     whole, parts = (load(tmp_path / name).network for name in ("whole", "parts"))
     for name, weight in whole.state_dict().items():
