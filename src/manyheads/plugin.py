@@ -12,7 +12,8 @@ heavy. Standard library only.
 """
 
 import importlib
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from manyheads.errors import UserError
 from manyheads.hooks import (  # noqa: F401 - a plugin imports all of them from here
@@ -41,10 +42,6 @@ VERSION = "0.1.0"  # of manyheads, core and the plugins that come with it
 
 class _Registry:
     given: dict[str, Plugin]  # users' plugins by name
-    found: dict[str, Plugin] | None = None  # all plugins by name; a cache
-    verbs: dict[str, Verb] | None = None  # all verbs by name; a cache
-    sections: list[Section] | None = None  # of settings; a cache
-    parts: dict[str, dict[str, Part]] | None = None  # all parts by kind, then by name; a cache
     changes: int = 0
 
 
@@ -78,7 +75,7 @@ def register(plugin: Plugin) -> None:
             if other.name != plugin.name and verb.name in [its.name for its in other.verbs]:
                 raise UserError(f"verb {verb.name} of plugin {plugin.name} is that of {other.name}: rename it")
     _registry.given[plugin.name] = plugin
-    _forget()
+    _registry.changes += 1
 
 
 def _named(plugin: Plugin) -> list[tuple[str, str]]:
@@ -105,11 +102,6 @@ def _check_figure(part: Part, owner: str) -> None:
 def unregister(name: str) -> None:
     """Remove a plugin that `register` added."""
     _registry.given.pop(name, None)
-    _forget()
-
-
-def _forget() -> None:
-    _registry.found = _registry.verbs = _registry.sections = _registry.parts = None
     _registry.changes += 1
 
 
@@ -123,37 +115,46 @@ def given() -> dict[str, Plugin]:
     return dict(_registry.given)
 
 
+class _Found(NamedTuple):
+    plugins: dict[str, Plugin]
+    verbs: dict[str, Verb]
+    sections: list[Section]
+    parts: dict[str, dict[str, Part]]  # by kind, then by name
+
+
+@lru_cache(maxsize=1)
+def _found(changes: int) -> _Found:
+    """`changes` of the registry are the key of the cache: it is never empty while another thread looks."""
+    modules = ["manyheads.builtin", *PLUGINS.values()]
+    own = [resolve(f"{module}:PLUGIN") for module in modules]
+    plugins = {one.name: one for one in [*own, *_registry.given.values()]}
+    parts: dict[str, dict[str, Part]] = {}
+    for one in plugins.values():
+        for part in one.parts:
+            parts.setdefault(part.kind, {})[part.name] = part
+    verbs = {verb.name: verb for one in plugins.values() for verb in one.verbs}
+    sections = [section for one in plugins.values() for section in one.sections]
+    return _Found(plugins, verbs, sections, parts)
+
+
 def plugins() -> dict[str, Plugin]:
     """All plugins by name: core's own parts, then the plugins of the package, then users'."""
-    if _registry.found is None:
-        modules = ["manyheads.builtin", *PLUGINS.values()]
-        own = [resolve(f"{module}:PLUGIN") for module in modules]
-        _registry.found = {one.name: one for one in [*own, *_registry.given.values()]}
-    return _registry.found
+    return _found(_registry.changes).plugins
 
 
 def verbs() -> dict[str, Verb]:
     """All verbs by name."""
-    if _registry.verbs is None:
-        _registry.verbs = {verb.name: verb for one in plugins().values() for verb in one.verbs}
-    return _registry.verbs
+    return _found(_registry.changes).verbs
 
 
 def sections(opening: str | None = None) -> list[Section]:
     """The sections of settings that widen an opening, see `Section.into`; None: all sections."""
-    if _registry.sections is None:
-        _registry.sections = [section for one in plugins().values() for section in one.sections]
-    return [one for one in _registry.sections if opening is None or opening in one.into]
+    return [one for one in _found(_registry.changes).sections if opening is None or opening in one.into]
 
 
 def parts(kind: str) -> dict[str, Part]:
     """The parts of a kind by name, in the order in which they were registered."""
-    if _registry.parts is None:
-        _registry.parts = {}
-        for one in plugins().values():
-            for part in one.parts:
-                _registry.parts.setdefault(part.kind, {})[part.name] = part
-    return _registry.parts.get(kind, {})
+    return _found(_registry.changes).parts.get(kind, {})
 
 
 def names(kind: str) -> list[str]:

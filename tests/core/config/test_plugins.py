@@ -281,3 +281,18 @@ def test_a_file_is_named_as_one_would_type_it_here(mine, monkeypatch):
     (mine.parent / "elsewhere").mkdir()
     monkeypatch.chdir(mine.parent / "elsewhere")
     assert in_plugins.plugin_words(here=True) == [f"plugins=[{mine}]"]
+
+
+def test_the_registry_may_change_while_it_is_read():
+    """As by another thread: here by the list that is read."""
+
+    class Changing(list):
+        def __iter__(self):
+            plugin.unregister("another")
+            return super().__iter__()
+
+    hooks = {"verbs": Changing([Verb("greet", "x:y", "x:y", "say hello")]), "sections": Changing()}
+    register(Plugin("mine", parts=Changing([Part("score", "mine", "x:y")]), **hooks))
+    assert "mine" in plugin.parts("score")
+    assert "greet" in plugin.verbs()
+    assert plugin.sections()

@@ -52,11 +52,15 @@ def test_many_clients_get_the_bits_of_predict(server, expected):
     assert len(server.workers()) == 2
 
 
-def all_up(server, seconds=90):
+def wait(server, holds, seconds=90):
     end = time.monotonic() + seconds
-    while server.ask(path="/health", method="GET")[2] != {"status": "ok", "workers": 2}:
+    while not holds():
         assert time.monotonic() < end, server.log.read_text()
-        time.sleep(0.05)
+        time.sleep(0.005)
+
+
+def all_up(server):
+    wait(server, lambda: server.ask(path="/health", method="GET")[2] == {"status": "ok", "workers": 2})
 
 
 @pytest.mark.parametrize(
@@ -69,12 +73,10 @@ def test_nothing_that_was_accepted_is_lost_where_workers_are_killed(numbers, ser
     started_before, batches_before, n_asked = started(), batches(server), 4 * len(numbers)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(server.ask, {"texts": TEXTS * 40}) for _ in range(n_asked)]
-        while batches(server) < batches_before + 2:  # until both workers answer
-            time.sleep(0.005)
+        wait(server, lambda: batches(server) >= batches_before + 2)  # until both workers answer
         for at, number in enumerate(numbers, 1):
             os.kill(server.workers()[0], number)
-            while started() < started_before + at:
-                time.sleep(0.005)
+            wait(server, lambda at=at: started() >= started_before + at)
             all_up(server)
         found = [one.result() for one in asked]
     assert [status for status, _, _ in found] == [200] * n_asked
