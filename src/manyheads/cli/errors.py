@@ -29,11 +29,9 @@ def user_sentence(error: BaseException) -> str | None:
     """The sentence for a user's mistake, or None for a bug."""
     if getattr(error, "errno", None) in FULL or re.search(SAFETENSORS_FULL, str(error)):
         return "the disk is full: free some of it, or write to another one"
-    is_said_so = isinstance(error, RuntimeError | ImportError | OSError) and re.search(LACKS_MEMORY, str(error))
-    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or is_said_so:
-        return (
-            "memory ran out: give fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)"
-        )
+    lacks_memory = isinstance(error, RuntimeError | ImportError | OSError) and re.search(LACKS_MEMORY, str(error))
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or lacks_memory:
+        return "memory ran out: use fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)"
     if isinstance(error, OSError) and error.filename is not None:
         return one_line(_file_sentence(error))
     trace = error.__traceback__

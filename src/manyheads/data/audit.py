@@ -49,14 +49,14 @@ def good_rows(table: RawTable, faults: dict[int, str], on_bad_row: OnBadRow, not
 
 
 def labels_of_one_row(rows: Rows, labels: list[str]) -> list[str]:
-    """A note on labels that one row alone has, as a line of units or of sums would have."""
+    """A note on labels that only one row has, as a line of units or of sums would have."""
     alone = [id for id, n in enumerate(class_counts(rows, len(labels))) if n == 1]
     if not alone:
         return []
-    at = next(at for at, ids in enumerate(rows.sets or zip(rows.labels, strict=True)) if alone[0] in ids)
+    at = next(at for at, ids in enumerate(rows.sets or ((id,) for id in rows.labels)) if alone[0] in ids)
     return [
-        f"{rows.source}: {len(alone):,} of {len(labels):,} labels with a single row (first: row {rows.numbers[at]}, "
-        f"'{format_value(labels[alone[0]])}'): remove such rows if they are no examples"
+        f"{rows.source}: {len(alone):,} of {len(labels):,} labels have a single row (first: row {rows.numbers[at]}, "
+        f"'{format_value(labels[alone[0]])}'): remove such rows if they are not examples"
     ]
 
 

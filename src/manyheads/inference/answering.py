@@ -72,7 +72,7 @@ def answer_texts(config: PredictConfig, folder: ModelFolder, workers: Workers | 
         n_resumed = progress.rows
         for chunk in islice(chunks, progress.chunks, None):
             if not chunk.texts:
-                file.write(chunk.kept, [predictor.null_answer(config, rules)], n_rows=0)
+                file.write(chunk.kept, [predictor.null_answer(config, rules)], only_names=True)
                 continue
             progress.nulls += len(chunk.faults)
             if chunk.faults and not progress.first:

@@ -79,9 +79,10 @@ class Answers:
     progress: Progress
     saved: Callable[[], None] = lambda: None
 
-    def write(self, kept: list[Row], answers: list[Row], *, n_rows: int | None = None) -> None:
-        """Add a chunk, or with `n_rows` of 0 the names of its columns alone; a UserError where a row has a column, or a
+    def write(self, kept: list[Row], answers: list[Row], *, only_names: bool = False) -> None:
+        """Add a chunk, or with `only_names` the names of its columns alone; a UserError where a row has a column, or a
         cell a type, that the first rows have not."""
+        n_rows = 0 if only_names else len(answers)
         kind, progress, first = Path(self.name).suffix.lower(), self.progress, not self.progress.rows
         if kind == ".parquet":
             rows = self._table(kept, answers, joined=False)[:n_rows]

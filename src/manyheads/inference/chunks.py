@@ -48,7 +48,8 @@ class Chunk:
     """Some rows that are answered together.
 
     Attributes:
-        kept: what is repeated in the output for each row. Where there are no texts, a row of a table that has none.
+        kept: what is repeated in the output for each row. Where there are no texts, one row of empty cells, for the
+            names of the columns.
         texts, pairs: the text, and the second text, of each row; pairs are None where there is just one.
         faults: by index, why a row has no answer; names the row.
     """

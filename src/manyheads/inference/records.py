@@ -60,11 +60,11 @@ def chunks_of_table(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = O
                 fault = width_rule(len(record), 1, header.sign)
             yield InputRow(f"row {number}", dict(zip(names, record, strict=False)), fault)
 
-    yield from _or_names(into_chunks(read(), str(path), *columns, on_bad_row), names)
+    yield from _rows_or_header(into_chunks(read(), str(path), *columns, on_bad_row), names)
 
 
-def _or_names(chunks: Iterator[Chunk], names: list[str]) -> Iterator[Chunk]:
-    """The chunks of a table or, where it has no rows, its columns."""
+def _rows_or_header(chunks: Iterator[Chunk], names: list[str]) -> Iterator[Chunk]:
+    """The chunks of a table; where it has no rows, one that holds the names of its columns alone."""
     yield next(chunks, Chunk([dict.fromkeys(names)], [], None))
     yield from chunks
 
@@ -132,7 +132,7 @@ def chunks_of_rows(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = On
         for at, (number, *row) in enumerate(zip(table.numbers, *cells, strict=True)):
             yield InputRow(f"row {number}", dict(zip(table.names, row, strict=True)), table.broken.get(at, ""))
 
-    yield from _or_names(into_chunks(read(), str(path), *columns, on_bad_row), table.names)
+    yield from _rows_or_header(into_chunks(read(), str(path), *columns, on_bad_row), table.names)
 
 
 def chunks_of_parquet(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
@@ -153,4 +153,4 @@ def chunks_of_parquet(path: Path, wanted: WantedColumns, on_bad_row: OnBadText =
                     row[name] = plain_cell(cell)
             yield InputRow(f"row {number}", row)
 
-    yield from _or_names(into_chunks(read(), str(path), *columns, on_bad_row), names)
+    yield from _rows_or_header(into_chunks(read(), str(path), *columns, on_bad_row), names)

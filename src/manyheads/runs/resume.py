@@ -247,17 +247,17 @@ def refuse_other_input(digests: Mapping[str, str], files: Mapping[str, str], fol
     summary = read_json_or_none(folder / "summary.json")
     known = summary if isinstance(summary, dict) else {}
     other = "start a new run in another folder"
-    if name := _first_difference(known.get("digests"), digests):
+    if name := first_difference(known.get("digests"), digests):
         raise UserError(
             f"the rows of {name} are not those that the finished run in {folder} read: give the same data, or {other}"
         )
-    if name := _first_difference(known.get("files"), files):
+    if name := first_difference(known.get("files"), files):
         raise UserError(
             f"{name} names other content than the finished run in {folder} read: give the same files, or {other}"
         )
 
 
-def _first_difference(known: Any, now: Mapping[str, str]) -> str:
+def first_difference(known: Any, now: Mapping[str, str]) -> str:
     """The first name whose digest is known and differs; empty: none."""
     if not isinstance(known, dict):
         return ""

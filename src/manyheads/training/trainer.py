@@ -33,7 +33,7 @@ from manyheads.inference.precision import choose_device, choose_precision, set_t
 from manyheads.nn.classifier import OwnNetwork
 from manyheads.nn.cost import count_parameters
 from manyheads.nn.layer_calls import compile_mode, set_layer_calls
-from manyheads.runs.resume import Start
+from manyheads.runs.resume import Start, first_difference
 from manyheads.training.build import Network, make_objective, prepare_weights
 from manyheads.training.callbacks import KeepBest, NetworkGuard, Patience
 from manyheads.training.checkpoint import Checkpoint
@@ -208,12 +208,14 @@ class BetweenSteps(Callback):
 def check_same(start: Start, tokens: dict[str, Tokens], files: dict[str, str]) -> None:
     """Raise UserError unless texts, their order and labels are those the run began with: the rows that were trained on
     are known by their numbers. So are the `files` it began with: a checkpoint may lack vectors that are not trained."""
-    if start.checkpoint is not None and start.progress.get("files", files) != files:
+    if start.checkpoint is None:
+        return
+    if name := first_difference(start.progress.get("files"), files):
         raise UserError(
-            f"{' and '.join(files)} names other content than {start.checkpoint} began with: give the same files, or "
-            "start a new run in another folder"
+            f"{name} names other content than the run of {start.checkpoint} began with: give the same files, or start "
+            "a new run in another folder"
         )
-    if start.checkpoint is not None and start.progress["data"] != hash_tokens(tokens):
+    if start.progress["data"] != hash_tokens(tokens):
         raise UserError(
             f"the rows are not those that {start.checkpoint} was trained on: give the same data, "
             "or start a new run in another folder"
@@ -244,7 +246,11 @@ def fit(context: RunContext) -> dict[str, Any] | None:
         stop = Stop(parse_max_time(run.trainer.get("max_time")))
         votes = Votes(run.hardware.timeout)
         checkpoint = Checkpoint(
-            *(run.checkpoint, stop, votes, keep, start),
+            run.checkpoint,
+            stop,
+            votes,
+            keep,
+            start,
             data=hash_tokens(tokens),
             files=context.files,
             started=context.began,

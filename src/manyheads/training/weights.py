@@ -119,8 +119,8 @@ def keep_words(words: nn.Embedding, kept: list[int]) -> None:
 
 
 class SeenWords(nn.Embedding):
-    """A table of word vectors of which `rows_U` are trained: its weight holds these alone. Others are read as they are
-    in `table`, which texts of validation may need."""
+    """A table of word vectors of which only `rows_U` are trained: its weight holds these alone. The other rows, which
+    texts of validation may need, are read from `table`."""
 
     all_VD: Tensor
     place_V: Tensor
@@ -144,9 +144,9 @@ class SeenWords(nn.Embedding):
 
 @contextmanager
 def only_seen_words(network: nn.Module, tokens: Tokens) -> Iterator[None]:
-    """Within the block, `network` trains the vectors of the words of `tokens` alone, if these are few; then it has its
-    whole table again. After an error it is of no more use. Networks that read their words elsewhere, too, such as
-    language models, are left as they are."""
+    """Within the block, `network` trains only the vectors of words that occur in `tokens`, if these are few; after it
+    the network has its whole table again, unless an error was raised. Networks other than classifiers, such as language
+    models, use the table elsewhere, too, and are left as they are."""
     if not isinstance(network, Classifier):
         yield
         return

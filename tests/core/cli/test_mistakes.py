@@ -29,7 +29,7 @@ def disk_fails():
 
 OURS = "manyheads.made_up"
 FULL = "the disk is full: free some of it, or write to another one\n"
-NO_MEMORY = "memory ran out: give fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)\n"
+NO_MEMORY = "memory ran out: use fewer rows or smaller batches, or allow more memory (ulimit -v, or that of the job)\n"
 LIGHTNING = """
 def f():
     try:

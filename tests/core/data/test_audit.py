@@ -153,7 +153,9 @@ def test_a_label_of_a_single_row_is_said_with_its_row(tmp_path, column, cell):
     lines = [f"text {at},{'xy'[at % 2]}" for at in range(40)]
     (tmp_path / "rows.csv").write_text("\n".join([f"text,{column}", *lines, f"a line of units,{cell}"]))
     notes = read_splits(DataConfig(path=str(tmp_path / "rows.csv")), 0).notes
-    said = "rows.csv: 1 of 3 labels with a single row (first: row 42, 'mg/l'): remove such rows if they are no examples"
+    said = (
+        "rows.csv: 1 of 3 labels have a single row (first: row 42, 'mg/l'): remove such rows if they are not examples"
+    )
     assert said in notes
     (tmp_path / "rows.csv").write_text("\n".join([f"text,{column}", *lines]))
     assert not any("single row" in note for note in read_splits(DataConfig(path=str(tmp_path / "rows.csv")), 0).notes)

@@ -134,8 +134,8 @@ def test_a_run_that_was_stopped_goes_on_with_the_words_that_occur(tmp_path, mode
     save_file({name: weight + 1 for name, weight in load_file(began_with).items()}, began_with)
     assert main(["train", f"resume={tmp_path / 'parts'}"]) == 2
     assert capsys.readouterr().err.endswith(
-        f"init_from names other content than {checkpoint} began with: give the same files, or start a new run in "
-        "another folder\n"
+        f"init_from names other content than the run of {checkpoint} began with: give the same files, or start a new "
+        "run in another folder\n"
     )
     began_with.write_bytes(content)
     assert main(["train", f"resume={tmp_path / 'parts'}"]) == 0

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Callback
-from torch import Tensor, device
+from torch import Tensor
 from torch.nn import functional as F
 
 from manyheads.config import RunConfig
@@ -109,8 +110,8 @@ def train_run(run: RunConfig, prepared: TokenizedSet, seconds: float) -> RunFigu
     meter, deadline = Meter(), Deadline(seconds)
     module, diverged = _fit(run, prepared, [meter, deadline], {})
     steps = module.trainer.global_step
-    network, on = cast(Classifier, module.network.eval()), choose_device(run.hardware)
-    right_n, loss = right_and_loss(network, prepared.tokens["validation"], on)
+    network, device = cast(Classifier, module.network.eval()), choose_device(run.hardware)
+    right_n, loss = right_and_loss(network, prepared.tokens["validation"], device)
     return RunFigures(
         accuracy=float(right_n.double().mean()),
         loss=loss,
@@ -143,12 +144,12 @@ def _fit(
         return end.module, True
 
 
-def right_and_loss(classifier: Classifier, tokens: Tokens, on: device) -> tuple[Tensor, float]:
-    """Which rows are answered right, bool `(n,)`, and the mean loss, both of logits in fp32, computed `on` a device.
+def right_and_loss(classifier: Classifier, tokens: Tokens, device: torch.device) -> tuple[Tensor, float]:
+    """Which rows are answered right, bool `(n,)`, and the mean loss, both of logits in fp32, computed on `device`.
 
     A row whose logits are not finite is wrong.
     """
-    logits_nC = network_logits(classifier, tokens, on)
+    logits_nC = network_logits(classifier, tokens, device)
     right_n = (logits_nC.argmax(-1) == tokens.labels) & logits_nC.isfinite().all(-1)
     return right_n, float(F.cross_entropy(logits_nC, tokens.labels.long()))
 
