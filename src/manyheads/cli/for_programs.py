@@ -25,7 +25,7 @@ from manyheads.config.facts import require
 from manyheads.config.required import RequirementError
 from manyheads.errors import UserError
 from manyheads.plugin import Verb
-from manyheads.runs.files import refuse_unwritable
+from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.runs.result_table import is_table_file, write_tables
 
 FLAG = "--json"
@@ -101,8 +101,8 @@ def found_by(verb: Verb, config: Any, *, as_record: bool) -> Any:
         if name != "output" and isinstance(value, str) and os.path.isfile(value) and os.path.isfile(output):
             is_other = not os.path.samefile(value, output)
             require(is_other, f"output={output} is a file that {name}={value} reads: name another file")
-    with refuse_unwritable(Path(output).parent):
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
+    refuse_unwritable_output(output, Path(output).parent)
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
     make_tables = plugin.make("record", verb.name)
     try:
         found = plugin.resolve(verb.record or verb.run)(replace(config, output=""))

@@ -15,7 +15,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.evaluation.evaluation_data import EVALUATED, PART, EvaluationPlan, find_data, results_name
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import enclosing_run, home_of, open_folder
-from manyheads.runs.folder import within
+from manyheads.runs.folder import refuse_unwritable_output, within
 from manyheads.runs.verb_output import refuse_occupied
 
 
@@ -70,6 +70,7 @@ def prepare_evaluation(config: EvaluateConfig) -> EvaluationPlan:
     folder = Path(config.output or within(home_of(config.run, model), "evaluate", data.folder))
     if config.overwrite:
         refuse_occupied(folder, EVALUATED, overwrite=True)
+    refuse_unwritable_output(str(folder))
     return EvaluationPlan(opened, data, analyses, folder)
 
 

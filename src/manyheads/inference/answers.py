@@ -27,6 +27,7 @@ from manyheads.data.formats.source import OPENERS
 from manyheads.distributed.faults import inject_fault
 from manyheads.errors import UserError
 from manyheads.runs.files import fsync_path, read_json, replace_file
+from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.terminal import one_line, writes_unicode
 
 Row = dict[str, Any]
@@ -133,6 +134,7 @@ def check_output(name: str, *, overwrite: bool) -> None:
     if name == "-":
         return
     file, kind = Path(name), Path(name).suffix.lower()
+    parent = file.resolve().parent  # of a link: what it leads to is written
     if kind in OPENERS:
         raise UserError(
             f"output={name} would be compressed, but answers are written plain: name a .csv, .tsv, .jsonl or .parquet"
@@ -145,8 +147,10 @@ def check_output(name: str, *, overwrite: bool) -> None:
     remedy = "name a file in a folder that exists, or - for standard output"
     if file.is_dir():
         raise UserError(f"output={name} is a folder: {remedy}")
-    if not file.parent.is_dir():
-        raise UserError(f"output={name} lies in {file.parent}, which does not exist: {remedy}")
+    if not parent.is_dir():
+        raise UserError(f"output={name} lies in {parent}, which is no folder: {remedy}")
+    if file.is_file() or not file.exists():  # no pipe
+        refuse_unwritable_output(name, parent)
     if file.exists() and file.stat().st_size:
         ours = _are_answers(file)
         if overwrite and not ours:

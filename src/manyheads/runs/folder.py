@@ -39,6 +39,7 @@ def start_folder(output: str = "", *, resume: bool = False) -> Path:
     if this_process().is_first:
         if not resume:
             refuse_taken(str(folder))
+        refuse_unwritable_output(str(folder))
         folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()
 
@@ -48,6 +49,7 @@ def reserved_folder(output: str = "") -> Iterator[Path]:
     """The folder for a run whose processes are still to be started. Where `output` is empty a new one is made, so that
     no other run takes it, and removed in the end if nothing was written."""
     if output:
+        refuse_unwritable_output(output)
         yield Path(output).expanduser().absolute()
         return
     was_there = Path("outputs").is_dir()
@@ -114,12 +116,20 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
         raise UserError(f"output={folder} exists and is not empty: name a new folder")
 
 
-def refuse_unwritable_output(output: str) -> None:
-    """Raise UserError if the folder cannot be made or written to: before any work."""
-    place = Path(output).expanduser().absolute()
-    there = next(one for one in (place, *place.parents) if one.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"output={output}: {there} is no folder that may be written to: name another one")
+def refuse_unwritable_output(output: str, folder: Path | None = None) -> None:
+    """Raise UserError if the folder `output`, or the `folder` of such a file, cannot be made or written to: before any
+    work."""
+    place = (folder or Path(output)).expanduser().absolute()
+    there = next(one for one in (place, *place.parents) if one.exists() or one.is_symlink())
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return
+    if not there.exists():
+        reason = f"is a link to {os.readlink(there)}, which does not exist"
+    elif not there.is_dir():
+        reason = "is a file"
+    else:
+        reason = "may not be written to"
+    raise UserError(f"output={output}: {there} {reason}: name another place by output=")
 
 
 def ranks_folder(folder: Path, timeout: float) -> Path:
@@ -163,6 +173,7 @@ def refuse_links(folder: Path) -> None:
 
 def _make_new() -> Path:
     """A new folder below outputs/. It is made rather than looked for, so that runs that start together stay apart."""
+    refuse_unwritable_output("outputs")
     while True:
         folder = Path("outputs", f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{os.urandom(2).hex()}").absolute()
         folder.parent.mkdir(exist_ok=True)

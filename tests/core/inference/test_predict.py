@@ -471,17 +471,33 @@ def test_a_broken_line_is_named_and_no_file_is_left(
     assert [one.name for one in tmp_path.iterdir()] == ["in.txt"]
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    monkeypatch.setitem(sys.modules, "manyheads.inference.answering", None)
+    with pytest.raises(
+        ValueError, match=rf"^output=\S+x\.csv: {tmp_path} may not be written to: name another place by "
+    ):
+        predict(config(model_folder, text="good", output=str(tmp_path / "x.csv")))
+    assert not [*tmp_path.iterdir()]
+
+
 def test_mistakes_are_one_sentence_each(model_folder: Path, tmp_path: Path) -> None:
     full, there = tmp_path / "full.jsonl", tmp_path / "in.txt"
     full.write_text("precious")
     there.write_text("good\n")
+    link = tmp_path / "link"
+    link.symlink_to("nowhere/x")
     for typed, words in (
         ({"input": str(tmp_path)}, r"input=\S+ is a folder: name a file"),
         ({"input": str(there), "text": "good"}, r"text and input=\S+in.txt are both given"),
         ({"text": "good", "output": str(full)}, r"output=\S+full.jsonl exists and is not empty: name another file"),
         ({"text": "good", "output": "x.csv.gz"}, "^output=x.csv.gz would be compressed, but answers are written plain"),
         ({"text": "good", "output": str(tmp_path)}, r"output=\S+ is a folder: name a file in a folder that exists"),
-        ({"text": "good", "output": str(tmp_path / "no" / "x")}, r"output=\S+x lies in \S+no, which does not exist"),
+        ({"text": "good", "output": str(tmp_path / "no" / "x")}, r"output=\S+x lies in \S+no, which is no folder"),
+        ({"text": "good", "output": str(there / "x")}, r"output=\S+x lies in \S+in.txt, which is no folder"),
+        ({"text": "good", "output": str(link)}, r"output=\S+link lies in \S+nowhere, which is no folder"),
         ({"text": "b\udce9d"}, "text is not UTF-8"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -1,6 +1,7 @@
 """One folder a run, whoever starts it and however many processes take part; its metrics.csv."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -179,9 +180,30 @@ def test_no_file_is_no_curve(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(resume, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
     assert main(["train", "data=demo", "output=a/run", f"resume={resume}"]) == 2
-    said = f"output=a/run: {tmp_path} is no folder that may be written to: name another one\n"
+    said = f"output=a/run: {tmp_path} may not be written to: name another place by output=\n"
     assert capsys.readouterr().err == said
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("more", ["", "resume=auto", "data.folds=2", "hardware.devices=2"])
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("link", "link is a link to nowhere, which does not exist"),
+        ("link/run", "link is a link to nowhere, which does not exist"),
+        ("file/run", "file is a file"),
+        ("outputs", "outputs is a file"),
+        ("", "outputs is a file"),
+    ],
+)
+def test_what_stands_where_the_folder_would_be_is_named(output, said, more, tmp_path, capsys):
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "file").touch()
+    (tmp_path / "outputs").touch()
+    if output or more != "resume=auto":
+        assert main(["train", "data=demo", f"output={output}", *more.split()]) == 2
+        assert re.fullmatch(f"output=.*{said}: name .*\n", capsys.readouterr().err)
+    assert {one.name for one in tmp_path.iterdir()} == {"link", "file", "outputs"}
 
 
 def test_the_system_says_whether_a_folder_can_be_written_to():

@@ -168,7 +168,7 @@ def test_mistakes_are_one_sentence_each_and_write_nothing(run, tmp_path):
         ({"split": "test", "heads": "1"}, r"heads=1 does nothing with split=test"),
         ({"text": "good", "layers": "9"}, r"layers=9 is out of range: the model has layers 1 to 2"),
         ({"text": "good", "heads": "3"}, r"heads=3 is out of range: the model has heads 1 to 2"),
-        ({"text": "good", "output": str(there)}, r"output=\S+in\.txt is a file: name a folder"),
+        ({"text": "good", "output": str(there)}, r"output=\S+: \S+in\.txt is a file: name another place by output="),
         ({"text": "b\udce9d"}, "text is not UTF-8"),
         ({"input": str(tmp_path / "none.txt")}, r"input=\S+none.txt does not exist: name a file of one text a line"),
         ({"input": str(tmp_path / "empty.txt")}, r"input=\S+empty.txt holds no texts: give one a line"),

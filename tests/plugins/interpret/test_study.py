@@ -113,7 +113,7 @@ def test_mistakes_are_one_sentence(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the model was trained on single texts"):
         study_rows(model, Rows(["a"], ["b"], [0], "pairs", [1]))
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"^output=.*file is no folder that may be written to: name another one"):
+    with pytest.raises(ValueError, match=r"^output=.*file is a file: name another place by output="):
         study(LookConfig(run=str(run), split="test", hardware=CPU, output=str(tmp_path / "file")))
     shutil.copytree(run / "model", tmp_path / "alone")
     with pytest.raises(ValueError, match="is a model without its run folder"):

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binom
 
+from manyheads.cli.main import main
 from manyheads.config import (
     Accelerator,
     DataConfig,
@@ -240,6 +243,21 @@ def test_a_file_of_other_rows_is_one_sentence(model_folder: Path, data: Path, tm
     with pytest.raises(ValueError, match=said.replace("(", r"\(")):
         run([model_folder, tmp_path / "theirs.csv"], data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("verb", ["compare", "calibrate", "probe"])
+@pytest.mark.parametrize("output", ["output=out", ""])
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(
+    verb, output, ship_model, data: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    models = [ship_model(tmp_path / name) for name in ("run", "other")]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    for name in ("comparison", "calibration_fit", "behaviour"):  # which do the work
+        monkeypatch.setitem(sys.modules, f"manyheads.plugins.judge.{name}", None)
+    asked = f"runs=[{models[0]},{models[1]}]" if verb == "compare" else f"run={models[0]}"
+    assert main([verb, asked, f"data.path={data}", "hardware=cpu", *output.split()]) == 2
+    assert "may not be written to: name another place by output=" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compared_is_one_sentence(model_folder, pair_folder, label_folder, data, tmp_path) -> None:

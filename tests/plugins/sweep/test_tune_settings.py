@@ -1,6 +1,7 @@
 """What may be searched: the sentence of each mistake, and numbers drawn between two ends."""
 
 import random
+import re
 
 import pytest
 from scipy import stats
@@ -95,6 +96,18 @@ def test_a_mistake_is_one_sentence(line, sentence, capsys, tmp_path, monkeypatch
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"{sentence}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["tune model.d_k=4,8", "curve", "ablate model.d_k=4,8"])
+@pytest.mark.parametrize("output", ["file/found", "link/found"])
+def test_an_output_that_cannot_be_written_is_refused_before_any_training(words, output, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    assert main([*words.split(), "data.path=rows.csv", f"output={output}"]) == 2  # no row is read
+    said = f"output={output}\\S*: (file is a file|link is a link to nowhere, which does not exist): name another "
+    assert re.match(said, capsys.readouterr().err)
+    assert {one.name for one in tmp_path.iterdir()} == {"file", "link"}
 
 
 def test_numbers_are_drawn_as_the_range_says():

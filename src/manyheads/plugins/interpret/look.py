@@ -15,7 +15,7 @@ from manyheads.inference.format import enclosing_run, home_of, name_inner, open_
 from manyheads.inference.reading import check_input
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.shown import NO_CAPTUM, choose_heads
-from manyheads.runs.folder import within
+from manyheads.runs.folder import refuse_unwritable_output, within
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 
 WAYS = 'text="...", input=FILE or split=validation'
@@ -43,8 +43,7 @@ def look(config: LookConfig) -> Any:
     if config.split:
         return study(config)
     folder = page_folder(config, opened.path)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"output={folder} is a file: name a folder")
+    refuse_unwritable_output(str(folder))
 
     from manyheads.plugins.interpret.pages import look_at_texts
 

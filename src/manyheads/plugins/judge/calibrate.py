@@ -13,6 +13,7 @@ from manyheads.evaluation.held_out import require_new
 from manyheads.inference.download import OF_HUB
 from manyheads.inference.format import CALIBRATION, CARD, MORE, enclosing_run, open_folder
 from manyheads.plugins.judge.config import FEWEST, CalibrateConfig
+from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.runs.summary import Interval, words_of
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 from manyheads.terminal import say, typed_path
@@ -39,6 +40,8 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
         if Path(config.output).resolve() == folder.path.resolve():
             raise UserError(f"output={config.output} is the model of run: remove output to calibrate it where it is")
         refuse_occupied(Path(config.output), CALIBRATED, overwrite=True)
+    target = Path(config.output or folder.path)
+    refuse_unwritable_output(str(target), target.resolve())
     if data.role == "train":
         raise UserError(
             f"{data.rows.source} holds rows that the model learnt from, which it is too sure of: calibrate it on others"
@@ -53,7 +56,6 @@ def calibrate(config: CalibrateConfig) -> dict[str, Any]:
 
     from manyheads.plugins.judge.calibration_fit import fit_and_write
 
-    target = Path(config.output or folder.path)
     found = fit_and_write(config, folder, data, target, CALIBRATED)
     drawn = f" of {found['of']:,}, drawn" if found["rows"] < found["of"] else ""
     say(

@@ -19,6 +19,7 @@ from manyheads.evaluation.evaluation_data import find_data
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
 from manyheads.plugins.judge.config import CompareConfig, compared_figures
+from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.runs.summary import names_of
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 
@@ -42,6 +43,7 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
         raise UserError(
             f"runs={format_value(config.runs)} are files alone, but one run at least says what to read: add it"
         )
+    names = names_of(config.runs)
     first_name, first = next(iter(folders.items()))
     labels = first.labels()
     for name, folder in folders.items():
@@ -55,6 +57,7 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
     output = Path(config.output or Path("outputs", f"compare-{data.name}-{data.split}"))
     if config.output or config.overwrite:
         refuse_occupied(output, COMPARED, overwrite=config.overwrite)
+    refuse_unwritable_output(str(output))
     warnings = []
     for name, folder in folders.items():
         n_learnt, note = learnt_texts(folder.path, data.rows, labels, who=name, also_hub=True)
@@ -76,7 +79,6 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
 
     for run, folder in folders.items():
         answers[run] = answers_of(folder, data.rows, labels, config)
-    names = names_of(config.runs)
     models = []
     for name, run in zip(names, config.runs, strict=True):
         home = enclosing_run(folders[run].path) if run in folders else None

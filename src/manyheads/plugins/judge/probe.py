@@ -14,7 +14,7 @@ from manyheads.evaluation.evaluation_data import find_data
 from manyheads.inference.format import enclosing_run, home_of, open_folder
 from manyheads.plugins.judge.config import ProbeConfig
 from manyheads.plugins.judge.probe_tests import CHANGES, BehaviourTest, cases_of, read_tests
-from manyheads.runs.folder import within
+from manyheads.runs.folder import refuse_unwritable_output, within
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 
 PROBED = VerbOutput("probe", "probe.json", ('"tests":', '"run":'), ("report.html",))
@@ -41,6 +41,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     output = Path(config.output or within(home_of(config.run, folder.path), "probe", name))
     if config.output or config.overwrite:
         refuse_occupied(output, PROBED, overwrite=config.overwrite)
+    refuse_unwritable_output(str(output))
     read = reader_of(folder.settings.kept)
     cases = [cases_of(test, data.rows if data else None, config, read) for test in tests]
     for test, of_test in zip(tests, cases, strict=True):

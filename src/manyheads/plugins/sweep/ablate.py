@@ -31,14 +31,14 @@ def ablate(config: AblateConfig) -> Comparison:
     for refuse in hooks(config, "refuse"):
         refuse(config, "here")
     check_training(config.trainer)
+    path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
+    if path.suffix != ".json":
+        path = path.with_name(f"{path.name}.json")
+    refuse_unwritable_output(str(path), path.parent)
     sets = read_sets(config)
     for variant in config.variants():
         for one in sets:
             check_rows(config.run(variant), one.splits)
-    path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
-    if path.suffix != ".json":
-        path = path.with_name(f"{path.name}.json")
-    refuse_unwritable_output(str(path.parent))
     if path.exists():
         check_same_comparison(read_results(path), path, config)
 

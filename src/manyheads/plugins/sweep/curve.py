@@ -17,6 +17,7 @@ from manyheads.plugins.sweep.outcomes import Trial, trial_folder
 from manyheads.plugins.sweep.same_search import shared_settings
 from manyheads.plugins.sweep.scheduler import Search
 from manyheads.plugins.sweep.tune import refuse_many_processes
+from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.runs.summary import Summary, read_summary
 from manyheads.terminal import log_to_screen
 
@@ -38,11 +39,12 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     check_training(config.trainer)
     for refuse in hooks(config, "refuse"):
         refuse(config, "here")
+    folder = Path(config.output or "outputs/curve").absolute()
+    refuse_unwritable_output(str(folder))
     splits = read_splits(config.data, config.seed, with_test=config.test)
     checkpoint = config.checkpoint.settled(config.run({}).task, multi=splits.multi)
     typed, config = config, replace(config, checkpoint=checkpoint)
     check_rows(config.run({}), splits)
-    folder = Path(config.output or "outputs/curve").absolute()
     trials = []
     for seed in range(config.seed, config.seed + config.seeds):
         for at, share in enumerate(config.shares, start=1):

@@ -44,6 +44,7 @@ from manyheads.plugins.sweep.journal import Journal, open_journal
 from manyheads.plugins.sweep.outcomes import RunState, Trial
 from manyheads.plugins.sweep.same_search import search_settings
 from manyheads.plugins.sweep.scheduler import Search
+from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.terminal import log_to_screen, print_sheet, say, show_files
 
 if TYPE_CHECKING:
@@ -77,12 +78,13 @@ def search(config: TuneConfig) -> "tuple[list[Ranked], dict[str, Any]]":
             another search; no run that came to a figure.
     """
     check_search(config)
+    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
+    refuse_unwritable_output(str(folder))
     planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
     splits = read_splits(config.data, config.seed, answer=plugin.task(config.task).column, with_test=False)
     checkpoint = config.checkpoint.settled(config.task, multi=splits.multi)
     typed, config = config, replace(config, checkpoint=checkpoint)
     check_rows(config.run({}), splits)
-    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
     with open_queue(config, planned, folder, search_settings(config, splits)) as queue, log_to_screen(log):
         if queue.outcomes:
             log.info("%d runs are in the journal already", len(queue.outcomes))
