@@ -1,7 +1,6 @@
 """Rows that are held in memory: whatever they come as, a run learns from the same tokens as from a file of them."""
 
 import csv
-from datetime import datetime
 
 import numpy
 import pandas
@@ -13,6 +12,8 @@ import torch
 from manyheads import TextData, compose
 from manyheads.data.formats.fields import FIELD, join_cells, join_given, with_joined_text
 from manyheads.data.opening import read_file, table_from
+from manyheads.inference.chunks import WantedColumns
+from manyheads.inference.records import chunks_of_objects, chunks_of_parquet, chunks_of_table
 
 ROWS = [(f"{'good' if at % 3 else 'bad'} film number {at}", "yes" if at % 3 else "no") for at in range(60)]
 COLUMNS = {"text": [text for text, _ in ROWS], "label": [label for _, label in ROWS]}
@@ -174,14 +175,45 @@ def test_times_of_a_frame_are_read_as_those_of_its_csv(tmp_path):
     assert given == join_cells([of_csv.column(name)[2] for name in names[:2]])
 
 
-@pytest.mark.parametrize("hour", [0, 9])
-def test_a_time_is_joined_to_a_text_alike_however_it_is_given(hour, tmp_path):
-    day = datetime(2026, 3, 4, hour)
-    row, names = {"title": "late", "created": day}, ["title", "created"]
-    table = pyarrow.table({name: [cell] for name, cell in row.items()})
-    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    frame = pandas.DataFrame([row])
-    given = [table_from(rows, "rows") for rows in ([row], {name: [cell] for name, cell in row.items()}, table, frame)]
-    given += [table_from(frame.astype(object), "rows"), read_file(tmp_path / "rows.parquet")]
-    read = [with_joined_text(one, names).column("title + created")[0] for one in given]
-    assert {*read} == {*join_given([row], names)} == {f"late {FIELD} {str(day).removesuffix(' 00:00:00')}"}
+ISO = {"format": "ISO8601"}
+SAME = {  # what stands in a column, and what is read of it, whatever the rest of the column holds
+    "days": (pandas.to_datetime(["2026-03-04", None, "2026-03-05"]), ["2026-03-04", "", "2026-03-05"]),
+    "hours": (
+        pandas.to_datetime(["2026-03-04", None, "2026-03-04 09:30"], **ISO),
+        ["2026-03-04", "", "2026-03-04 09:30:00"],
+    ),
+    "fractions": (
+        pandas.to_datetime(["2026-03-04", "2026-03-04 09:30:00.250", "2026-03-04 09:30"], **ISO),
+        ["2026-03-04", "2026-03-04 09:30:00.25", "2026-03-04 09:30:00"],
+    ),
+    "zoned": (
+        pandas.to_datetime(["2026-03-04", None, "2026-03-04 09:30"], utc=True, **ISO),
+        ["2026-03-04", "", "2026-03-04 09:30:00"],
+    ),
+    "numbers": ([3.0, None, 0.25], ["3", "", "0.25"]),
+    "words": (["3.0.1", "10:00:00", "2026-03"], ["3.0.1", "10:00:00", "2026-03"]),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_training_and_asking_read_a_cell_alike_whatever_the_format(name, tmp_path):
+    cells, expected = SAME[name]
+    frame, names = pandas.DataFrame({"title": list("abc"), "when": cells}), ["title", "when"]
+    paths = {kind: tmp_path / f"rows.{kind}" for kind in ("csv", "jsonl", "parquet")}
+    frame.to_csv(paths["csv"], index=False)
+    frame.to_json(paths["jsonl"], orient="records", lines=True, date_format="iso")
+    frame.to_parquet(paths["parquet"])
+    records = frame.astype(object).where(~frame.isna(), None).to_dict("records")
+    tables = {kind: read_file(path) for kind, path in paths.items()}
+    held = {"frame": frame, "objects": frame.astype(object), "arrow": pyarrow.table(frame), "records": records}
+    tables |= {kind: table_from(rows, "rows") for kind, rows in held.items()}
+    trained = {kind: list(with_joined_text(one, names).column("title + when")) for kind, one in tables.items()}
+    readers = {"csv": chunks_of_table, "jsonl": chunks_of_objects, "parquet": chunks_of_parquet}
+    wanted = WantedColumns(names, [], joins=True)
+    asked = {
+        kind: [text for chunk in readers[kind](path, wanted) for text in chunk.texts] for kind, path in paths.items()
+    }
+    asked |= {"records": join_given(records, names), "given": join_given(frame.to_dict("records"), names)}
+    want = [f"{title} {FIELD} {cell}".strip() for title, cell in zip("abc", expected, strict=True)]
+    assert trained == dict.fromkeys(trained, want)
+    assert asked == dict.fromkeys(asked, want)

@@ -28,6 +28,7 @@ import manyheads.plugin as plugin
 from manyheads.cli.main import main
 from manyheads.cli.verbs import VERBS, schema_of
 from manyheads.config import Accelerator, DataConfig, InferenceHardware, Long, ModelConfig, PairKind, Precision, Terms
+from manyheads.data.formats.fields import FIELD, SPELLINGS, join_cells
 from manyheads.data.rows import Rows
 from manyheads.inference import graph as opened_graph
 from manyheads.inference.classifier import TextClassifier
@@ -206,6 +207,29 @@ def test_every_script_is_short_formatted_and_compiles(tmp_path):
             [*ruff, *asked, "--isolated", "--line-length=120", tmp_path], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_columns_are_joined_as_in_training():
+    about = {"pairs": False, "multi": False, "settings": SimpleNamespace(fields=["a", "b"]), "tokenizer": None}
+    script: dict[str, Any] = {"__name__": "predict"}
+    exec(graph_folder.script_for(SimpleNamespace(**about), Format.torch, None, example=""), script)
+    reader = script["Classifier"].__new__(script["Classifier"])
+    reader.columns = ["a", "b"]
+    cells = [
+        "3.0",
+        "-2.",
+        "3.0.1",
+        "2026-03-04",
+        "2026-03-04 00:00:00",
+        "2026-03-04T00:00:00.000Z",
+        "12:00:00",
+        " 3.0 ",
+    ]
+    cells += ["2026-03-04 09:30:00", "2026-03-04T09:30:00.250", "2026-03-04 00:00:00.500000+00:00", f"x{FIELD}y", ""]
+    rows = [{"a": one, "b": other} for one, other in zip(cells, cells[::-1], strict=True)]
+    assert reader.inputs(rows) == [[join_cells([row["a"], row["b"]]) for row in rows]]
+    page = Path(graph_folder.__file__).parent / "page" / "index.html"
+    assert f"/{SPELLINGS.pattern}/" in page.read_text(encoding="utf-8")
 
 
 def test_the_script_answers_in_a_process_of_its_own_and_its_end_is_no_readers(exported, tmp_path):

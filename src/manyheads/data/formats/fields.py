@@ -10,7 +10,7 @@ Standard library at first.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import manyheads.plugin as plugin
 from manyheads.config import DataConfig, Long
 from manyheads.config.facts import hooks
 from manyheads.config.sentences import list_names
-from manyheads.data.class_names import drop_zero_fraction, normalise_name
+from manyheads.data.class_names import normalise_name
 from manyheads.data.table import RawTable
 from manyheads.data.texts import is_blank
 from manyheads.errors import UserError
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 FIELD, UNIT = "\u241e", "\u241f"  # signs that can be seen, and that nobody types
+# A number or a time, as each format may hold it: 3.0 becomes 3, and a midnight its day. pandas writes 00:00:00 to a csv
+# where another row of the column has a time, but who reads one row cannot know the others.
+SPELLINGS = re.compile(
+    r"^([+-]?[0-9]+)\.0*$|^([0-9-]{10})[T ](?:00:00:00|([0-9:]{8}(\.[0-9]*[1-9])?))\.?0*(Z|\+00:00)?$"
+)
 UNITS = re.compile(f"(?:{UNIT}[^{UNIT}]+{UNIT})+")
 AND = " + "  # between the names of columns that are joined
 ZIPPED = "manyheads.data.column:zipped"
@@ -66,19 +71,17 @@ def repeats_header(text: str, column: str) -> bool:
 
 
 def join_cells(cells: Sequence[Any]) -> Any:
-    """The cells of a row as one text: empty ones keep their place, unless all are; numbers and dates are as in a csv. A
+    """The cells of a row as one text, which every format gives alike: empty ones keep their place, unless all are. A
     list or the like is returned as it is, for the sentence that refuses it."""
     parts: list[str] = []
     for cell in cells:
         if getattr(cell, "shape", None) == ():  # a number of NumPy
             cell = cell.item()
-        if isinstance(cell, datetime) and str(cell).endswith(" 00:00:00"):
-            cell = cell.date()  # of a column of days, as pandas writes it to a csv
         if cell is None or isinstance(cell, int | float | Decimal | date):
-            cell = drop_zero_fraction(normalise_name(cell))
+            cell = normalise_name(cell)
         if not isinstance(cell, str):
             return cell
-        parts.append(cell.replace(FIELD, " ").strip())
+        parts.append(SPELLINGS.sub(r"\1\2 \3", cell.replace(FIELD, " ").strip()).strip())
     if all(map(is_blank, parts)):
         return ""
     return f" {FIELD} ".join(parts).strip()

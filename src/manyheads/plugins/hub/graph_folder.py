@@ -19,7 +19,7 @@ from torch import Tensor
 
 import manyheads.plugin as plugin
 from manyheads.config import Long, Terms
-from manyheads.data.formats.fields import reader_of
+from manyheads.data.formats.fields import SPELLINGS, reader_of
 from manyheads.data.tokenizer import PROBE, copy_tokenizer, names_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
@@ -224,6 +224,7 @@ def script_for(
         pairs=predictor.pairs,
         ambiguous=predictor.pairs and type_ids_are_ambiguous(predictor.tokenizer),
         fields=bool(fields),
+        spellings=SPELLINGS.pattern,
         n_columns=max(1, len(fields)) + predictor.pairs,
         multi=predictor.multi,
         terms=terms and terms.name,
