@@ -120,6 +120,19 @@ def test_small_gradients_are_learnt_from_in_fp16_as_in_fp32(monkeypatch):
     assert float(torch.cosine_similarity(*updates, dim=0)) > 0.999
 
 
+def test_a_row_that_weighs_nothing_is_not_there():
+    """Neither compared, to the bit, nor counted among the few."""
+    without, whole, found = few_rows(12), few_rows(15), list[torch.nn.Module]()
+    whole.labels[12:] = whole.labels[12:].flip(0)  # labels that are wrong
+    whole.weights_n = (torch.arange(15) < 12) * 1.25
+    for tokens in (without, whole):
+        found.append(network())
+        begin(run_with(contrast_epochs=8, contrast_lr=3e-3), found[-1], tokens, LABELS, first=True)
+    for (name, one), other in zip(found[0].encoder.named_parameters(), found[1].encoder.parameters(), strict=True):
+        assert torch.equal(one, other), name
+    assert not torch.equal(one, [*network().encoder.parameters()][-1])
+
+
 def vectors_loss(classifier, tokens) -> float:
     batch = gather(tokens, Planned(torch.arange(len(tokens)), 1.0))
     with torch.no_grad():

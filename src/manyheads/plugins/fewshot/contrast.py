@@ -33,7 +33,8 @@ log = logging.getLogger("manyheads")
 def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, first: bool) -> None:
     """With few rows: learn by contrast if these are the `first` weights, and let training change the head alone, which
     is fitted to the encoder as it is then."""
-    if tokens.labels.ndim > 1 or len(tokens) > most_rows(run) * len(labels) or tokens.labels.bincount().max() < 2:
+    at_n = rows_that_count(tokens)
+    if tokens.labels.ndim > 1 or len(at_n) > most_rows(run) * len(labels) or tokens.labels[at_n].bincount().max() < 2:
         return
     freeze(network, run.optim)
     weights = [one for one in network.encoder.parameters() if one.requires_grad]
@@ -53,7 +54,8 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     The order of rows and the dropout follow from the seed of the run alone, and torch's generators are left as they
     were. Word vectors stay as they are: to learn them gains nothing.
     """
-    n_steps = max(1, round(run.optim.contrast_epochs * len(tokens) / ROWS))
+    at_n = rows_that_count(tokens)
+    n_steps = max(1, round(run.optim.contrast_epochs * len(at_n) / ROWS))
     log.info("the encoder is fine-tuned by contrast for %d steps; then the head learns alone", n_steps)
     device = choose_device(run.hardware)
     dtype = DTYPES[choose_precision(run.hardware.precision, device)]
@@ -66,7 +68,7 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
         torch.manual_seed(run.seed)
         order = torch.Generator().manual_seed(run.seed)
         for step in range(n_steps):
-            batch = gather(tokens, Planned(draw_rows(tokens.labels, order), 1.0)).to(device)
+            batch = gather(tokens, Planned(at_n[draw_rows(tokens.labels[at_n], order)], 1.0)).to(device)
             with multiplying_in(dtype, device):
                 vectors_BD = batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N))
             scaler.scale(contrastive_loss(vectors_BD.float(), batch.labels_B)).backward()
@@ -87,6 +89,11 @@ def most_rows(run: Any) -> int:
         return run.optim.contrast
     origin = find_origin(run.init_from, run.model.encoder)
     return USUAL if (origin.folder / "modules.json").is_file() else 0  # which sentence-transformers writes
+
+
+def rows_that_count(tokens: Tokens) -> Tensor:
+    """The numbers of the rows `(n,)` whose weight is above 0."""
+    return torch.arange(len(tokens)) if tokens.weights_n is None else tokens.weights_n.nonzero().flatten()
 
 
 def draw_rows(labels: Tensor, order: torch.Generator) -> Tensor:
