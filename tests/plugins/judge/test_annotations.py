@@ -139,6 +139,11 @@ def test_agreement_is_krippendorffs():
     example = np.array([[column.count(label) for label in range(1, 6)] for column in np.array(observers).T.tolist()])
     shares = (example / example.sum(1, keepdims=True)).astype(np.float32)
     assert agreement(shares, example.sum(1).astype(np.float32))["alpha"]["value"] == pytest.approx(0.743, abs=5e-4)
+    many = np.array([[40_000, 1], [1, 70_001]])  # whose squares single precision cannot hold
+    found = agreement((many / many.sum(1, keepdims=True)).astype(np.float32), many.sum(1).astype(np.float32))
+    observed = sum(2 * one * other / (one + other - 1) for one, other in many.tolist())
+    by_chance = 2 * 40_001 * 70_002 / (many.sum() - 1)
+    assert 1 - found["alpha"]["value"] == pytest.approx(observed / by_chance, rel=1e-6)
 
 
 def test_agreement_needs_votes_of_two():

@@ -97,6 +97,7 @@ def agreement(shares_nC: Floats, voter_n: Floats) -> dict[str, Any]:
         shares_nC: of the votes of each row.
         voter_n: how many votes there are.
     """
+    shares_nC, voter_n = shares_nC.astype(np.float64), voter_n.astype(np.float64)  # single ones count to 2^24
     votes_nC = np.round(shares_nC * voter_n[:, None])
     is_whole_n = np.abs(votes_nC.sum(1) - voter_n) <= WHOLE * voter_n
     is_whole_n &= (np.abs(shares_nC * voter_n[:, None] - votes_nC) <= WHOLE * np.maximum(1, votes_nC)).all(1)
