@@ -16,6 +16,8 @@ from manyheads import TextData, compose
 from manyheads.cli.main import main
 from manyheads.distributed import faults
 from manyheads.evaluation import results
+from manyheads.training import pipeline
+from manyheads.training.build import make_objective
 
 PAGE = (Path(__file__).parents[2] / "docs" / "labels.md").read_text(encoding="utf-8")
 TINY = [
@@ -109,6 +111,27 @@ def test_a_run_with_votes(place, capsys):
     assert main([*audit, "folds=2"]) == 0
     assert read("outputs/tickets-audit/audit.json")["agreement"]["votes"] > 0
     assert "annotators agree by Krippendorff's alpha 0." in capsys.readouterr().out
+
+
+def test_classes_weigh_alike_in_the_network_and_in_the_linear_model(place, monkeypatch):
+    """By their shares of the votes, from which both learn: the classes with the most votes have other ones."""
+    tickets = [(f"parcel {day}", "yes:2|no:1") for day in range(30)] + [(f"box {day}", "no:1") for day in range(10)]
+    write(place / "train.csv", ["text", "votes"], tickets)
+    for name in ("validation", "test"):
+        write(
+            place / f"{name}.csv",
+            ["text", "votes"],
+            [(f"{name} {day}", ("yes:1", "no:1")[day % 2]) for day in range(9)],
+        )
+    found, fit = [], pipeline.cached_linear
+    monkeypatch.setattr(pipeline, "cached_linear", lambda *given: found.append(given[-1]) or fit(*given))
+    words = [f"data.path={place}", "data.votes=votes", "optim.class_weights=balanced", *TINY]
+    assert main(["train", *words, "output=run"]) == 0
+    assert found[0] == pytest.approx([1, 1]), "20 votes of 40 rows for each"
+    run = compose("train", words)
+    data = TextData.from_run(run)
+    network = make_objective(run, data.tokens["train"], data.splits.labels).class_weights_C
+    assert network.numpy() == pytest.approx(found[0])
 
 
 @finds
