@@ -51,7 +51,7 @@ def distilled_vectors(origin: Origin, wanted: Sizes) -> dict[str, Tensor]:
 @torch.inference_mode()
 def token_vectors(encoder: Origin, tokenizer: Tokenizer) -> Tensor:
     """Two vectors of each id, side by side, `(V, W)`: the mean of what the encoder says of it and of the marks around
-    it, and the row of the table of words. Of each the elements have a variance of 1."""
+    it, and the row of the table of words. Each is centred, over the deviation that its elements had before."""
     log.info("each of %s tokens is read by %s", f"{encoder.vocab_size:,}", encoder.folder)
     probe = tokenizer.encode(PROBE)
     texts = probe.sequence_ids
