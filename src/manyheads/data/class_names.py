@@ -196,8 +196,8 @@ def split_names(cell: str) -> list[str]:
 
 
 def names_in_list(cell: str) -> list[str] | None:
-    """The names in a cell that is a list of texts in JSON, or as Python shows one (`['a', 'b']`, which pandas writes);
-    None: it is not."""
+    """The names in a cell that is a list of texts or whole numbers in JSON, or as Python shows one (`['a', 'b']`, which
+    pandas writes); None: it is not."""
     if not cell.lstrip().startswith("["):
         return None
     if PYTHON_LIST.fullmatch(cell.strip()):
@@ -206,9 +206,9 @@ def names_in_list(cell: str) -> list[str] | None:
         found = json.loads(cell)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    if not isinstance(found, list) or not all(type(one) in (str, int) for one in found):  # True is an int, too
         return None
-    return found
+    return [str(one) for one in found]
 
 
 def natural_order(names: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ Standard library at first.
 """
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,8 @@ MOST_TITLED = 100  # columns
 WORDS_OF_TEXT = 5  # names of columns seldom have as many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 SIGNS = ",;|"  # that join names
+# a list as NumPy shows it, a tuple or a set
+SHOWN = re.compile(r"""[\[({]\s*["'].*["'],?\s*[\])}]|\[[\d\s]+\]|set\(\)""", re.DOTALL)
 NAMES = 3  # of labels in a sentence
 MOST_NUMBERS = 2**30  # of probabilities that rows are learnt from
 LARGEST_GROUP = 0.2  # share of the rows; with a larger group splits and folds cannot have the sizes they should
@@ -286,7 +289,8 @@ def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
     """A note on names of labels that are joined in one cell, and are a class of their own together.
 
     Raises:
-        UserError: they are in the column `labels`, where | joins them; or cells are lists of zeros and ones.
+        UserError: they are in the column `labels`, where | joins them, or a list in JSON; or cells are lists of zeros
+            and ones.
     """
     _refuse_zeros_and_ones(table, columns)
     in_labels = columns.answer == MULTI_LABEL
@@ -295,6 +299,12 @@ def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
         is_list = in_labels and isinstance(cell, str) and names_in_list(cell) is not None
         if isinstance(cell, str) and not is_list:
             cells.append(cell)
+    for cell in cells:
+        if in_labels and SHOWN.fullmatch(cell.strip()):
+            raise UserError(
+                f"{table.source}: '{format_value(cell)}' in the column 'labels' is no list that can be read: join "
+                'names by |, or write a list in JSON, such as ["joy", "anger"]'
+            )
     sign = _joining_sign({*cells})
     if not sign or (in_labels and any("|" in cell for cell in cells)):
         return []
@@ -311,6 +321,9 @@ def joined_otherwise(table: RawTable, columns: ColumnRoles) -> list[str]:
 def _refuse_zeros_and_ones(table: RawTable, columns: ColumnRoles) -> None:
     """Raise UserError if each cell is a list of zeros and ones, all of one length."""
     every = coded(table.column(columns.answer))
+    if columns.answer == MULTI_LABEL:
+        values = [names_in_list(cell) if isinstance(cell, str) else cell for cell in every.values]
+        every = every.with_values(values)
     if not any(isinstance(cell, list) for cell in every.values) or columns.answer in table.classes:
         return
     cells = every.take([at for at in range(len(every)) if at not in table.broken]).used()
@@ -319,7 +332,7 @@ def _refuse_zeros_and_ones(table: RawTable, columns: ColumnRoles) -> None:
     length = len(cells[0])
     if length < 2 or any(len(cell) != length for cell in cells):
         return
-    if all(one in (0, 1) for cell in cells for one in cell):
+    if all(one in (0, 1, "0", "1") for cell in cells for one in cell):
         raise UserError(
             f"{table.source}: each cell of '{format_value(columns.answer)}' is a list of {length} zeros and ones, "
             "which name no label: list the names of the labels that are 1, such as "

@@ -234,6 +234,13 @@ def test_a_separator_that_is_not_read_is_named(tmp_path, name, content, why):
         answered(path)
 
 
+def test_a_header_of_two_lines_has_its_own_separator(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('"the\ntext",label\na,x\nb,y\n')
+    with pytest.raises(ValueError, match=r"its columns are 'the\\ntext', label; name one by data.text=<column>$"):
+        find_columns(read_file(path), DataConfig())
+
+
 def test_blank_lines_above_a_header_are_no_rows(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("\n\ntext,label\na,x\n")

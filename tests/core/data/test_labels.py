@@ -223,12 +223,15 @@ def test_joined_names_are_read_back(names):
         ("[" + "'a'," * 50_000, ["[" + "'a'," * 50_000]),
         ("[]", []),
         ("[joy]|['fear']", ["[joy]", "['fear']"]),
+        ("[27]", ["27"]),
+        ('[2, 5, "joy"]', ["2", "5", "joy"]),
+        ("[true, 1]", ["[true, 1]"]),
         ("['joy', 1]", ["['joy', 1]"]),
         ("['joy'", ["['joy'"]),
         ("[" * 100_000, ["[" * 100_000]),
     ],
 )
-def test_lists_as_python_writes_them_are_read(cell, names):
+def test_lists_as_python_and_json_write_them_are_read(cell, names):
     assert split_names(cell) == names
 
 

@@ -13,7 +13,10 @@ from manyheads.data.sources import read_splits
 def test_a_folder_that_is_not_clear_is_refused(tmp_path, write, two_classes, complaint):
     data = DataConfig(path=str(tmp_path))
     kinds = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
-    assert complaint(data) == f"data.path={tmp_path} holds no data file: put files of {kinds} into it"
+    assert complaint(data) == (
+        f"data.path={tmp_path} holds no data file: put files of {kinds} into it, or texts of classes, such as "
+        "train/pos/1.txt"
+    )
     write(tmp_path / "reviews.csv", two_classes(40))
     assert len(read_splits(data, 0).train) == 32
     write(tmp_path / "more.csv", two_classes(40))

@@ -56,6 +56,16 @@ def test_zeros_and_ones_are_no_names():
             ValueError, match=r"^train.csv: each cell of 'labels?' is a list of 3 zeros and ones, which name no label"
         ):
             found(column, [[0, 1, 1], [0, 0, 0], [1.0, 0, True]])
+    with pytest.raises(ValueError, match=r"is a list of 3 zeros and ones, which name no label"):
+        found("labels", ["[0, 1, 1]", "[0, 0, 0]"])
+    assert found("labels", ["[0, 1]", "[1]"]) == found("labels", ["0|1", "1|0"]) == []
     assert (
         found("labels", [[0, 1], [1, 0], [1]]) == found("labels", [[0], [1]]) == found("labels", [[0, 2], [1, 0]]) == []
     )
+
+
+@pytest.mark.parametrize("cell", ["['joy' 'anger']", "[2 5]", "('joy', 'anger')", "('joy',)", "{'joy'}", "set()"])
+def test_what_numpy_and_python_show_is_no_list(cell):
+    with pytest.raises(ValueError, match=r"in the column 'labels' is no list that can be read: join names by \|"):
+        found("labels", ["joy", cell, "[]"])
+    assert found("label", ["joy", cell, "[]"]) == found("labels", ["[joy]|['fear']", "(joy)"]) == []

@@ -99,6 +99,16 @@ def test_categories_are_those_of_two_rows_and_all_else_has_a_unit() -> None:
     assert unit_of("same", learn_column(["7", "7.0"]), "8") == "same is another"
 
 
+def test_numbers_with_a_comma_are_no_numbers_and_the_log_says_it() -> None:
+    texts = [join_cells(["a", number, name]) for number, name in [("12,50", "x, y"), ("1.234,5", "x, y"), ("", "1,")]]
+    splits: Any = SimpleNamespace(train=SimpleNamespace(texts=texts), notes=[])
+    learn_buckets(SimpleNamespace(columns=["amount", "name"], text="text", text_names=False), splits)
+    assert splits.notes == [
+        "data.columns: amount has 0 categories (a number with a comma is a category: write 12.5), and is missing in 1 "
+        "of 3 rows; name has 1 categories, and is missing in 0 of 3 rows"
+    ]
+
+
 def test_a_row_is_read_as_its_units_before_its_text() -> None:
     read = unit_reader(KEPT)
     assert read is not None

@@ -232,7 +232,7 @@ def _other_separator(lines: list[str], sign: str, kind: str, n_lines: int) -> st
     for other in dict.fromkeys([*SIGNS, *marks]):
         rows = _rows_by(lines, other)
         share, _ = _fit(rows)
-        if share > MOST_ROWS and are_names(next(row for row in rows if row)):
+        if other != sign and share > MOST_ROWS and are_names(next(row for row in rows if row)):
             if n_lines:
                 remedy = f"put a first line that says sep={other}"
             elif kind == ".tsv" and other in SIGNS:

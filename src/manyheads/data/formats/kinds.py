@@ -60,7 +60,7 @@ def why_empty(folder: Path) -> str:
     for path in sorted(folder.iterdir()):
         if not path.name.startswith(".") and (why := remedy_for(path)):
             return f"its {path.name} {why}"
-    return f"put files of {KINDS_IN_WORDS} into it"
+    return f"put files of {KINDS_IN_WORDS} into it, or texts of classes, such as train/pos/1.txt"
 
 
 def is_large(paths: Iterable[Path]) -> bool:

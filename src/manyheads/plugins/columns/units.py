@@ -4,6 +4,7 @@ A column of numbers has buckets of about as many training rows each, or one for 
 of categories has those of two training rows at least. What is missing has a unit, and so have all other categories.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import inf, isfinite, nextafter
@@ -17,6 +18,7 @@ from manyheads.plugins.columns.row_units import as_number, clean, is_numbers, ro
 
 BUCKETS, MOST_CATEGORIES = 8, 200  # of a column
 LEAST_NUMBERS = 0.9  # share of the cells of a column of numbers
+WITH_COMMA = re.compile(r"[-+]?\d[\d.]*,[\d.,]*\d")  # as in 12,5 and 1.234,50
 Known = list[str] | list[float]  # of a column its categories, or the largest number of each bucket but the last
 
 
@@ -34,6 +36,8 @@ def learn_buckets(data: Any, splits: Any) -> dict[str, Any]:
     said = []
     for (name, of_column), found in zip(known.items(), cells, strict=True):
         what = f"{len(of_column) + 1} buckets of numbers" if is_numbers(of_column) else f"{len(of_column)} categories"
+        if sum(WITH_COMMA.fullmatch(cell) is not None for cell in found) > len(found) / 2:
+            what += " (a number with a comma is a category: write 12.5)"
         said.append(f"{name} has {what}, and is missing in {found.count(''):,} of {len(found):,} rows")
     if said:
         splits.notes.append(f"data.columns: {'; '.join(said)}")
