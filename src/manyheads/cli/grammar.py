@@ -93,9 +93,13 @@ def _element(text: str, names: bool) -> Any:
             raise UserError(f"{text} continues after its bracket")
         inside = text[1:-1].strip()
         parts = _parts(inside) if inside else []
-        if text[0] == "{":
-            return _mapping(parts, names)
-        return [_element(one, names) for one in parts]
+        if text[0] == "[":
+            return [_element(one, names) for one in parts]
+        pairs = [_pair(one) for one in parts]
+        made = {key: _element(value, names) for key, value in pairs}
+        if len(made) < len(pairs):
+            raise UserError("a key is named twice")
+        return made
     if QUOTED.fullmatch(text):
         return _unquoted(text)
     if text[:1] in ("'", '"'):
@@ -106,14 +110,6 @@ def _element(text: str, names: bool) -> Any:
     if parsed.sweep:
         raise UserError(f"{text} holds several values")
     return parsed.values[0]
-
-
-def _mapping(parts: list[str], names: bool) -> dict[str, Any]:
-    pairs = [_pair(one) for one in parts]
-    made = {key: _element(value, names) for key, value in pairs}
-    if len(made) < len(pairs):
-        raise UserError("a key is named twice")
-    return made
 
 
 def _pair(text: str) -> tuple[str, str]:

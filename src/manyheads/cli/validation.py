@@ -49,19 +49,12 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
             continue
         why, default = _why_unread(config, known[name], value), known[name].default
         if not why and value not in (default, to_plain(default)):  # scripts may write down all defaults
-            why = _why_unread_by_plugins(config, name)
+            for unread in hooks(config, "unread"):
+                why = why or unread(config, name)
             if not why and isinstance(config, RunConfig):
                 why = _why_unread_here(config, known[name], varied)
         if why:
             raise UserError(f"{name}={format_list(value)} does nothing {why}")
-
-
-def _why_unread_by_plugins(config: Config, name: str) -> str:
-    """What the first plugin says that knows why nothing would read a setting; empty: none does."""
-    for unread in hooks(config, "unread"):
-        if why := unread(config, name):
-            return why
-    return ""
 
 
 def _why_unread(config: Config, one: Setting, value: Any) -> str:

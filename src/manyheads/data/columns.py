@@ -210,15 +210,6 @@ def _zero_or_one(table: RawTable) -> list[str]:
     return found
 
 
-def columns_of_split(table: RawTable, columns: ColumnRoles, data: DataConfig) -> ColumnRoles:
-    """`columns` of the training split, as another split has them: its rows may have labels in place of votes. A
-    UserError where it lacks one."""
-    if columns.has_votes and not {*columns.names} <= {*table.names} and data.label in table.names:
-        columns = replace(columns, answer=data.label, key="label", label_columns=[])
-    require_columns(table, columns)
-    return columns
-
-
 def require_columns(table: RawTable, columns: ColumnRoles) -> None:
     """Raise UserError if another split lacks a column that the training split has."""
     _require_names(table)
@@ -356,20 +347,16 @@ def _joining_sign(cells: set[str]) -> str:
     return ""
 
 
-def named_twice(cells: list[Any], answers: list[Any], faults: Collection[int]) -> list[int]:
-    """The good cells that name a label more than once: `answers` are what was read of them."""
-    found = []
-    for at, (cell, answer) in enumerate(zip(cells, answers, strict=True)):
-        if not isinstance(cell, list) or len(cell) < 2 or at in faults:
+def named_twice(table: RawTable, cells: Coded, answers: list[Any], faults: Collection[int]) -> list[str]:
+    """A note on the rows that name a label more than once, if any do: `answers` are what was read of each different
+    cell, `faults` those that could not be read."""
+    twice: dict[int, bool] = {}
+    for code, (cell, answer) in enumerate(zip(cells.values, answers, strict=True)):
+        if not isinstance(cell, list) or len(cell) < 2 or code in faults:
             continue
-        n_names = 1 if isinstance(answer, str) else len(answer)
-        if n_names < len(cell):
-            found.append(at)
-    return found
-
-
-def note_of_twice(table: RawTable, found: Collection[int]) -> list[str]:
-    """A note on the rows that name a label more than once, if any do."""
+        if len(parts_of(answer)) < len(cell):
+            twice[code] = True
+    found = cells.by_row(twice)
     if not found:
         return []
     rows = "1 row names" if len(found) == 1 else f"{len(found):,} rows name"
@@ -441,14 +428,6 @@ def rows_of_known_labels(
 def coarse_finders(data: DataConfig) -> list[Any]:
     """What plugins find labels by that are no classes of their own: see `Section.coarse`."""
     return [find for make in hooks(data, "coarse") if (find := make(data)) is not None]
-
-
-def coarse_labels(data: DataConfig, labels: list[str], *, multi: bool) -> dict[str, list[str]]:
-    """The labels that stand for several classes, each with these."""
-    found: dict[str, list[str]] = {}
-    for find in coarse_finders(data):
-        found |= find(labels, multi=multi)
-    return found
 
 
 def set_apart(

@@ -226,7 +226,11 @@ def _open_path(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
             "neither: remove it, as large files are read where they are"
         )
     if path.is_dir():
-        return _open_folder(path, data, typed=typed)
+        classes, notes = class_folders(path, data)
+        if classes:
+            return {role: partial(_read_class_folder, folder) for role, folder in classes.items()}, notes
+        found, notes = name_files(path, data, typed=typed)
+        return {role: partial(_read_shards, files, data) for role, files in found.items()}, notes
     if not path.exists():
         hint = f"give a file of {KINDS_IN_WORDS}, or a folder"
         if path.is_symlink():
@@ -241,14 +245,6 @@ def _open_path(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     if kind_of(path) is None:
         raise UserError(f"data.path={data.path} {why_not_read(path)}")
     return {"all": partial(_read_shards, [path], data)}, []
-
-
-def _open_folder(path: Path, data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
-    classes, notes = class_folders(path, data)
-    if classes:
-        return {role: partial(_read_class_folder, folder) for role, folder in classes.items()}, notes
-    found, notes = name_files(path, data, typed=typed)
-    return {role: partial(_read_shards, files, data) for role, files in found.items()}, notes
 
 
 def _read_shards(files: list[Path], data: DataConfig) -> RawTable:

@@ -55,17 +55,15 @@ from manyheads.data.columns import (
     ColumnRoles,
     as_found,
     coarse_finders,
-    coarse_labels,
-    columns_of_split,
     describe_label_sets,
     find_columns,
     give_sets,
     joined_otherwise,
     named_twice,
     names_in,
-    note_of_twice,
     parts_of,
     read_groups,
+    require_columns,
     rows_of_known_labels,
     set_apart,
     why_unlabelled,
@@ -210,7 +208,9 @@ def _make_splits(
     labels: list[str] = []
     if columns.has_classes:
         answers, labels = _name_classes(answers, train.probabilities, table, columns, data, notes)
-    coarse = coarse_labels(data, labels, multi=columns.multi)
+    coarse: dict[str, list[str]] = {}  # the labels that stand for several classes, each with these
+    for find in coarse_finders(data):
+        coarse |= find(labels, multi=columns.multi)
     labels = [name for name in labels if name not in coarse]
     train, answers, apart = set_apart(train, answers, coarse, labels, notes)
     _set_answers(train, answers, labels)
@@ -224,8 +224,10 @@ def _make_splits(
     known = ClassLookup([*labels, *coarse], any_case=data.merge_labels is MergeLabels.case)
     others: dict[str, Rows] = {}
     for role in judged:
-        other = tables[role]()
-        roles = columns_of_split(other, columns, data)
+        other, roles = tables[role](), columns
+        if columns.has_votes and not {*columns.names} <= {*other.names} and data.label in other.names:
+            roles = replace(columns, answer=data.label, key="label", label_columns=[])  # labels in place of votes
+        require_columns(other, roles)
         other = _with_coded_labels(other, roles)
         if role == "test" and (why := why_unlabelled(other, roles, labels)):
             remedy = "leave the split unread by test=false"
@@ -310,11 +312,10 @@ def _read_answers(
     if columns.key != "label":
         _, faults = hash_cells(cells, "the target")
         return cells, faults
-    values = label_cells(cells.values, columns.answer, multi=columns.multi)
+    cells = cells.with_values(label_cells(cells.values, columns.answer, multi=columns.multi))
     read: Any = label_sets if columns.multi else label_names
-    answers, faults = read(values, table.classes.get(columns.answer), known)
-    twice = dict.fromkeys(named_twice(values, answers, faults))
-    notes += note_of_twice(table, cells.by_row(twice))
+    answers, faults = read(cells.values, table.classes.get(columns.answer), known)
+    notes += named_twice(table, cells, answers, faults)
     return cells.with_values(answers), cells.by_row(faults)
 
 

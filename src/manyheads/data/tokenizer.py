@@ -87,7 +87,12 @@ def load_tokenizer(
     tokenizer.no_truncation()
     if hasattr(tokenizer.model, "dropout"):
         tokenizer.model.dropout = None  # of bpe: a text has the same tokens every time
-    _check_growth(tokenizer, setting)
+    for step in (tokenizer.normalizer, tokenizer.decoder):
+        # Replacements that are replaced again double a text with each line of the file, up to any size.
+        if step is not None and _growth(json.loads(step.__getstate__())) > MAX_GROWTH:
+            raise UserError(
+                f"{setting} makes texts more than {MAX_GROWTH} times longer by what it replaces: {OTHERWISE}"
+            )
     if tokenizer.num_special_tokens_to_add(False) == 0:
         raise UserError(
             f"{setting} puts no marks such as [CLS] and [SEP] around a text: give one with a post-processor, or leave "
@@ -184,15 +189,6 @@ def _check_tables(part: Any) -> None:
         table = base64.b64decode(table)
         if int.from_bytes(table[:4], "little") > len(table):
             raise UserError("a table of characters is cut short")
-
-
-def _check_growth(tokenizer: Tokenizer, setting: str) -> None:
-    """Replacements that are replaced again double a text with each line of the file, up to any size."""
-    for step in (tokenizer.normalizer, tokenizer.decoder):
-        if step is not None and _growth(json.loads(step.__getstate__())) > MAX_GROWTH:
-            raise UserError(
-                f"{setting} makes texts more than {MAX_GROWTH} times longer by what it replaces: {OTHERWISE}"
-            )
 
 
 def _growth(step: Any) -> float:

@@ -25,7 +25,7 @@ from manyheads.runs.summary import LINEAR, Figures, lead_words, linear_words, st
 MOST_CLASSES = 20  # of a square table
 MOST_CONFUSIONS = 20  # in a list of them, if there are more classes
 MOST_WORST = 12  # in the table of the worst, if there are more classes
-MOST_LINKED, MOST_OF_CELL = 40, 5  # cells whose texts are shown, and texts of each
+MOST_LINKED = 40  # cells whose texts are shown
 WORDS = (
     "underlined words support the answer, words with a dotted underline oppose it: by how much its probability changes "
     "if they are removed from the text"
@@ -224,7 +224,7 @@ def confusion_section(scores: Scores, stored: LogitStore) -> ReportSection:
     wrong.sort(key=lambda cell: -cell[0])
     n_linked = MOST_LINKED if is_square else MOST_CONFUSIONS
     linked = {(label, answer): count for count, label, answer in wrong[:n_linked]}
-    groups = cell_groups(stored, linked, MOST_OF_CELL)
+    groups = cell_groups(stored, linked)
 
     def link(label: int, answer: int) -> Link:
         count = scores.confusion[label][answer]

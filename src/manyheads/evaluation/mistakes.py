@@ -26,6 +26,7 @@ NO_LABEL = "no label"
 MOST_READ = 2**16  # tokens, to see which words carry answers: if words are many, neighbours are cut out together
 LEAST = 0.01  # of a probability, that is shown
 MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence that support or oppose the answer, and letters of each
+MOST_OF_CELL = 5  # texts that are shown of a cell of the confusion matrix
 SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 Span = tuple[int, int]
 
@@ -99,16 +100,15 @@ def worst_mistakes(stored: LogitStore) -> list[Example]:
     return worst.examples()
 
 
-def cell_groups(stored: LogitStore, cells: dict[tuple[int, int], int], most: int) -> list[Group]:
-    """The most confident mistakes of some cells of a confusion matrix.
+def cell_groups(stored: LogitStore, cells: dict[tuple[int, int], int]) -> list[Group]:
+    """The most confident mistakes of some cells of a confusion matrix, at most `MOST_OF_CELL` of each.
 
     Args:
         cells: a class and an answer, with the number of their rows.
-        most: rows of each.
     """
     if not cells:
         return []
-    worst = {cell: Worst(most) for cell in cells}
+    worst = {cell: Worst(MOST_OF_CELL) for cell in cells}
     for found in stored.answers():
         label_n, answer_n = found.marks_nC.argmax(1), found.given_nC.argmax(1)
         occurring = set(zip(label_n.tolist(), answer_n.tolist(), strict=True))
@@ -157,7 +157,9 @@ def with_words(classifier: TextClassifier, examples: Sequence[Example], *, most:
         cuts.append(cut)
         versions.append(example.texts)
         for text, span in cut.spans:
-            versions.append(_without(example.texts, text, span))
+            without = list(example.texts)
+            without[text] = without[text][: span[0]] + without[text][span[1] :]
+            versions.append(without)
     texts, *pairs = map(list, zip(*versions, strict=True))
     logits_nC = classifier.logits(texts, pairs[0] if pairs else None)
     probabilities_nC, at = classifier.probabilities(logits_nC.double()), 0
@@ -221,12 +223,6 @@ def _cuts(example: Example, encoding: Encoding, most: int) -> Cuts:
     if len(cuts) < 2 or n_cuts < 1:
         cuts = []
     return Cuts(cuts, together)
-
-
-def _without(texts: Sequence[str], text: int, span: Span) -> list[str]:
-    cut = list(texts)
-    cut[text] = cut[text][: span[0]] + cut[text][span[1] :]
-    return cut
 
 
 def _marked(example: Example, cut: Cuts, added: list[float]) -> Example:

@@ -15,6 +15,7 @@ from manyheads.errors import UserError
 from manyheads.evaluation.intervals import NO_ROWS, Floats, Ints, Z, clipped, find_root
 from manyheads.runs.summary import Interval
 
+N_RESAMPLES = 1000
 RESAMPLED_AT_ONCE = 2**16  # counts of resamples that are drawn together
 FLATTEST, STEEPEST = 0.02, 2.0  # exponents of a power law that are tried
 GRID, ROUNDS = 25, 4  # how many of them in a round, and rounds, each between the neighbours of the best
@@ -51,7 +52,7 @@ def percentile_interval(value_R: Floats, least: float = -math.inf, most: float =
     return clipped(value, low, high, least, most)
 
 
-def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
+def resamples(n: int, seed: int = 0) -> Iterator[Ints]:
     """How often each of `n` rows counts `(n,)`: once in the data itself, which comes first, and in each resample as
     often as the row is drawn.
 
@@ -63,8 +64,8 @@ def resamples(n: int, n_resamples: int = 1000, seed: int = 0) -> Iterator[Ints]:
     random = np.random.default_rng(seed)
     yield np.ones(n, dtype=np.int64)
     at_once = max(1, RESAMPLED_AT_ONCE // n)
-    for start in range(0, n_resamples, at_once):
-        size = min(at_once, n_resamples - start)
+    for start in range(0, N_RESAMPLES, at_once):
+        size = min(at_once, N_RESAMPLES - start)
         places = random.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         yield from np.bincount(places.ravel(), minlength=n * size).reshape(size, n)
 

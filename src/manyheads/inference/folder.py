@@ -5,7 +5,6 @@ Of all dependencies torch, safetensors and tokenizers are enough to open it. The
 before anything is allocated.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
@@ -42,7 +41,7 @@ from manyheads.linear.model import tensors_in, write_linear
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import OwnNetwork
 from manyheads.nn.cost import count_parameters
-from manyheads.runs.files import replace_folder
+from manyheads.runs.files import replace_folder, write_json
 
 AnyPredictor = Predictor[Any]
 PredictorT = TypeVar("PredictorT", bound=AnyPredictor)
@@ -97,12 +96,11 @@ def save(
         tensors = {name: value.detach().float().cpu().clone() for name, value in network.state_dict().items()}
         save_file(tensors, part / WEIGHTS)
         (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
-        names = json.dumps(list(labels), indent=0, ensure_ascii=False)
-        (part / "labels.json").write_text(f"{names}\n", encoding="utf-8")
+        write_json(part / "labels.json", list(labels), indent=0)
         (part / "tokenizer.json").write_text(copy_tokenizer(tokenizer).to_str(pretty=True), encoding="utf-8")
         (part / "README.md").write_text(card, encoding="utf-8")
         if tuned.thresholds is not None:
-            (part / "thresholds.json").write_text(json.dumps(thresholds, indent=0) + "\n", encoding="utf-8")
+            write_json(part / "thresholds.json", thresholds, indent=0)
         if blend is not None:
             write_linear(part / LINEAR, blend.linear)
         if finish is not None:

@@ -175,7 +175,9 @@ def fit_counted(
 
     terms_U, at_E = _numbered(np.asarray(found.terms_E))  # which copies nothing
     n_rows_U = np.bincount(at_E)
-    kept_U = _frequent_terms(n_rows_U, 2 if len(rows) > MANY else 1, max(1, MOST_VOTES // n_classes))
+    kept_U = np.flatnonzero(n_rows_U >= (2 if len(rows) > MANY else 1))
+    in_most_U = np.argsort(-n_rows_U[kept_U], kind="stable")[: max(1, MOST_VOTES // n_classes)]
+    kept_U = np.sort(kept_U[in_most_U])
     if not len(kept_U):
         return None
     rarity_U = np.log((1 + len(rows)) / (1 + n_rows_U[kept_U])) + 1
@@ -238,12 +240,6 @@ def _weigh(x_nU: Any, rarity_U: np.ndarray) -> None:
         data *= rarity_U[x_nU.indices[part]]
         text_E = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         data /= np.sqrt(np.bincount(text_E, data**2, len(bounds) - 1))[text_E]
-
-
-def _frequent_terms(n_rows_U: np.ndarray, least: int, most: int) -> np.ndarray:
-    """Which terms are in at least `least` rows; at most `most`, those in most rows."""
-    kept = np.flatnonzero(n_rows_U >= least)
-    return np.sort(kept[np.argsort(-n_rows_U[kept], kind="stable")[:most]])
 
 
 def fit_classes(x_nU: Any, rows: Rows, n_classes: int, weights_C: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

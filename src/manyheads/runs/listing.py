@@ -257,7 +257,9 @@ def comparison_sheet(found: FoundRuns) -> Sheet:
     by_model = {"": figures}  # by what is added to the name of a line
     if any(answering_model(run) == BOTH for run in found.values()):
         lines.append(["answers", *map(answering_model, found.values())])
-        by_model[f", {NETWORK}"] = [_network_by_split(run) for run in found.values()]
+        of_network = by_model[f", {NETWORK}"] = []
+        for run in found.values():
+            of_network.append(run["network"] or dict.fromkeys(_figures_by_split(run), network_figures(run)))
     shown: dict[tuple[str, str], None] = {}  # split and figure, each once
     for own in figures:
         shown |= dict.fromkeys((split, name) for split, of_split in own.items() for name in of_split)
@@ -273,7 +275,3 @@ def comparison_sheet(found: FoundRuns) -> Sheet:
 
 def _figures_by_split(run: FinishedRun) -> dict[str, Any]:
     return run["splits"] or {f"{run['data']['name']} {run['data']['split']}": run["figures"]}
-
-
-def _network_by_split(run: FinishedRun) -> dict[str, Any]:
-    return run["network"] or {split: network_figures(run) for split in _figures_by_split(run)}

@@ -1,6 +1,7 @@
 """metrics.csv of a run, read: one row for each step at which something was logged. Standard library only."""
 
 import csv
+from contextlib import suppress
 from pathlib import Path
 
 MetricsRow = dict[str, float]  # by column; a figure that was not logged at that step is absent
@@ -15,16 +16,8 @@ def read_metrics_csv(path: Path) -> list[MetricsRow]:
         for cells in csv.DictReader(file, restval=""):
             row: MetricsRow = {}
             for name, cell in cells.items():
-                number = _to_float(cell)
-                if number is not None:
-                    row[name] = number
+                with suppress(TypeError, ValueError):  # of cells beyond the last column a list
+                    row[name] = float(cell)
             if "step" in row:
                 rows.append(row)
     return rows
-
-
-def _to_float(cell: object) -> float | None:
-    try:
-        return float(cell) if isinstance(cell, str) and cell else None
-    except ValueError:
-        return None

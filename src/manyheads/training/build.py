@@ -24,7 +24,7 @@ from manyheads.inference.precision import DTYPES, choose_device, choose_precisio
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import OwnNetwork
-from manyheads.training.weights import keep_words, load_pretrained
+from manyheads.training.weights import load_pretrained
 
 MOST_ROWS = 4096  # that the head is fitted to before training
 
@@ -58,7 +58,8 @@ def assemble_network(run: RunConfig, splits: Splits, tokenizer: Tokenizer, own: 
     network = plugin.resolve(plugin.task(run.task).assemble)(run.model, **sizes)
     load_pretrained(network, origin)
     if kept is not None:  # only now, so that the rest begins with the same random numbers
-        keep_words(network.words, kept)
+        network.words.weight = nn.Parameter(network.words.weight.detach()[kept])
+        network.words.num_embeddings = len(kept)
     return network
 
 

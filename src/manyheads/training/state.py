@@ -219,26 +219,17 @@ def share_out(ranks: list[dict[str, Any]], rank: int) -> dict[str, Any]:
     for name, (_, values) in first["figures"].items():
         if rank == 0:
             n_updates = sum(other["figures"][name][0] for other in ranks)
-            sums = {key: _sum([other["figures"][name][1][key] for other in ranks]) for key in values}
-            figures[name] = n_updates, sums
-        else:
-            figures[name] = 0, {key: _none_of(value) for key, value in values.items()}
+            figures[name] = n_updates, {}
+            for key in values:  # counts are added, lists of what is kept of each row are joined
+                of_ranks = [other["figures"][name][1][key] for other in ranks]
+                figures[name][1][key] = sum(of_ranks[1:], start=of_ranks[0])
+        else:  # of no rows
+            empty = {key: [] if isinstance(value, list) else torch.zeros_like(value) for key, value in values.items()}
+            figures[name] = 0, empty
     if rank == 0:
         for key in first["callbacks"]:
             meters[key] = Meter.summed([other["callbacks"][key] for other in ranks])
     return {"random": random, "figures": figures, "callbacks": meters}
-
-
-def _none_of(value: Tensor | list[Tensor]) -> Tensor | list[Tensor]:
-    """A state of a metric that has seen no rows: counts are 0, and a list of what is kept of each row is empty."""
-    if isinstance(value, list):
-        return []
-    return torch.zeros_like(value)
-
-
-def _sum(values: list[Any]) -> Any:
-    """The states of all ranks as one: counts are added, lists joined."""
-    return sum(values[1:], start=values[0])
 
 
 def seed_rank(seed: int, rank: int, step: int) -> None:

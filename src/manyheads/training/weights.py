@@ -112,12 +112,6 @@ def load_pretrained(network: nn.Module, origin: Origin | None) -> None:
         own[name].copy_(value)
 
 
-def keep_words(words: nn.Embedding, kept: list[int]) -> None:
-    """Reduce a table of words to these rows, in their order."""
-    words.weight = nn.Parameter(words.weight.detach()[kept])
-    words.num_embeddings = len(kept)
-
-
 class SeenWords(nn.Embedding):
     """A table of word vectors of which only `rows_U` are trained: its weight holds these alone. The other rows, which
     texts of validation may need, are read from `table`."""

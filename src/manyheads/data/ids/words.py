@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import chain
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
@@ -160,7 +161,7 @@ class Words:
     def _read(self, texts: list[str]) -> list[bytes]:
         if len(self.known) > MOST_WORDS:
             self.known.clear()
-        split = bert_pieces if self.parting is Parting.signs else _at_spaces
+        split = bert_pieces if self.parting is Parting.signs else methodcaller("split", " ")
         rows: list[bytes] = []
         missing: list[int] = []
         for at, text in enumerate(texts):
@@ -193,10 +194,6 @@ class Words:
         if self.parting is Parting.marks:
             new = [*filter(is_plain, new)]
         self.known.update(zip(new, read_whole(self.tokenizer, new), strict=True))
-
-
-def _at_spaces(text: str) -> list[str]:
-    return text.split(" ")
 
 
 def is_plain(word: str) -> bool:

@@ -84,7 +84,10 @@ def write_graph(file: Path, predictor: TextClassifier, kind: Format, *, both: bo
     with torch.no_grad(), quietly(), naming_own_blocks(predictor, kind):
         program = torch.export.export(Graph(predictor, both=both), (), inputs, dynamic_shapes=free)
         if kind is Format.torch:
-            forget_lines(program)
+            for module in program.graph_module.modules():
+                if isinstance(module, torch.fx.GraphModule):
+                    for node in module.graph.nodes:
+                        node.meta.pop("stack_trace", None)  # lines of code, with the paths of this machine
             torch.export.save(program, file)
         else:
             names = ["logits", "network_logits", "linear_logits"] if both else ["logits"]
@@ -96,14 +99,6 @@ def write_graph(file: Path, predictor: TextClassifier, kind: Format, *, both: bo
                 node.metadata_props.clear()  # which hold the lines of code that a node comes from
             written.save(file)
     return [*inputs]
-
-
-def forget_lines(program: Any) -> None:
-    """Remove the lines of code, with the paths of this machine, that each node of a program comes from."""
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            for node in module.graph.nodes:
-                node.meta.pop("stack_trace", None)
 
 
 @contextmanager

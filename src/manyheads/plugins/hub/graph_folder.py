@@ -29,6 +29,7 @@ from manyheads.plugins.hub.browser import ABOUT_PAGE, write_browser_files
 from manyheads.plugins.hub.config import ExportConfig, Format, Members, Rounding
 from manyheads.plugins.hub.graph import quantise, write_graph
 from manyheads.plugins.hub.parity import Ask, apart, changed_by_rounding, hold_to_run, rows_to_compare
+from manyheads.runs.files import write_json
 
 HERE = Path(__file__).parent
 SCRIPT, TERMS = HERE / "templates" / "predict.py.j2", HERE / "linear_terms.py"
@@ -109,13 +110,12 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     if not both:
         settings = replace(settings, linear=0.0, terms=None, temperature=1.0)
     (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
-    labels = json.dumps(predictor.labels, indent=0, ensure_ascii=False)
-    (part / "labels.json").write_text(f"{labels}\n", encoding="utf-8")
+    write_json(part / "labels.json", predictor.labels, indent=0)
     thresholds = {"both": predictor.thresholds, **predictor.member_thresholds}
     if not both:  # the network answers alone, by its own thresholds if it has any
         thresholds = {"both": predictor.member_thresholds.get("network", predictor.thresholds)}
     if predictor.multi:
-        (part / "thresholds.json").write_text(f"{json.dumps(thresholds, indent=0)}\n", encoding="utf-8")
+        write_json(part / "thresholds.json", thresholds, indent=0)
     example, asked = '"a text" "another text"', "texts"
     if predictor.pairs:
         example, asked = '"a text" "its pair"', "texts, pairs"

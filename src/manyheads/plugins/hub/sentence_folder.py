@@ -19,7 +19,8 @@ from manyheads.nn.classifier import Pooler as PoolerLayer
 from manyheads.plugins.hub.graph import quietly
 from manyheads.plugins.hub.parity import Ask
 from manyheads.plugins.hub.shapes import Described
-from manyheads.plugins.hub.transformers_folder import dump_json, write_family
+from manyheads.plugins.hub.transformers_folder import write_family
+from manyheads.runs.files import write_json
 
 MODULES = "sentence_transformers.models"
 HEAD = "head.safetensors"
@@ -89,12 +90,12 @@ def write_sentence_folder(
     for number, module in enumerate(modules, start=1):
         place = folder / f"{number}_{module.kind}"
         place.mkdir()
-        dump_json(place / "config.json", module.config)
+        write_json(place / "config.json", module.config)
         if module.tensors:
             save_file(module.tensors, place / "model.safetensors", {"format": "pt"})
         listed.append({"idx": number, "name": str(number), "path": place.name, "type": f"{MODULES}.{module.kind}"})
-    dump_json(folder / "modules.json", listed)
-    dump_json(folder / "sentence_bert_config.json", {"max_seq_length": predictor.max_length, "do_lower_case": False})
+    write_json(folder / "modules.json", listed)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": predictor.max_length, "do_lower_case": False})
 
 
 def answer_by_sentence_transformers(folder: Path) -> Ask:

@@ -8,7 +8,6 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -26,6 +25,7 @@ from manyheads.plugins.hub.graph import quietly
 from manyheads.plugins.hub.parity import Ask
 from manyheads.plugins.hub.shapes import Described, describe_as_family
 from manyheads.plugins.hub.weights import KEYS, NEW, theirs
+from manyheads.runs.files import write_json
 from manyheads.training.weights import POSITIONS, SEGMENTS, WORDS
 
 OWN_CLASS = "ManyheadsForSequenceClassification"
@@ -126,10 +126,10 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described |
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    dump_json(folder / "tokenizer_config.json", tokenizer_config)
-    dump_json(folder / "config.json", config)
+    write_json(folder / "tokenizer_config.json", tokenizer_config)
+    write_json(folder / "config.json", config)
     if predictor.thresholds is not None:
-        dump_json(folder / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
+        write_json(folder / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
 
 
 def own_tensors(predictor: TextClassifier) -> dict[str, Tensor]:
@@ -227,7 +227,3 @@ def answer_by_transformers(folder: Path) -> Ask:
         return model(**given).logits
 
     return answer
-
-
-def dump_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

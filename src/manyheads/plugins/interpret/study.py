@@ -31,7 +31,7 @@ from manyheads.plugins.interpret.statistics import (
     faithfulness,
     head_statistics,
 )
-from manyheads.runs.files import refuse_unwritable, replace_folder
+from manyheads.runs.files import refuse_unwritable, replace_folder, write_json
 from manyheads.runs.summary import Interval
 from manyheads.terminal import Sheet, print_sheet, progress_bar, show_files
 
@@ -147,8 +147,8 @@ def signed(interval: Interval, places: int, times: int = 1) -> str:
 
 def notes(study: Study) -> list[str]:
     """How to read the figures."""
-    n_heads = len(study.ablation.silenced)
-    n_sure = sum(excludes_zero(head.macro_f1_change) for head in study.ablation.silenced)
+    changes = [head.macro_f1_change for head in study.ablation.silenced]
+    n_heads, n_sure = len(changes), sum(one.high < 0 or one.low > 0 for one in changes)
     about_share = []
     if study.share:
         about_share.append(
@@ -164,10 +164,6 @@ def notes(study: Study) -> list[str]:
         "Falls: of the logit of the predicted class, where the tokens that get most attention are silenced. "
         f"Random: the mean of {N_DRAWS} draws of as many tokens. Marks such as [CLS] are never silenced.",
     ]
-
-
-def excludes_zero(change: Interval) -> bool:
-    return change.high < 0 or change.low > 0
 
 
 def show_study(study: Study, title: str) -> None:
@@ -192,9 +188,7 @@ def write_study(folder: Path, found: Study, data: EvaluationData) -> dict[str, A
     subtitle = f"{data.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
     with refuse_unwritable(folder), replace_folder(folder) as part:
         write_page(part / "study.html", study_page(found, title, subtitle))
-        (part / "study.json").write_text(
-            json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        write_json(part / "study.json", written)
     return written
 
 

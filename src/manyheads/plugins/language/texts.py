@@ -58,7 +58,12 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
     else:
         splits = read_unlabelled(tables, table, data, seed, [*notes, *table.notes], with_test=with_test)
     further = data if splits.train.pairs is not None else replace(data, text_pair="")
-    return without_judged_texts(splits, read_further(also, further, splits.notes), data.rows, seed)
+    rows_of_further = []
+    for path in also:
+        theirs = replace(further, source="files", path=path)
+        table = further_table(path, theirs, "pretrain.also", "[<file>]")
+        rows_of_further.append(text_rows(table, theirs, splits.notes))
+    return without_judged_texts(splits, rows_of_further, data.rows, seed)
 
 
 def read_text_split(data: DataConfig, split: str) -> Rows:
@@ -106,15 +111,6 @@ def can_read_unlabelled(tables: Tables, table: RawTable, data: DataConfig, seed:
     except ValueError:
         return False
     return True
-
-
-def read_further(also: list[str], data: DataConfig, notes: list[str]) -> list[Rows]:
-    """The texts of further files or folders, except those of splits for judging."""
-    found = []
-    for path in also:
-        theirs = replace(data, source="files", path=path)
-        found.append(text_rows(further_table(path, theirs, "pretrain.also", "[<file>]"), theirs, notes))
-    return found
 
 
 def without_judged_texts(splits: Splits, further: list[Rows], n_rows: int, seed: int) -> Splits:

@@ -31,7 +31,9 @@ def ablate(config: AblateConfig) -> Comparison:
     for refuse in hooks(config, "refuse"):
         refuse(config, "here")
     check_training(config.trainer)
-    path = Path(config.output or f"outputs/ablate/{_file_name(config)}").absolute()
+    names = "-".join(name.rpartition(".")[2] for name in config.varied)
+    name = re.sub(r"[^\w-]+", "-", f"{names}-equal-{config.equal.name}")
+    path = Path(config.output or f"outputs/ablate/{name}").absolute()
     if path.suffix != ".json":
         path = path.with_name(f"{path.name}.json")
     refuse_unwritable_output(str(path), path.parent)
@@ -47,8 +49,3 @@ def ablate(config: AblateConfig) -> Comparison:
     results = compare_variants(config, sets, path)
     say(typed_path(path))
     return results
-
-
-def _file_name(config: AblateConfig) -> str:
-    names = "-".join(name.rpartition(".")[2] for name in config.varied)
-    return re.sub(r"[^\w-]+", "-", f"{names}-equal-{config.equal.name}")

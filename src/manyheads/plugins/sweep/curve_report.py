@@ -3,7 +3,6 @@
 S sizes . K seeds . R draws, of which entry 0 is the means themselves
 """
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from manyheads.evaluation.report import (
 )
 from manyheads.evaluation.statistics import error_at, percentile_interval, power_law
 from manyheads.plugins.sweep.config import CurveConfig
-from manyheads.runs.files import write_atomic
+from manyheads.runs.files import write_atomic, write_json
 from manyheads.runs.result_table import Cell, ResultTable
 from manyheads.runs.summary import BOTH, LINEAR, NETWORK, Interval, Summary, words_of
 from manyheads.terminal import print_sheet, show_files
@@ -79,7 +78,7 @@ def write_curve(config: CurveConfig, metric: str, sizes: list[list[Summary]], fo
     page = Page(title="Accuracy with more rows", subtitle=table.title, sections=sections)
     write_page(folder / "report.html", page)
     write_atomic(folder / "curve.png", picture.png)
-    write_atomic(folder / "curve.json", json.dumps(content, indent=2) + "\n")
+    write_json(folder / "curve.json", content)
     print_sheet(table.as_sheet())
     show_files(folder, ["curve.json", "report.html"])
     return content

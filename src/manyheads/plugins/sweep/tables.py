@@ -164,19 +164,15 @@ def _points(differences: Sequence[float]) -> float | None:
     return 100 * fmean(differences) if differences else None
 
 
-def _moved_widths(results: Comparison) -> list[str]:
-    """d_ff, and d_model where it is not the same everywhere."""
-    n_widths = len({one.width["d_model"] for one in results.measured})
-    return ["d_ff"] if n_widths == 1 else ["d_model", "d_ff"]
-
-
 def _budget_cells(results: Comparison, of_row: RowResults, runs: dict[str, RunFigures]) -> dict[str, Cell]:
     """What the solver has set, and what a row then costs."""
     cells: dict[str, Cell] = {}
     if results.equal == "tokens":
         cells["steps"] = fmean(run.steps for run in runs.values()) if runs else None
     else:
-        cells |= {name: of_row.width[name] for name in _moved_widths(results)}
+        if len({one.width["d_model"] for one in results.measured}) > 1:
+            cells["d_model"] = of_row.width["d_model"]
+        cells["d_ff"] = of_row.width["d_ff"]
     costs = {"parameters": of_row.parameters, "FLOPs/token": of_row.flops_per_token}
     return cells | {"off by": of_row.difference} | costs
 

@@ -78,7 +78,9 @@ def search(config: TuneConfig) -> "tuple[list[Ranked], dict[str, Any]]":
             another search; no run that came to a figure.
     """
     check_search(config)
-    folder = Path(config.output or f"outputs/{_folder_name(config)}").absolute()
+    last_parts = [name.rpartition(".")[2] for name in config.search]
+    name = re.sub(r"[^\w-]+", "-", "-".join(["tune", *last_parts]))
+    folder = Path(config.output or f"outputs/{name}").absolute()
     refuse_unwritable_output(str(folder))
     planned = plan_settings(config) if config.chosen in (Method.grid, Method.random) else None
     splits = read_splits(config.data, config.seed, answer=plugin.task(config.task).column, with_test=False)
@@ -216,11 +218,6 @@ def final_command(config: TuneConfig, best: "Ranked") -> str:
             run = replace(run, optim=replace(run.optim, **dict.fromkeys(BY_DATA, 0)))
             run.trainer["max_epochs"] = -1
     return shlex.join(["manyheads", "train", *train_words(run)])
-
-
-def _folder_name(config: TuneConfig) -> str:
-    last_parts = [name.rpartition(".")[2] for name in config.search]
-    return re.sub(r"[^\w-]+", "-", "-".join(["tune", *last_parts]))
 
 
 def train_words(run: RunConfig) -> list[str]:
