@@ -38,20 +38,17 @@ def top_help() -> str:
 def verb_help(name: str) -> str:
     """What `manyheads VERB --help` prints: presets, then every setting with default, meaning and limits."""
     verb = VERBS[name]
-    groups = "\n".join(_group(name, group, default) for group, default in verb.groups.items())
+    groups = list[str]()
+    for group, default in verb.groups.items():
+        names = [f"[{one}]" if one == default else one for one in choices(name, group)]
+        groups.append(f"  {group + '=':<13}{' '.join(names)}")
+    presets = "\n".join(groups)
     lines = "\n".join(_setting(one) for one in settings_of(name).values())
     examples = "\n".join(f"  {example}" for example in verb.examples)
     return (
         f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
-        f"presets (the one in [] is the default)\n{groups}\n\nsettings, with their defaults\n{lines}\n\n{FLAGS}"
+        f"presets (the one in [] is the default)\n{presets}\n\nsettings, with their defaults\n{lines}\n\n{FLAGS}"
     )
-
-
-def _group(verb: str, group: str, default: str | None) -> str:
-    names = choices(verb, group)
-    if default in names:
-        names[names.index(default)] = f"[{default}]"
-    return f"  {group + '=':<13}{' '.join(names)}"
 
 
 def _setting(one: Setting) -> str:

@@ -22,7 +22,7 @@ from manyheads.data.tokenizer import decode, load_tokenizer, same_text, start_an
 from manyheads.data.tokens import Tokens, multi_hot
 from manyheads.errors import UserError
 
-MAX_TRAINING_ROWS = 1_000_000  # rows that a tokenizer is trained on
+MAX_TRAINING_ROWS = 1_000_000  # rows that a tokenizer is trained on; of more some, evenly spread
 
 
 def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str, Tokens]]:
@@ -40,7 +40,9 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     if run.tokenizer.path:
         tokenizer = given_tokenizer(run, pairs=splits.train.pairs is not None)
     else:
-        rows = tokenizer_rows(read)
+        rows = read.train.readable()
+        if len(rows) > MAX_TRAINING_ROWS:
+            rows = rows.pick(np.arange(MAX_TRAINING_ROWS) * len(rows) // MAX_TRAINING_ROWS)
         if len(rows) < len(splits.train):
             splits.notes.append(
                 f"train: the tokenizer is learned from {len(rows):,} of {len(splits.train):,} rows, evenly spread"
@@ -101,14 +103,6 @@ def unknown_notes(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:
     return [
         f"train: {n_unknown:,} of {n_words:,} tokens are unknown to the given tokenizer: is it of the same language?"
     ]
-
-
-def tokenizer_rows(splits: Splits) -> Rows:
-    """The rows that a tokenizer is trained on: at most `MAX_TRAINING_ROWS` of train, evenly spread."""
-    rows = splits.train.readable()
-    if len(rows) <= MAX_TRAINING_ROWS:
-        return rows
-    return rows.pick(np.arange(MAX_TRAINING_ROWS) * len(rows) // MAX_TRAINING_ROWS)
 
 
 def given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:

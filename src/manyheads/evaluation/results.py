@@ -123,14 +123,10 @@ def evaluate_on_ranks(config: EvaluateConfig, plan: Callable[[EvaluateConfig], E
         plan: finds the rows, in the first process.
     """
     ranks = this_process()
-
-    def open_model() -> AnyPredictor:
-        return place(load(config.run), config.hardware)
-
     with work_together(ranks, config.hardware.timeout) as workers:
         if ranks.is_first:
             return evaluate_data(config, plan(config), workers)
-        workers.serve_requests(open_model)
+        workers.serve_requests(lambda: place(load(config.run), config.hardware))
     return {}
 
 

@@ -101,7 +101,8 @@ def open_texts(
     has_columns = not text and reader is not None
     _check_named(text, name, predictor, named, has_columns=has_columns)
     on_bad_row = OnBadText.empty if named is None else named.on_bad_row
-    fields = predictor.settings.fields
+    fields, wanted = predictor.settings.fields, _wanted(predictor, named)
+    how = {"pairs": predictor.pairs, "fields": fields, "on_bad_row": on_bad_row, "columns": wanted.text}  # of lines
     if text:
         row = row_of_line(text, "", "text", pairs=predictor.pairs, fields=fields)
         second = "text_pair" if predictor.pairs else None
@@ -110,19 +111,15 @@ def open_texts(
         by_hand = sys.stdin.isatty()
         if by_hand:
             print("type one text a line; end with Ctrl-D", file=sys.stderr)
-        stream, pairs = sys.stdin.buffer, predictor.pairs
-        how = {"pairs": pairs, "fields": fields, "on_bad_row": on_bad_row, "columns": _wanted(predictor, named).text}
-        yield chunks_of_lines(stream, "standard input", at_once=by_hand, **how)
+        yield chunks_of_lines(sys.stdin.buffer, "standard input", at_once=by_hand, **how)
     elif reader is None or _is_tsv_of_pairs(name, predictor, named):
         with open_lines(Path(name)) as stream:
             marked = kind_of(Path(name)) == ".txt" and is_marked(first_lines(stream)[0])
             refuse_carriage_returns(Path(name), stream.peek(LONGEST_HEAD))
-            how = {"pairs": predictor.pairs, "fields": fields, "on_bad_row": on_bad_row}
-            how["columns"] = _wanted(predictor, named).text
             yield chunks_of_lines(stream, name, marked=marked, **how)
     else:
         read: Callable[..., Iterator[Chunk]] = plugin.resolve(reader)
-        yield read(Path(name), _wanted(predictor, named), on_bad_row)
+        yield read(Path(name), wanted, on_bad_row)
 
 
 def _check_named(
