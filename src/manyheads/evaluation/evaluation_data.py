@@ -255,13 +255,13 @@ def _own_data(config: EvaluateConfig, home: Path | None, labels: list[str], *, m
         raise UserError(f"{rows.source} has changed since training, when each row had {had}: give the same data")
     require_same(splits, config.split, home, "let evaluate judge other rows by data.path=<file>")
     if splits.labels != labels:
-        _renumber(splits, labels)
+        renumber(splits, labels)
     is_learnt = config.split == "validation" and run.data.validates_on_train
     role = "train" if is_learnt else config.split
     return EvaluationData(rows, data_name(run.data), config.split, run, splits, role=role)
 
 
-def _renumber(splits: Splits, labels: list[str]) -> None:
+def renumber(splits: Splits, labels: list[str]) -> None:
     """Give the rows the class ids of the model, which has the same classes in the order of `labels`."""
     ids = [labels.index(name) for name in splits.labels]
     for rows in splits.by_name().values():

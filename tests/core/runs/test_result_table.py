@@ -93,7 +93,7 @@ def test_a_verb_whose_output_is_a_table_works_in_its_usual_place(counting, tmp_p
         found_by(counting, RunsConfig(output=str(file), sort="missed"), as_record=False)
     assert file.is_file()
     (tmp_path / "taken").write_text("")
-    with pytest.raises(UserError, match=r"taken cannot be written to"):
+    with pytest.raises(UserError, match=r"taken is a file: name another place by output="):
         found_by(counting, RunsConfig(output=str(tmp_path / "taken" / "x.md")), as_record=False)
 
 

@@ -10,7 +10,7 @@ n rows . C classes
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from manyheads.config import DataConfig
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows, read_split
 from manyheads.errors import UserError
-from manyheads.evaluation.evaluation_data import with_columns
+from manyheads.evaluation.evaluation_data import renumber, with_columns
 from manyheads.evaluation.held_out import require_held_out, require_new, require_same
 from manyheads.inference.classifier import Prediction, TextClassifier, chunks_of
 from manyheads.inference.format import COLUMNS, ModelFolder, enclosing_run
@@ -102,8 +102,9 @@ def held_out_rows(config: AnswerSettings, folder: ModelFolder) -> Rows:
     require_same(splits, "validation", home, "name rows by labelled=<file>")
     if sorted(splits.labels) != sorted(labels):
         raise UserError(f"{splits.validation.source} has changed since training: name rows by labelled=<file>")
-    ids = [labels.index(name) for name in splits.labels]  # the model may have them in another order
-    return replace(splits.validation, labels=[ids[label] for label in splits.validation.labels])
+    if splits.labels != labels:
+        renumber(splits, labels)
+    return splits.validation
 
 
 def promise_rule(config: AnswerSettings, folder: ModelFolder, classifier: TextClassifier) -> AnswerRule:

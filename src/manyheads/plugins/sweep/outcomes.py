@@ -1,6 +1,5 @@
 """What the runs of a search came to: read from the folder of a run, and the log of its process, once that has ended."""
 
-import json
 import math
 import signal
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from manyheads.config.figures import lower_is_better
 from manyheads.distributed.signals import OUT_OF_TIME
 from manyheads.runs.checkpoints import newest_checkpoint, read_progress
+from manyheads.runs.files import read_json_or_none
 from manyheads.runs.metrics_csv import read_metrics_csv
 from manyheads.runs.summary import NETWORK, Interval
 
@@ -145,9 +145,8 @@ def validations(folder: Path, metric: str) -> list[float]:
 
 def _finished(start: Outcome, folder: Path, metric: str) -> Outcome:
     """The outcome of a run that came to its end, by its summary.json."""
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    summary = read_json_or_none(folder / "summary.json")
+    if summary is None:
         return replace(start, state=RunState.broken, why=f"{folder} holds no summary.json")
     value = (summary.get("best") or {}).get("value")
     if value is None:
