@@ -169,7 +169,9 @@ def fit_members(context: RunContext) -> Tuned:
     weights_C = factors_C = None
     if run.optim.class_weights != "none":
         tokens = context.tokens["train"]
-        learnt = tokens.labels if splits.train.voters is None else tokens.probabilities_nC  # as by the linear model
+        learnt = tokens.labels
+        if splits.train.voters is not None and tokens.probabilities_nC is not None:
+            learnt = tokens.probabilities_nC  # as by the linear model
         weights_C = class_weights(run.optim.class_weights, learnt, splits.labels, tokens.weights_n)
         factors_C = weights_C.numpy()
     linear = cached_linear(cache_folder(run.data), splits, factors_C)
