@@ -20,7 +20,7 @@ from manyheads.config.sentences import format_value, list_names
 from manyheads.data.class_names import normalise_name
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.formats.fields import joined_columns, with_joined_text
-from manyheads.data.formats.hub import is_saved, open_saved
+from manyheads.data.formats.hub import StreamedSplit, is_saved, open_saved
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.split_names import (
     ALIASES,
@@ -54,7 +54,7 @@ SHARDS = "manyheads.data.formats.pieces:join_shards"
 CLASS_FOLDER = "manyheads.data.formats.pieces:read_class_folder"
 ROWS = "manyheads.data.formats.pieces:given_rows"
 DATASET = "manyheads.data.formats.dataset:table_of"
-SPLIT_OF_DATASET = "manyheads.data.formats.dataset:read_dataset"
+STREAMED = "manyheads.data.formats.dataset:streamed"
 JOINED = "manyheads.data.column:join_rows"
 
 
@@ -194,14 +194,9 @@ def _open(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
     splits = plugin.make("source", data.source)(data)
     if not isinstance(splits, Mapping):
         raise UserError(f"data.source={data.source} gives a {type(splits).__name__}: it must give splits by name")
-    splits = dict(splits)
     if data.source == "hub":
-        return _name_splits(splits, data, data.hub, data.hub)
-    roles, notes = name_dataset_splits(splits, data, f"data={data.source}")
-    tables: Tables = {}
-    for role, name in roles.items():
-        tables[role] = partial(table_from, splits[name], f"{data.source}/{name}")
-    return tables, notes
+        return _name_splits(dict(splits), data, data.hub, data.hub)
+    return _name_splits(dict(splits), data, data.source, f"data={data.source}")
 
 
 def _name_splits(splits: dict[str, Any], data: DataConfig, name: str, where: str) -> tuple[Tables, list[str]]:
@@ -257,7 +252,9 @@ def _read_shards(files: list[Path], data: DataConfig) -> RawTable:
 
 
 def _read_split(split: Any, data: DataConfig, source: str) -> RawTable:
-    return plugin.resolve(SPLIT_OF_DATASET)(split, data, source)
+    if isinstance(split, StreamedSplit):
+        return plugin.resolve(STREAMED)(split, data, source)
+    return table_from(split, source)
 
 
 def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list[str]]:

@@ -23,13 +23,6 @@ from manyheads.errors import UserError
 SAMPLE = 200_000  # rows of a stream whose texts are kept
 
 
-def read_dataset(split: Any, data: DataConfig, source: str) -> RawTable:
-    """A split that `hub.open_hub` or `hub.open_saved` gives."""
-    if isinstance(split, StreamedSplit):
-        return streamed(split, data, source)
-    return table_of(split, source)
-
-
 def table_of(dataset: Any, source: str) -> RawTable:
     """A `datasets.Dataset` as a table; class names come from its features.
 
