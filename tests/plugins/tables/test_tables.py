@@ -223,7 +223,7 @@ def test_days_and_months_are_told_by_one_of_them() -> None:
     assert notes == ["rows.csv: 2 dates have no time zone, as others have: they count as UTC"]
     with pytest.raises(ValueError, match="whether '03/04/2024' begins with the day or the month: write dates"):
         read_dates(["03/04/2024", "2024-01-01"], "data.split_by=d", "rows.csv", notes)
-    with pytest.raises(ValueError, match=r"no cell of rows.csv is a date, such as 'x'"):
+    with pytest.raises(ValueError, match=r"no cell of rows.csv is a date \(first: 'x'\)"):
         read_dates(["x", ""], "data.split_by=d", "rows.csv", notes)
 
 
@@ -265,7 +265,7 @@ def test_unreadable_dates_are_bad_rows(home) -> None:
         (["data.split_by=when"], "data.split_by=when is no column of rows.csv: its columns are text, label, day"),
         (["data.split_by=day", "data.folds=3"], "data.folds=3 both say how splits are drawn"),
         (["data.split_by=day", "data.group=label"], "data.group=label both say how splits are drawn"),
-        (["data.split_by=label"], "no cell of rows.csv is a date, such as"),
+        (["data.split_by=label"], r"no cell of rows.csv is a date \(first: '"),
     ],
 )
 def test_mistakes_of_a_split_by_date(home, words, said) -> None:

@@ -117,7 +117,7 @@ def read_dates(cells: Sequence[Any], setting: str, source: str, notes: list[str]
             seconds_V[at] = ((made.replace(tzinfo=UTC) if made.tzinfo is None else made) - EPOCH).total_seconds()
     is_read_V = ~np.isnan(seconds_V)
     first = format_value(column.values[0])
-    require(bool(is_read_V.any()), f"{setting}: no cell of {source} is a date, such as '{first}': {USUAL}")
+    require(bool(is_read_V.any()), f"{setting}: no cell of {source} is a date (first: '{first}'): {USUAL}")
     n_plain = int(is_plain_V[column.codes].sum())
     if n_plain and (is_read_V & ~is_plain_V).any():
         notes.append(f"{source}: {n_plain:,} dates have no time zone, as others have: they count as UTC")
