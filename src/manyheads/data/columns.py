@@ -16,6 +16,7 @@ from manyheads.config.sentences import format_value, list_names
 from manyheads.data.audit import good_rows
 from manyheads.data.class_names import (
     MULTI_LABEL,
+    ClassLookup,
     drop_zero_fraction,
     label_cells,
     names_in_list,
@@ -413,10 +414,13 @@ def rows_of_known_labels(
     if not len(good) or on_bad_row is OnBadRow["raise"]:
         first = int(np.flatnonzero(~is_known)[0])
         drop = ", or leave such rows out by data.on_bad_row=drop" if len(good) else ""
+        remedy = "rename the data's labels, or choose another column by data.label"
+        of_any_case = ClassLookup(labels, any_case=True)
+        if all(of_any_case.find(name) in known for name in strange):
+            remedy = "they differ by case only: merge them by data.merge_labels=case"
         raise UserError(
             f"{rows.source} has labels the model does not know: the data's labels are {list_names(found)}, the "
-            f"model's are {list_names(labels)}; the first is in row {rows.numbers[first]:,}; rename the data's labels, "
-            f"or choose another column by data.label{drop}"
+            f"model's are {list_names(labels)}; the first is in row {rows.numbers[first]:,}; {remedy}{drop}"
         )
     notes.append(
         f"{rows.source}: {len(rows) - len(good):,} of {len(rows):,} rows left out, as the model does not know their "

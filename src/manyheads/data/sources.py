@@ -10,8 +10,8 @@
       |  formats/source.py       bytes, decompressed
       |  formats/dialect.py      how the file is written: separator, quotes, where its header is
       |  formats/blocks.py       the file is cut into blocks of whole rows, once
-      |  formats/delimited.py    a block becomes cells; each row keeps the number that an editor shows. Next to it are
-      |                          the other formats: jsonl, txt, parquet, datasets
+      |  formats/delimited.py    a block becomes cells; each row keeps the number that a spreadsheet shows. Next to
+      |                          it are the other formats: jsonl, txt, parquet, datasets
       v
     RawTable                     columns by name. A `Column` parses a block again when its cells are needed: column.py.
       |                          Rows that cannot be parsed are in `broken`, each with the reason

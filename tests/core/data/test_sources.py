@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from manyheads.config import DataConfig, OnBadRow
+from manyheads.config import DataConfig, MergeLabels, OnBadRow
 from manyheads.data.sources import read_split, read_splits
 
 
@@ -257,6 +257,16 @@ def test_one_split_is_read_for_a_model(tmp_path, write, two_classes):
         "test.csv has labels the model does not know: the data's labels are yes, the model's are spam, ham; "
         "the first is in row 2; rename the data's labels, or choose another column by data.label"
     )
+    with pytest.raises(
+        ValueError, match=r"the first is in row 2; they differ by case only: merge them by data.merge_l"
+    ):
+        read_split(DataConfig(path=str(tmp_path)), "test", ["YES", "no"])
+    assert [*read_split(DataConfig(path=str(tmp_path), merge_labels=MergeLabels.case), "test", ["YES"]).labels] == [
+        0,
+        0,
+    ]
+    with pytest.raises(ValueError, match=r"the first is in row 2; rename the data's labels"):  # it may be either
+        read_split(DataConfig(path=str(tmp_path)), "test", ["YES", "Yes"])
     assert len(read_split(DataConfig(), "test", read_splits(DataConfig(), 0).labels)) == 1000
 
 
