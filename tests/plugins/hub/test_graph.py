@@ -154,6 +154,22 @@ def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model
     ours, theirs = ([*csv.DictReader((tmp_path / f"{one}.csv").open(encoding="utf-8"))] for one in ("ours", "theirs"))
     assert len(ours) == len(theirs) == len(rows)
     same_answers(ours, theirs)
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8-sig", newline="") as file:  # as Excel writes it in Europe
+        by_semicolon = csv.DictWriter(file, writer.fieldnames, extrasaction="ignore", delimiter=";")
+        by_semicolon.writeheader()
+        by_semicolon.writerows(rows)
+    subprocess.run([sys.executable, *run], cwd=folder, check=True)
+    assert [*csv.DictReader((tmp_path / "theirs.csv").open(encoding="utf-8"))] == theirs
+    before = (tmp_path / "theirs.csv").read_text(encoding="utf-8")
+    for content, said in {
+        "id,review\n1,x\n": "does not have the columns text",
+        "id,text,text_pair\n1,x,y,z\n": "a row has more or fewer cells than the header",
+        "id,text,text_pair\n1\n": "a row has more or fewer cells than the header",
+    }.items():
+        (tmp_path / "rows.csv").write_text(content)
+        done = subprocess.run([sys.executable, *run], cwd=folder, capture_output=True, text=True)
+        assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+    assert (tmp_path / "theirs.csv").read_text(encoding="utf-8") == before
     made, asked = opened(folder), (FILLED, ["a film"] * len(FILLED)) if pairs else (FILLED,)
     for best, every in zip(made.top_k(*asked, k=2), made.probabilities(*asked), strict=True):
         assert [value for _, value in best] == sorted(every, reverse=True)[:2]
