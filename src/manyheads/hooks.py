@@ -122,7 +122,8 @@ class Section(NamedTuple):
         begin: `begin(run, network, tokens, labels, first=)` is called before training begins or resumes, in each of its
             processes, with the tokens of train and the names of the classes. It may freeze parameters, always the same;
             and, where `first`, change the weights, which no step has changed yet and which all processes will get. The
-            table `network.words` may hold the words of `tokens` alone, see `training.weights.SeenWords`.
+            table `network.words` may hold the words of `tokens` alone, see `training.weights.SeenWords`; to change the
+            vectors of others is refused.
         coarse: `coarse(data)`, of a section that widens `data`, returns None or `find(labels, multi=)`, which is given
             the labels of the training table, and whether rows have any number of them, and returns those that are no
             classes of their own, each with the classes that it may stand for. Rows with such a label are in no split;

@@ -18,13 +18,14 @@ from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
 from manyheads.data.tokenizer import kept_ids, load_tokenizer, tokenizer_sizes
 from manyheads.data.tokens import Tokens
+from manyheads.errors import UserError
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision
 from manyheads.linear.fit import logistic
 from manyheads.nn import Classifier
 from manyheads.nn.classifier import OwnNetwork
-from manyheads.training.weights import load_pretrained
+from manyheads.training.weights import SeenWords, load_pretrained
 
 MOST_ROWS = 4096  # that the head is fitted to before training
 
@@ -71,8 +72,18 @@ def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
 def prepare_weights(run: RunConfig, network: Network, tokens: Tokens, labels: list[str], *, first: bool) -> None:
     """Before the first step of a process: what plugins do to the weights, or freeze (`Section.begin`); then, with few
     training rows, `tokens`, `fit_head`. Only where these are the `first` weights of the run are they changed."""
+    words = getattr(network, "words", None)
+    held_VD = words.all_VD if isinstance(words, SeenWords) else torch.empty(0)
+    version = held_VD._version  # which rises with each change
     for begin in hooks(run, "begin"):
         begin(run, network, tokens, labels, first=first)
+    if isinstance(words, SeenWords):
+        moved = words.all_VD is not held_VD and not words.all_VD.cpu().equal(held_VD)  # as to a GPU and back
+        if moved or held_VD._version != version:
+            raise UserError(
+                "begin of a plugin changes vectors of words that no training text has, which no checkpoint holds: "
+                "change those in network.words.weight alone"
+            )
     if first and run.task == "classify" and run.optim.are_few(len(tokens), len(labels)):
         fit_head(run, network, tokens)
 

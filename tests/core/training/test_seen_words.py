@@ -18,7 +18,7 @@ from manyheads.distributed import faults
 from manyheads.inference.folder import load
 from manyheads.nn import assemble
 from manyheads.runs.checkpoints import newest_checkpoint
-from manyheads.training import weights
+from manyheads.training import build, weights
 from manyheads.training.state import load_pytree
 from manyheads.training.trainer import run_trainer
 from manyheads.training.weights import SeenWords, only_seen_words
@@ -152,3 +152,28 @@ def test_a_table_is_as_frozen_within_the_block_as_around_it():
     assert not network.words.weight.requires_grad
     with only_seen_words(network, texts([1])):
         assert not network.words.weight.requires_grad
+
+
+@pytest.mark.parametrize("change", ["trained", "others", "moved others", "moved"])
+def test_a_plugin_may_change_the_vectors_that_are_saved_alone(change, monkeypatch):
+    """Others would be lost where the run is resumed."""
+    network = assemble(SHAPE, vocab_size=N_IDS, n_classes=3, max_length=4)
+    tokens = texts([1, 2])
+
+    def begin(*_: Any, first: bool) -> None:
+        assert first
+        with torch.no_grad():
+            if change.startswith("moved"):  # to a GPU and back
+                network.words.all_VD = network.words.all_VD.clone()
+            if change.endswith("others"):
+                network.words.all_VD[7] += 1
+            network.words.weight[1] += 1
+
+    monkeypatch.setattr(build, "hooks", lambda run, name: [begin])
+    run = RunConfig(task="pretrain", model=SHAPE)
+    with only_seen_words(network, tokens):
+        if change.endswith("others"):
+            with pytest.raises(ValueError, match=r"begin of a plugin changes vectors .* which no checkpoint holds"):
+                build.prepare_weights(run, network, tokens, ["a"], first=True)
+        else:
+            build.prepare_weights(run, network, tokens, ["a"], first=True)
