@@ -121,9 +121,9 @@ class Section(NamedTuple):
             addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
         begin: `begin(run, network, tokens, labels, first=)` is called before training begins or resumes, in each of its
             processes, with the tokens of train and the names of the classes. It may freeze parameters, always the same;
-            and, where `first`, change the weights, which no step has changed yet and which all processes will get. The
-            table `network.words` may hold the words of `tokens` alone, see `training.weights.SeenWords`; to change the
-            vectors of others is refused.
+            and, where `first`, change the weights, which no step has changed yet; in the end all processes get those of
+            the first. The table `network.words` may hold the words of `tokens` alone, see `training.weights.SeenWords`;
+            to change the vectors of others is refused.
         coarse: `coarse(data)`, of a section that widens `data`, returns None or `find(labels, multi=)`, which is given
             the labels of the training table, and whether rows have any number of them, and returns those that are no
             classes of their own, each with the classes that it may stand for. Rows with such a label are in no split;

@@ -18,6 +18,7 @@ from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
 from manyheads.data.tokenizer import kept_ids, load_tokenizer, tokenizer_sizes
 from manyheads.data.tokens import Tokens
+from manyheads.distributed.heartbeat import beat
 from manyheads.errors import UserError
 from manyheads.inference.batching import run_batches
 from manyheads.inference.origin import find_origin, n_words
@@ -113,6 +114,7 @@ def extract_features(run: RunConfig, classifier: Classifier, tokens: Tokens, row
     dtype = DTYPES[choose_precision(run.hardware.precision, device)]
 
     def read(batch: Batch) -> Tensor:
+        beat()
         return batch.layout.pooled(classifier.read(batch.ids_N, batch.layout, batch.segments_N)).float()
 
     classifier.to(device).eval()

@@ -237,8 +237,8 @@ def fit(context: RunContext) -> dict[str, Any] | None:
     run, network, tokens, labels = context.run, context.network, context.tokens, context.splits.labels
     folder, start = context.folder, context.start
     with only_seen_words(network, tokens["train"]):
-        begins = start.checkpoint is None and this_process().is_first  # the others get the weights of the first
-        prepare_weights(run, network, tokens["train"], labels, first=begins)
+        # Each process does it, so that none waits for the first, whose weights they all get in the end.
+        prepare_weights(run, network, tokens["train"], labels, first=start.checkpoint is None)
         module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
 
         guard = Guard(run, folder, start.restart)

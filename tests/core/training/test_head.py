@@ -1,6 +1,7 @@
 """The head of trained weights before the first step, against scikit-learn's logistic regression."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from manyheads.layout import Packed
 from manyheads.linear.fit import logistic
 from manyheads.nn import assemble
 from manyheads.training import build as head
+from manyheads.training import trainer
 from manyheads.training.build import fit_head
+from manyheads.training.context import RunContext
 
 STRENGTH = 0.1
 
@@ -112,6 +115,27 @@ def test_it_is_fitted_to_what_the_head_sees_of_each_row(monkeypatch):
         alone = classifier.read(ids_N, Packed(torch.tensor([0, len(ids_N)]), len(ids_N)))
         torch.testing.assert_close(x_nD[at], alone[0], atol=1e-5, rtol=0)
     assert labels.equal(tokens.labels[rows])
+
+
+def test_each_of_several_processes_fits_it(monkeypatch, tmp_path):
+    """Where the others waited for the first, they would be given up after hardware.timeout seconds."""
+    met = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(trainer, "prepare_weights", lambda *_, first: met.append(first) or 1 / 0)  # no further
+    splits = SimpleNamespace(labels=["a", "b", "c"])
+    context = RunContext(run=run_with(), typed=run_with(), splits=splits)  # pyright: ignore[reportArgumentType]
+    context.network, context.tokens, context.folder = made(), {"train": rows_of([3, 9])}, tmp_path
+    with pytest.raises(ZeroDivisionError):
+        trainer.fit(context)
+    assert met == [True]
+
+
+def test_it_says_that_it_lives(monkeypatch):
+    beats = []
+    monkeypatch.setattr(head, "beat", lambda: beats.append(1))
+    fit_head(run_with("batch.rows=4"), made(), rows_of([3, 9, 4, 7, 1, 5, 6] * 8))
+    assert len(beats) >= 56 / 4
 
 
 def test_of_a_text_in_windows_it_sees_their_mean():

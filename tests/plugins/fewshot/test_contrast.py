@@ -211,6 +211,14 @@ def test_a_run_as_it_is_typed(model_folder, tmp_path, monkeypatch):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_it_says_that_it_lives(monkeypatch):
+    """A process that is silent for long is given up."""
+    beats = []
+    monkeypatch.setattr(contrast, "beat", lambda: beats.append(1))
+    begin(run_with(contrast_epochs=4), network(), few_rows(), LABELS, first=True)
+    assert len(beats) == 3  # of 16 rows each
+
+
 def test_a_resumed_run_freezes_the_same(tmp_path):
     tokens, one, other = few_rows(), network(), network()
     begin(run_with(contrast_epochs=1), one, tokens, LABELS, first=True)

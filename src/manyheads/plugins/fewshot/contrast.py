@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
+from manyheads.distributed.heartbeat import beat
 from manyheads.inference.origin import find_origin
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision, multiplying_in
 from manyheads.nn import Classifier
@@ -68,6 +69,7 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
         torch.manual_seed(run.seed)
         order = torch.Generator().manual_seed(run.seed)
         for step in range(n_steps):
+            beat()
             batch = gather(tokens, Planned(at_n[draw_rows(tokens.labels[at_n], order)], 1.0)).to(device)
             with multiplying_in(dtype, device):
                 vectors_BD = batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N))
