@@ -106,6 +106,17 @@ def test_what_a_run_does_not_measure_is_refused_before_it_trains(there, capsys):
     assert not (there / "never").exists()
 
 
+def test_a_share_is_no_percentage():
+    """Else it is found out after the training, with exit code 3."""
+    known = figures_of("classes")
+    for condition in ("accuracy>85", "accuracy.low>=1.5", "topic.macro_f1<-2"):
+        with pytest.raises(
+            ValueError, match=r"^require=\S+ compares with \S+, but .* is a share between 0 and 1: write"
+        ):
+            bounds_of(f"[{condition}]", [*known, "topic.macro_f1"])
+    assert bounds_of("[loss<20,accuracy>1,change.accuracy.low>-0.02]", [*known, "change.accuracy"])
+
+
 def test_figures_of_other_tasks_are_known():
     for task in plugin.names("task"):
         known = measured_by(task)

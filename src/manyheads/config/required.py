@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import manyheads.plugin as plugin
 from manyheads.config.facts import nearest, require
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
@@ -75,6 +76,10 @@ def bounds_of(required: str, known: Collection[str]) -> list[Bound]:
         except ValueError:
             number = float("nan")
         require(number == number, f"{typed} compares with {to or 'nothing'}: give a number, such as {name}{sign}0.8")
+        part = plugin.parts("figure").get(figure.rpartition(".")[2])
+        is_share = part is not None and part.facts.get("is_share", False)
+        far = f"{typed} compares with {to}, but {figure} is a share between 0 and 1: write {name}{sign}0.8"
+        require(not is_share or abs(number) <= 1, far)  # a difference of shares may be negative
         bounds.append(Bound(figure, end, sign, number))
     return bounds
 
