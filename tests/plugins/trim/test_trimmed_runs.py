@@ -93,6 +93,35 @@ def test_rows_that_differ_have_an_entry_that_is_gone(words):
     assert rows_that_differ(*tokens, ids).tolist() == [1, 3]
 
 
+def test_labels_that_change_are_those_that_are_given_by_thresholds(words, weights, tmp_path):
+    """Of several labels a row, none of which is ever as likely as not."""
+    for name in ("train", "validation", "test"):
+        some = THINGS[:3] if name == "train" else THINGS
+        often = [("up", "", ""), ("down", "", ""), ("", "", "left")]  # of what a text names, by its place
+        rows = [(f"the {some[at % len(some)]} {at}", often[at % len(some) % 3][at // 3 % 3]) for at in range(90)]
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "labels"), *rows])
+    asked = [words[0], f"data.path={tmp_path}", *TINY[1:], "trainer.max_epochs=6", "optim.lr=0.02", *TRIM]
+    assert main(["train", *asked, f"output={tmp_path / 'run'}"]) == 0
+    said = json.loads((tmp_path / "run" / "summary.json").read_text())["measured"][FIGURE]["value"]
+
+    model, run = load(tmp_path / "run"), compose("train", asked[:-2])
+    data = TextData.from_run(run)
+    network = assemble_network(run, data.splits, data.tokenizer).eval()
+    state = model.network.state_dict()
+    vectors = network.words.weight.detach().clone()
+    vectors[kept_ids(model.tokenizer, data.tokenizer)] = state["embeddings.words.weight"]
+    network.load_state_dict(state | {"embeddings.words.weight": vectors})
+    texts = [*data.splits.validation.texts]
+    before = model.network_logits(texts, None, tokens=2048).sigmoid()
+    after = network_logits(network, encode(data.tokenizer, texts, None, None, run.data.max_length)).sigmoid()
+    limits = torch.tensor(model.alone("network").thresholds)
+    changed = ((before >= limits) != (after >= limits)).any(1)
+    assert not ((before >= 0.5) != (after >= 0.5)).any()
+    assert said == pytest.approx(float(changed.float().mean()))
+    assert said > 0
+
+
 @pytest.mark.slow
 def test_a_run_is_stopped_resumed_judged_asked_and_exported(words, weights, tmp_path, monkeypatch, capsys):
     command = ["train", *words, *TRIM]

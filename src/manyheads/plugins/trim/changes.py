@@ -18,6 +18,8 @@ from manyheads.data.tokenizer import kept_ids
 from manyheads.data.tokens import Tokens, encode
 from manyheads.evaluation.intervals import share_interval
 from manyheads.inference.batching import run_batches
+from manyheads.inference.format import open_folder, read_thresholds
+from manyheads.linear.thresholds import given_of, probabilities_of
 from manyheads.nn import Classifier
 from manyheads.plugins.trim.config import Trim
 from manyheads.runs.summary import Interval
@@ -39,7 +41,7 @@ def changed_labels(context: RunContext) -> dict[str, Interval]:
     run: Any = context.run
     if run.tokenizer.trim is Trim.none or not plugin.task(run.task).has_classes:
         return {}
-    rows, multi = splits_as_read(context.splits).validation, context.splits.multi
+    rows = splits_as_read(context.splits).validation
     n = min(MOST_ROWS, len(rows))
     rows = rows.pick(np.arange(n) * len(rows) // n)
     whole = given_tokenizer(run, pairs=rows.pairs is not None)
@@ -62,8 +64,13 @@ def changed_labels(context: RunContext) -> dict[str, Interval]:
     words = network.state_dict()[WORDS]
     words[kept] = state[WORDS]
     network.load_state_dict(state | {WORDS: words})
-    before = answers_to(context.network, tokens[0], changed, multi=multi)
-    after = answers_to(network, tokens[1], changed, multi=multi)
+    thresholds = None
+    if context.splits.multi:
+        folder = open_folder(context.folder / "model")
+        of_members = read_thresholds(folder.path / "thresholds.json", folder.settings)
+        thresholds = of_members.get("network", of_members["both"])
+    before = answers_to(context.network, tokens[0], changed, thresholds)
+    after = answers_to(network, tokens[1], changed, thresholds)
     return {FIGURE: share_interval(int((before != after).any(1).sum()), n)}
 
 
@@ -77,11 +84,11 @@ def rows_that_differ(small: Tokens, whole: Tokens, kept: Tensor) -> Tensor:
     return torch.tensor(found, dtype=torch.int64)
 
 
-def answers_to(classifier: Classifier, tokens: Tokens, rows: Tensor, *, multi: bool) -> Tensor:
-    """The likeliest class of each row `(n, 1)`; with several labels a row which it has `(n, C)`."""
+def answers_to(classifier: Classifier, tokens: Tokens, rows: Tensor, thresholds: list[float] | None) -> Tensor:
+    """Which labels each row is given, from its `thresholds` on or, if these are None, by the likeliest: `(n, C)`."""
 
     def answer(batch: Batch) -> Tensor:
         return classifier(batch.ids_N, batch.layout, batch.segments_N).float()
 
     logits_nC = run_batches(answer, tokens, among=rows).values
-    return logits_nC > 0 if multi else logits_nC.argmax(1, keepdim=True)
+    return given_of(probabilities_of(logits_nC, multi=thresholds is not None), thresholds)
