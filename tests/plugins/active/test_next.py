@@ -329,6 +329,23 @@ def test_texts_of_labels_are_known(tmp_path):
     assert str(texts) in notes[0]
 
 
+def test_texts_of_a_teacher_wait_for_their_labels(tmp_path):
+    """Whether or not the run has learnt from texts of labels as well."""
+    pytest.importorskip("manyheads.plugins.fewshot")
+    pytest.importorskip("manyheads.plugins.transfer")
+    rows = [(f"{word} {at}", word) for at in range(20) for word in WORDS]
+    file = write(tmp_path / "rows.csv", ["text", "label"], rows)
+    texts = write(tmp_path / "labels.csv", ["label", "text"], [("dull", "without a spark")])
+    answers = write(tmp_path / "answers.csv", ["text", *WORDS], [("who knows", *(1 for _ in WORDS))])
+    for further in ([], [f"data.descriptions={texts}"]):
+        run = compose("train", [f"data.path={file}", f"teacher={answers}", *further])
+        save_run(run, tmp_path / "config.yaml")
+        known = [text for some in known_rows(tmp_path, []) for text in some.texts]
+        assert "who knows" not in known
+        assert ("without a spark" in known) is bool(further)
+        (tmp_path / "config.yaml").unlink()
+
+
 def test_it_is_said_why_what_was_learnt_from_is_not_known(tmp_path):
     rows = [(f"{word} {at}", word) for at in range(20) for word in WORDS]
     file, notes = write(tmp_path / "rows.csv", ["text", "label"], rows), list[str]()

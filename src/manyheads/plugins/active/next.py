@@ -92,6 +92,8 @@ def known_rows(home: Path | None, notes: list[str]) -> list[Rows]:
             continue
         try:
             if getattr(run.data, "descriptions", ""):  # texts with a label, which are learnt from, too
+                if getattr(run, "teacher", ""):  # whose texts have no label yet
+                    run = replace(run, teacher="", data=replace(run.data, unlabelled=""))
                 add_further_rows(run, splits)
         except UserError as error:
             notes.append(f"texts of labels, which the run has learnt from, may be among these: {error}")
