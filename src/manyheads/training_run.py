@@ -101,7 +101,13 @@ def train(
         splits = read_rows(run, with_test=run.test)
         add_further_rows(run, splits)
     unresolved = start.with_resolved(run)
-    run = with_data(unresolved, n_rows=len(splits.train), n_classes=len(splits.labels), multi=splits.multi)
+    run = with_data(
+        unresolved,
+        n_rows=len(splits.train),
+        n_classes=len(splits.labels),
+        multi=splits.multi,
+        pairs=splits.train.pairs is not None,
+    )
     refuse_unusable_rows(run, splits)
     if start.finished:
         folder = named_folder(run.output)

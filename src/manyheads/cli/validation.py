@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from manyheads.cli.verbs import Config
-from manyheads.config import DataConfig, Long, Nonfinite, RunConfig, Schedule
+from manyheads.config import DataConfig, Long, Nonfinite, PairKind, RunConfig, Schedule
 from manyheads.config.conversion import leaves, to_plain
 from manyheads.config.facts import Setting, hooks, settings, settings_where
 from manyheads.config.sentences import format_list, format_value
@@ -24,6 +24,7 @@ REMEDY = "settings are written into the folder of the run: leave it to the envir
 READ_WHERE: dict[str, tuple[str, Callable[[Any], bool], str]] = {  # by what another setting is, and what to make it
     "optim.decay_share": ("optim.schedule", lambda kind: kind is Schedule.wsd, "wsd"),
     **dict.fromkeys(("optim.few_epochs", "optim.few_strength"), ("optim.few", bool, "50")),
+    "optim.compare_rate": ("model.pair", lambda kind: kind in (PairKind.auto, PairKind.compare), "compare"),
     "optim.label_smoothing": ("optim.objective", lambda kind: kind == "cross_entropy", "cross_entropy"),
     "guard.at_most": ("guard.nonfinite", lambda kind: kind is not Nonfinite["raise"], "skip"),
     "model.rotary_base": ("model.positions", lambda kind: kind == "rotary", "rotary"),

@@ -17,7 +17,7 @@ CROSS_LAYERS = 1  # after the encoder, where two texts are read apart
 Placement = StrEnum("Placement", "pre post both")
 Pooler = StrEnum("Pooler", "none tanh relu gelu gelu_norm")
 Segments = StrEnum("Segments", "pairs always never")
-PairKind = StrEnum("PairKind", "joint cross")
+PairKind = StrEnum("PairKind", "auto joint cross compare")
 
 
 class Terms(Enum):
@@ -103,8 +103,9 @@ class ModelConfig:
         "a vector added for first or second text: in pairs, always (single texts are first), or never",
     )
     pair: PairKind = setting(
-        PairKind.joint,
-        "two texts as one joined text, or each by itself and then across by cross-attention",
+        PairKind.auto,
+        "two texts: joined to one; each by itself, then across by cross-attention, or compared by their vectors; auto: "
+        "compare with an encoder of sentences and at most 4 times optim.few rows per class, else joint",
         needs="heads",
         weights="free",
     )
@@ -310,6 +311,11 @@ class ModelConfig:
     @property
     def kv_heads(self) -> int:
         return self.n_kv_heads or self.n_heads
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether two texts are each read by itself."""
+        return self.pair in (PairKind.cross, PairKind.compare)
 
     @property
     def n_cross_layers(self) -> int:

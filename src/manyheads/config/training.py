@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import manyheads.plugin as plugin
 from manyheads.config.facts import require, section, setting
 from manyheads.config.figures import checkpoint_figures
+from manyheads.config.model import ModelConfig, PairKind
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
@@ -56,8 +57,12 @@ class OptimConfig:
 
     lr: float = setting(1e-3, "peak learning rate", gt=0.0)
     few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
-    few_strength: float = setting(
-        0.1, "inverse strength (C) of the L2 penalty of a head that is fitted before training", gt=0.0, le=1e6
+    few_strength: float | None = setting(
+        None,
+        "inverse strength (C) of the L2 penalty of a head that is fitted before training; null: 0.1, or 10 with "
+        "model.pair=compare",
+        gt=0.0,
+        le=1e6,
     )
     few_epochs: int = setting(
         0,
@@ -75,6 +80,12 @@ class OptimConfig:
     )
     layer_decay: float = setting(
         1.0, "rate of a layer as a share of that of the layer above; embeddings are lowest", gt=0.0, le=1.0
+    )
+    compare_rate: float = setting(
+        0.1,
+        "learning rate with model.pair=compare, as a share of optim.lr: sentence vectors change slowly",
+        gt=0.0,
+        le=1.0,
     )
     scale_embedding_lr: bool = setting(
         False, "divide the rate of the embeddings by the √d_model that they are multiplied with; false: the rate of all"
@@ -118,6 +129,12 @@ class OptimConfig:
     def are_few(self, n_rows: int, n_classes: int) -> bool:
         """Whether the training rows are at most `few` a class, on average."""
         return n_rows <= self.few * n_classes
+
+    def of(self, model: ModelConfig) -> "OptimConfig":
+        """The same for this model: with the rate it learns at, and the penalty of a head that is fitted."""
+        compares = model.pair is PairKind.compare
+        strength = self.few_strength or (10.0 if compares else 0.1)
+        return replace(self, lr=self.lr * self.compare_rate if compares else self.lr, few_strength=strength)
 
     def limited(self, trainer: dict[str, Any], *, few: bool, n_classes: int) -> dict[str, Any]:
         """The flags `trainer` with `few_epochs` at least, if epochs limit them and rows are `few`; and with at most

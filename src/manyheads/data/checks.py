@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from manyheads.config import Balance, DataConfig, Long, PairKind, RunConfig
+from manyheads.config import Balance, DataConfig, Long, RunConfig
 from manyheads.config.sentences import list_names
 from manyheads.data.class_names import ClassLookup
 from manyheads.data.rows import Splits
@@ -18,10 +18,10 @@ def check_rows(run: RunConfig, splits: Splits) -> None:
     pairs = splits.train.pairs is not None
     check_class_names(run.optim.class_weights, splits.labels)
     check_balance(run.batch.balance, run.optim.class_weights, multi=splits.multi)
-    if run.model.pair is PairKind.cross and not pairs:
+    if run.model.reads_apart and not pairs:
         raise UserError(
-            "model.pair=cross compares two texts, but the data has no second text: name its column by data.text_pair, "
-            "or use model.pair=joint"
+            f"model.pair={run.model.pair.name} compares two texts, but the data has no second text: name its column by "
+            "data.text_pair, or use model.pair=joint"
         )
     check_long(run.data, pairs=pairs)
 

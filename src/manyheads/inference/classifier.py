@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 import manyheads.plugin as plugin
-from manyheads.config import Cutting, PairKind, PredictConfig
+from manyheads.config import Cutting, PredictConfig
 from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
 from manyheads.data.formats.fields import join_given, reader_of
@@ -118,8 +118,8 @@ class TextClassifier(Predictor[Classifier]):
             texts, call = "pairs of texts", 'predict(["a text"], ["its pair"])'
         if settings.fields:
             call = call.replace('"a text"', str(dict.fromkeys(settings.fields, "...")))
-        if settings.model.pair is PairKind.cross:
-            texts += ", read apart and then across,"
+        if settings.model.reads_apart:
+            texts += ", read apart and then across," if settings.model.n_cross_layers else ", read apart,"
         sorts = f"sorts {texts} into {len(labels)} classes"
         if settings.multi:
             sorts = f"says of {texts} which of {len(labels)} labels they have, none, one or several"

@@ -20,7 +20,6 @@ from manyheads.config import (
     Long,
     MergeLabels,
     ModelConfig,
-    PairKind,
     Pooler,
     Terms,
 )
@@ -113,7 +112,7 @@ class Settings:
             "another way: train the model again, or put 0 there to ask its network alone",
         )
         require(
-            self.pairs or self.model.pair is PairKind.joint,
+            self.pairs or not self.model.reads_apart,
             f"model.pair={self.model.pair.name} compares two texts, but pairs is false: it must be true",
         )
         require(

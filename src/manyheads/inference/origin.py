@@ -56,6 +56,11 @@ class Origin:
         return str(self.folder if self.folder.is_file() else self.folder / "tokenizer.json")
 
     @property
+    def of_sentences(self) -> bool:
+        """Whether texts of one meaning have similar vectors: sentence-transformers writes modules.json."""
+        return (self.folder / "modules.json").is_file()
+
+    @property
     def cuts_longer(self) -> bool:
         """Whether there is no position beyond `max_length`."""
         return self.model.get("positions") == "learned"
@@ -129,7 +134,7 @@ def find_run(name: str, folder: Path, content: Any) -> Origin | None:
         ) from problem
     free = settings_where(ModelConfig, weights="free")  # which say nothing of these weights
     model = {key: value for key, value in to_plain(settings.model).items() if key not in free}
-    if settings.pairs and model["segments"] == "pairs" and settings.model.pair.name == "joint":
+    if settings.pairs and model["segments"] == "pairs" and not settings.model.reads_apart:
         model["segments"] = "always"  # single texts are then what a first text was
     files = tuple(folder / one for one in FILES)
     return Origin("run", folder, model, settings.max_length, settings.vocab_size, files)

@@ -34,7 +34,7 @@ from manyheads.nn.attention import make_score
 from manyheads.nn.classifier import Classifier, Pooler, Pooling
 from manyheads.nn.embeddings import Embeddings
 from manyheads.nn.multihead import MultiHeadAttention
-from manyheads.nn.pairs import Cross, CrossLayer
+from manyheads.nn.pairs import Cross, CrossLayer, comparison, pair_features
 from manyheads.nn.parts import make_block
 from manyheads.nn.transformer import Encoder, EncoderLayer, FeedForward, Residual, Stack
 
@@ -112,22 +112,29 @@ def assemble(
     """
     if not n_segments:
         model = replace(model, matches=False)
-    is_cross = model.pair is PairKind.cross  # then each text is encoded alone, and the head sees [a; b; |a - b|; a b]
-    assert n_segments or not is_cross, "checks.check_rows comes first"
+    is_apart = model.reads_apart  # then each text is encoded alone, and the head sees how they compare
+    assert n_segments or not is_apart, "checks.check_rows comes first"
     if model.segments is Segments.always:
         n_segments = 2
-    elif is_cross or model.segments is Segments.never:
+    elif is_apart or model.segments is Segments.never:
         n_segments = 0
     classifier = Classifier(
         embeddings=embeddings(model, vocab_size=vocab_size, max_length=max_length, n_segments=n_segments),
         encoder=encoder(model, max_length),
-        cross=cross(model) if is_cross else None,
+        cross=cross(model) if is_apart else None,
         pooling=pooling(model),
         dropout=model.dropout_at("classifier"),
-        head=nn.Linear(4 * model.d_model if is_cross else model.d_model, n_classes),
+        head=nn.Linear(head_width(model), n_classes),
     )
     initialise(classifier, zero_output=model.zero_output)
     return classifier
+
+
+def head_width(model: ModelConfig) -> int:
+    """The length of what the head sees of a document."""
+    if model.pair is PairKind.cross:
+        return 4 * model.d_model
+    return 3 * model.d_model + 1 if model.pair is PairKind.compare else model.d_model
 
 
 def embeddings(model: ModelConfig, *, vocab_size: int, max_length: int, n_segments: int = 0) -> Embeddings:
@@ -197,7 +204,7 @@ def transformer(
 
 
 def cross(model: ModelConfig) -> Cross:
-    """The cross layers of `model.pair=cross`."""
+    """What reads two texts apart: with `model.pair=compare`, or without heads, it has no layers."""
     layers = [
         CrossLayer(
             attention=residual(model, attention_block(model, model.n_layers + layer)),
@@ -205,7 +212,11 @@ def cross(model: ModelConfig) -> Cross:
         )
         for layer in range(model.n_cross_layers)
     ]
-    return Cross(layers, norm=norm(model, Placement.pre) if layers else nn.Identity())
+    return Cross(
+        layers,
+        norm=norm(model, Placement.pre) if layers else nn.Identity(),
+        compare=comparison if model.pair is PairKind.compare else pair_features,
+    )
 
 
 def attention_block(

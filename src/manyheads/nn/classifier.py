@@ -1,6 +1,6 @@
 """The whole classifier: embeddings -> encoder -> pooling -> logits.
 
-A pooling makes one vector of the token vectors of a document. What `model.pair=cross` adds is in pairs.py.
+A pooling makes one vector of the token vectors of a document. How two texts are read apart is in pairs.py.
 
 ... tokens in a layout (N packed, or B L padded) . B documents, or pairs of texts . L positions . D d_model . C classes
 """
@@ -16,7 +16,7 @@ from manyheads.layout import Layout, Packed, Padded, as_layout
 from manyheads.nn.attention import softmax
 from manyheads.nn.dropout import Dropout
 from manyheads.nn.embeddings import Embeddings, occurs_in_other
-from manyheads.nn.pairs import Cross, pair_features, split_pairs, to_the_left
+from manyheads.nn.pairs import Cross, split_pairs, to_the_left
 from manyheads.nn.parts import make_block
 
 
@@ -42,8 +42,8 @@ class OwnNetwork(nn.Module):
 class Classifier(nn.Module):
     """Embeddings -> encoder -> pooling -> logits.
 
-    With `cross` a document is a pair of texts. Each text is encoded alone, then attends to the other one in `cross`,
-    and the head sees how the two pooled vectors compare.
+    With `cross` a document is a pair of texts. Each text is encoded alone, then attends to the other one in the layers
+    of `cross`, if it has any, and the head sees how the two pooled vectors compare.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Classifier(nn.Module):
         return layout.pooled(self.head(features))
 
     def read(self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None) -> Tensor:
-        """The vector of each document that the head sees: `(B, D)`, or `(B, 4D)` with `cross`.
+        """The vector of each document that the head sees: `(B, D)`, or with `cross` that of `cross.compare`.
 
         `words` `(..., d_embedding)` replace the word vectors of the ids.
         """
         if self.cross is None:
             x, layout = layout.unfilled(self.encode(ids, layout, segments, words))  # poolings know of no tail
             return self.pooling(x, layout)
-        assert segments is not None, "model.pair=cross needs pairs of texts"
+        assert segments is not None, "two texts that are read apart need segments"
         matched = None
         if self.embeddings.matches is not None:  # found before the texts are split, while they are in one document
             matched, _ = split_pairs(occurs_in_other(ids, layout, segments), layout, segments)
@@ -108,7 +108,7 @@ class Classifier(nn.Module):
         x = self.embeddings(ids, pairs.layout, matched=matched, words=words)
         x = self.encoder(x, pairs.layout)
         x = self.cross(x, pairs)
-        return pair_features(self.pooling(x, pairs.layout))
+        return self.cross.compare(self.pooling(x, pairs.layout))
 
     def encode(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, words: Tensor | None = None

@@ -42,8 +42,8 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
     Keys attended to are those that a window or a causal mask allows; a kernel that masks the whole grid does more.
     Users' layers count two operations for each of their weights, unless their part has the fact `flops`.
     Pooling by attention takes 4 d_model: a score and a weighted sum.
-    With model.pair=cross two texts have `length` tokens together and one more is read, since both have a [CLS]. A layer
-    reads each text alone; in a cross layer each token attends to all tokens of the other text.
+    With model.pair=cross and compare two texts have `length` tokens together and one more is read, since both have a
+    [CLS]. A layer reads each text alone; in a cross layer each token attends to all tokens of the other text.
     A recurrent layer has 2 g d_model (d_model + h) for its g gates (GRU 3, LSTM 4), h being the width of a direction:
     d_model, or half of it. Pooling by attention over its states adds 2 d_model² where the score maps each key
     (additive, concat), then the score and the sum as above, d_k and d_v being d_model.
@@ -66,7 +66,7 @@ def flops_per_token(model: ModelConfig, length: float, second: float | None = No
             n_weights = count_parameters(encoder(model, max_length=int(length) + 1))
         return widening + 2 * n_weights + pooling
     n_layers, n_cross = model.n_layers, model.n_cross_layers
-    if not n_cross:
+    if not model.reads_apart:
         return widening + pooling + sum(layer_flops(model, layer, length) for layer in range(n_layers))
     if second is None:
         second = (length - 1) / 2

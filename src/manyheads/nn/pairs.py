@@ -1,10 +1,11 @@
-"""Two texts that are read apart (`model.pair=cross`): each is encoded alone, then attends to the other in cross layers.
+"""Two texts that are read apart: each is encoded alone, then attends to the other in cross layers (`model.pair=cross`)
+or not (`model.pair=compare`), and the head sees how their vectors compare.
 
 ... tokens in a layout (N packed, or B L padded) . B pairs of texts . L positions . D d_model
 P tokens of the single texts of all pairs . 2B single texts: all first ones, then all second ones
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -69,6 +70,17 @@ def pair_features(text_2BD: Tensor) -> Tensor:
     return torch.cat([a_BD, b_BD, (a_BD - b_BD).abs(), a_BD * b_BD], dim=-1)
 
 
+def comparison(text_2BD: Tensor) -> Tensor:
+    """[u·v; u v; u - v; |u - v|] of each pair, `(B, 3D + 1)`, where u and v are the vectors at length D^(1/4).
+
+    Encoders of sentences are trained to give texts of one meaning one direction (Reimers and Gurevych, 2019,
+    "Sentence-BERT", section 3), so the cosine is a feature of its own, √D times.
+    """
+    u_BD, v_BD = (F.normalize(text_2BD, dim=-1) * text_2BD.size(-1) ** 0.25).chunk(2)
+    product_BD, difference_BD = u_BD * v_BD, u_BD - v_BD
+    return torch.cat([product_BD.sum(-1, keepdim=True), product_BD, difference_BD, difference_BD.abs()], dim=-1)
+
+
 class CrossLayer(nn.Module):
     """Cross-attention of each text to the other one, then feed-forward, each a residual block.
 
@@ -88,12 +100,19 @@ class CrossLayer(nn.Module):
 
 
 class Cross(nn.Module):
-    """Cross layers in sequence, and the final norm of pre-norm models."""
+    """Cross layers in sequence, if any, and the final norm of pre-norm models.
 
-    def __init__(self, layers: Iterable[CrossLayer], *, norm: nn.Module) -> None:
+    Args:
+        compare: pooled vectors of both texts to what the head sees: `pair_features` or `comparison`.
+    """
+
+    def __init__(
+        self, layers: Iterable[CrossLayer], *, norm: nn.Module, compare: Callable[[Tensor], Tensor] = pair_features
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.norm = norm
+        self.compare = compare
 
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""

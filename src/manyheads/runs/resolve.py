@@ -7,11 +7,13 @@ largest batch and the time of a step, is found in training/batch_size.py and tra
 from collections.abc import Iterator
 from dataclasses import replace
 
-from manyheads.config import Precision, RunConfig
+from manyheads.config import PairKind, Precision, RunConfig
 from manyheads.config.trainer_flags import END_FLAGS
 from manyheads.config.training import BASE_STEPS
+from manyheads.inference.origin import find_origin
 from manyheads.runs.summary import words_of
 
+COMPARED = 4  # times optim.few: rows per class up to which comparing vectors was better than reading a joined text
 BUDGET_FLAGS = (*END_FLAGS, "val_check_interval")  # the flags of the Trainer that a budget is converted to
 
 
@@ -21,26 +23,41 @@ def with_resolved(run: RunConfig, saved: RunConfig) -> RunConfig:
         run = replace(run, batch=replace(run.batch, tokens=saved.batch.tokens))
     if run.checkpoint.metric == "auto":
         run = replace(run, checkpoint=replace(run.checkpoint, metric=saved.checkpoint.metric))
+    if run.model.pair is PairKind.auto:
+        run = replace(run, model=replace(run.model, pair=saved.model.pair))
     if run.budget and run.budget == saved.budget:
         spent = {name: saved.trainer[name] for name in BUDGET_FLAGS if name in saved.trainer}
         run = replace(run, trainer={**run.trainer, **spent})
     return run
 
 
-def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool) -> RunConfig:
-    """`run` with the figure for `checkpoint.metric=auto` and, without a budget, the limits that its training rows
-    decide.
+def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool, pairs: bool = False) -> RunConfig:
+    """`run` with the figure for `checkpoint.metric=auto`, how two texts are read for `model.pair=auto` and, without a
+    budget, the limits that its training rows decide.
 
     Args:
         n_rows: training rows.
         n_classes: 0 where rows have no classes.
         multi: rows have any number of labels.
+        pairs: rows have two texts.
 
     Raises:
         UserError: such rows do not have the figure `checkpoint.metric`.
     """
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=multi))
+    if run.model.pair is PairKind.auto:
+        few = n_rows <= COMPARED * run.optim.few * n_classes
+        compares = pairs and few and run.task == "classify" and from_sentences(run)
+        run = replace(run, model=replace(run.model, pair=PairKind.compare if compares else PairKind.joint))
     return run if run.budget else with_limits(run, n_rows=n_rows, n_classes=n_classes)
+
+
+def from_sentences(run: RunConfig) -> bool:
+    """Whether the weights that `run` begins with give texts of one meaning similar vectors."""
+    if not run.init_from:
+        return False
+    origin = find_origin(run.init_from, run.model.encoder)
+    return origin.of_sentences or run.model.facts("encoder").get("of_sentences", False)
 
 
 def with_limits(run: RunConfig, *, n_rows: int, n_classes: int) -> RunConfig:
@@ -67,6 +84,9 @@ def explain_choices(typed: RunConfig, run: RunConfig, precision: str) -> Iterato
     if not run.budget and typed.trainer.get("max_steps") != steps:
         rule = f"{BASE_STEPS} + {run.optim.steps_per_class} per class"
         yield f"{steps:,} steps at most ({rule})", f"trainer.max_steps={steps}: {rule}; type it to choose"
+    if typed.model.pair is PairKind.auto and run.model.pair is PairKind.compare:
+        why = f"rows are at most {COMPARED} times optim.few={run.optim.few} per class"
+        yield "texts compared by their vectors", f"model.pair=auto: compare, as {why}; type model.pair=joint otherwise"
     if typed.checkpoint.metric == "auto":
         figure = words_of(run.checkpoint.metric)
         yield f"best epoch by {figure}", f"checkpoint.metric=auto: the epoch with the best validation {figure} is kept"

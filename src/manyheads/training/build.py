@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import manyheads.plugin as plugin
-from manyheads.config import RunConfig
+from manyheads.config import PairKind, RunConfig
 from manyheads.config.facts import hooks
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
@@ -71,8 +71,9 @@ def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
 
 
 def prepare_weights(run: RunConfig, network: Network, tokens: Tokens, labels: list[str], *, first: bool) -> None:
-    """Before the first step of a process: what plugins do to the weights, or freeze (`Section.begin`); then, with few
-    training rows, `tokens`, `fit_head`. Only where these are the `first` weights of the run are they changed."""
+    """Before the first step of a process: what plugins do to the weights, or freeze (`Section.begin`); then `fit_head`,
+    with few training rows, `tokens`, or where trained vectors are compared. Only where these are the `first` weights
+    of the run are they changed."""
     words = getattr(network, "words", None)
     held_VD = words.all_VD if isinstance(words, SeenWords) else torch.empty(0)
     version = held_VD._version  # which rises with each change
@@ -85,7 +86,8 @@ def prepare_weights(run: RunConfig, network: Network, tokens: Tokens, labels: li
                 "begin of a plugin changes vectors of words that no training text has, which no checkpoint holds: "
                 "change those in network.words.weight alone"
             )
-    if first and run.task == "classify" and run.optim.are_few(len(tokens), len(labels)):
+    compares = bool(run.init_from) and run.model.pair is PairKind.compare
+    if first and run.task == "classify" and (compares or run.optim.are_few(len(tokens), len(labels))):
         fit_head(run, network, tokens)
 
 
@@ -102,7 +104,7 @@ def fit_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     labels = tokens.labels[rows].long()
     x_nD = extract_features(run, classifier, tokens, rows)
     weights_n = None if tokens.weights_n is None else tokens.weights_n[rows]
-    n_classes, strength = classifier.head.out_features, run.optim.few_strength
+    n_classes, strength = classifier.head.out_features, run.optim.of(run.model).few_strength
     weight_CD, bias_C = logistic(x_nD, labels, n_classes, strength=strength, weights_n=weights_n)
     classifier.head.weight.copy_(weight_CD)
     classifier.head.bias.copy_(bias_C)

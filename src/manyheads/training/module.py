@@ -88,7 +88,7 @@ class LitModule(pl.LightningModule):
         tokens, labels = data.tokens["train"], data.splits.labels
         network = assemble_network(run, data.splits, data.tokenizer)
         prepare_weights(run, network, tokens, labels, first=True)
-        return cls(network, make_objective(run, tokens, labels), optim=run.optim)
+        return cls(network, make_objective(run, tokens, labels), optim=run.optim.of(run.model))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         self.n_rows = len(batch.rows_B)

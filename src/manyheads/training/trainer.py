@@ -21,7 +21,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException  # 
 from torch import nn
 
 import manyheads.plugin as plugin
-from manyheads.config import HardwareConfig, PairKind, Precision, RunConfig, Strategy
+from manyheads.config import HardwareConfig, Precision, RunConfig, Strategy
 from manyheads.data.datamodule import TextData
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.collectives import Votes
@@ -111,7 +111,7 @@ def speed_up(run: RunConfig, network: nn.Module, data: TextData, trainer: pl.Tra
         n_steps: optimiser steps of the run.
     """
     is_own = isinstance(network, OwnNetwork)
-    reads_tail = plugin.task(run.task).has_classes and run.model.pair is PairKind.joint and not is_own
+    reads_tail = plugin.task(run.task).has_classes and not run.model.reads_apart and not is_own
     mode = compile_mode(
         run.hardware,
         on_gpu=trainer.strategy.root_device.type == "cuda",
@@ -239,7 +239,7 @@ def fit(context: RunContext) -> dict[str, Any] | None:
     with only_seen_words(network, tokens["train"]):
         # Each process does it, so that none waits for the first, whose weights they all get in the end.
         prepare_weights(run, network, tokens["train"], labels, first=start.checkpoint is None)
-        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
+        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim.of(run.model))
 
         guard = Guard(run, folder, start.restart)
         meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
@@ -298,7 +298,7 @@ def run_trainer(
     """Train `network` in place to the end of its steps, or until a callback ends it. Nothing is saved."""
     keep_freed_memory()
     with only_seen_words(network, tokens["train"]):
-        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim)
+        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim.of(run.model))
         trainer = build_trainer(run, None, [*callbacks, *averaging(run)], [])
         data = prepare_data(run, network, tokens, trainer)
         with exact_products(trainer):

@@ -33,7 +33,7 @@ MORE: dict[str, list[Any]] = {
     "rotary_base_window": [None, 20.0],
     "activation": plugin.names("activation"),
     "bias": [True, False],
-    "pair": ["joint", "cross"],
+    "pair": ["joint", "cross", "compare"],
 }
 
 

@@ -75,16 +75,19 @@ def counted_pair(model, first, second):
             layouts = [Packed.of_lengths([length]) for length in (first, second + 1)]
             embedded = [classifier.embeddings(torch.zeros(one.n_tokens, dtype=torch.int64), one) for one in layouts]
             both = [classifier.encoder(x, one) for x, one in zip(embedded, layouts, strict=True)]
-            (layer,) = classifier.cross.layers
             for own, other in ((0, 1), (1, 0)):
-                layer.attention.block(both[own], layouts[own], both[other], layouts[other])
-                classifier.pooling(layer.feed_forward(both[own]), layouts[own])
+                x = both[own]
+                for layer in classifier.cross.layers:  # one, or none
+                    layer.attention.block(x, layouts[own], both[other], layouts[other])
+                    x = layer.feed_forward(x)
+                classifier.pooling(x, layouts[own])
             counted = counter.get_total_flops()
     return counted
 
 
 PAIRED = [
     *({"pair": "cross"} | more for more in ({}, {"n_kv_heads": 1}, {"score": "general", "n_layers": 3})),
+    {"pair": "compare"},
     *({"pair": "cross"} | more for more in ({"d_embedding": 5}, {"pooling": "attention"}, {"matches": True})),
     *({"pair": "joint"} | more for more in ({}, {"matches": True}, {"segments": "never"})),
     *({"encoder": one} for one in of_plugin("language", "encoder")[:1]),
@@ -102,7 +105,7 @@ def test_pairs_cost_what_torch_counts(small, fields):
     assert flops_per_token(model, even) == pytest.approx(counted_pair(model, LENGTH, LENGTH - 1) / even)
 
 
-@pytest.mark.parametrize("pair", ["joint", "cross"])
+@pytest.mark.parametrize("pair", ["joint", "cross", "compare"])
 def test_a_mean_over_tokens_is_of_texts_as_long_as_they_are(small, pair):
     model = small(n_heads=6, pair=pair)
     texts = [(5, 2, 3), (2 * LENGTH, 7, 1), (9, 1, 2)]

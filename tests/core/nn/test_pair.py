@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from manyheads import plugin
 from manyheads.layout import Packed, Padded
 from manyheads.nn import Classifier, assemble
 from manyheads.nn.embeddings import SinusoidalPositions
-from manyheads.nn.pairs import pair_features, split_pairs
+from manyheads.nn.pairs import comparison, pair_features, split_pairs
 
 CLS, SEP, VOCAB, N_CLASSES, LONGEST = 2, 3, 20, 3, 12
 POOLINGS = plugin.names("pooling")
@@ -75,6 +76,36 @@ def test_features_are_both_vectors_their_distance_and_their_product():
     expected = [[*a, *b, *(abs(x - y) for x, y in zip(a, b, strict=True)), *(x * y for x, y in zip(a, b, strict=True))]
                 for a, b in zip(a_BD.tolist(), b_BD.tolist(), strict=True)]  # fmt: skip
     torch.testing.assert_close(pair_features(torch.cat([a_BD, b_BD])), torch.tensor(expected))
+
+
+def test_a_comparison_is_of_directions_alone():
+    """In NumPy: unit vectors, times D^(1/4); the sum of their products is √D times the cosine; zeros stay zeros."""
+    a_BD, b_BD = np.random.default_rng(1).normal(size=(2, 3, 16))
+    b_BD[2] = 0
+    expected = []
+    for a, b in zip(a_BD, b_BD, strict=True):
+        u, v = (2 * x / max(np.linalg.norm(x), 1e-12) for x in (a, b))
+        expected.append([u @ v, *(u * v), *(u - v), *abs(u - v)])
+    found = comparison(torch.from_numpy(np.concatenate([a_BD, 7 * b_BD])))
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+    cosine = a_BD[0] @ b_BD[0] / np.linalg.norm(a_BD[0]) / np.linalg.norm(b_BD[0])
+    assert float(found[0, 0]) == pytest.approx(4 * cosine)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+@torch.no_grad()
+def test_texts_that_are_compared_never_see_each_other(small, torchs_layer, placement):
+    """The logits are those of torch's layers, which read each text alone; with the texts exchanged the products stay
+    and the differences change their sign."""
+    classifier = build(small(pair="compare", placement=placement, d_k=6, d_v=6))
+    expected = []
+    for first, second in zip(FIRSTS, SECONDS, strict=True):
+        vectors = [read_alone(classifier, [CLS, *text, SEP], torchs_layer).mean(0) for text in (first, second)]
+        expected.append(classifier.head(comparison(torch.stack(vectors)))[0])
+    torch.testing.assert_close(classifier(*joined(FIRSTS, SECONDS)), torch.stack(expected), atol=1e-5, rtol=1e-4)
+    features, exchanged = classifier.read(*joined(FIRSTS, SECONDS)), classifier.read(*joined(SECONDS, FIRSTS))
+    products, differences, distances = features.split([13, 12, 12], -1)
+    torch.testing.assert_close(exchanged, torch.cat([products, -differences, distances], -1), atol=1e-5, rtol=0)
 
 
 def torchs_attention(ours: Any) -> nn.MultiheadAttention:

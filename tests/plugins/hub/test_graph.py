@@ -593,7 +593,7 @@ OF_PAIRS = [
     *({"pair": PairKind.cross, "score": one} for one in plugin.names("score")),
     {"pair": PairKind.cross, "pooling": "attention"},
     *({"pair": PairKind.cross, "normaliser": one, "matches": False} for one in plugin.names("normaliser")),
-    {"pair": PairKind.cross, "windows": [2, 0], "positions": "rotary"},
+    {"pair": PairKind.cross, "windows": [2, 0], "positions": "rotary"}, {"pair": PairKind.compare},
 ]  # fmt: skip
 
 

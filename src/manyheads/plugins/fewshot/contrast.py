@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from manyheads.config import PairKind
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.heartbeat import beat
@@ -89,8 +90,9 @@ def most_rows(run: Any) -> int:
         return 0
     if run.optim.contrast is not None:
         return run.optim.contrast
-    origin = find_origin(run.init_from, run.model.encoder)
-    return USUAL if (origin.folder / "modules.json").is_file() else 0  # which sentence-transformers writes
+    if run.model.pair is PairKind.compare:
+        return 0  # the class of a pair says how its texts compare, not which pairs are alike
+    return USUAL if find_origin(run.init_from, run.model.encoder).of_sentences else 0
 
 
 def rows_that_count(tokens: Tokens) -> Tensor:

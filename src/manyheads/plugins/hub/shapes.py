@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from manyheads.config import ModelConfig, PairKind, Segments
+from manyheads.config import ModelConfig, Segments
 from manyheads.config.blocks import options_of
 from manyheads.config.conversion import to_plain
 from manyheads.config.sentences import format_value, list_names, make_tokenizer, older_tokenizer, one_of
@@ -243,7 +243,7 @@ def refuse_foreign(model: ModelConfig) -> None:
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
     if model.encoder not in ("transformer", "deberta"):
         raise UserError(f"has model.encoder={format_value(model.encoder)}, {why} by init_from")
-    if model.pair is not PairKind.joint:
+    if model.reads_apart:
         raise UserError(f"has model.pair={format_value(model.pair)}, {why} by init_from")
     if not model.n_heads * model.d_k == model.n_heads * model.d_v == model.d_model:
         raise UserError(

@@ -16,6 +16,7 @@ STATIC = Part(
     options={},
     facts={
         "reads": ("pair",),
+        "of_sentences": True,
         "describe": "manyheads.plugins.static.network:describe_static",
         "flops": "manyheads.plugins.static.network:flops_of_sum",
         "from_weights": "manyheads.plugins.static.origins:as_static",
