@@ -10,6 +10,7 @@ import torch
 
 import manyheads
 from manyheads.cli.compose import compose
+from manyheads.config import PairKind
 from manyheads.config.facts import replace_settings
 from manyheads.runs.config_file import read_run
 from manyheads.training_run import train
