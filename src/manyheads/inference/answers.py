@@ -148,7 +148,8 @@ def check_output(name: str, *, overwrite: bool) -> None:
     if file.is_dir():
         raise UserError(f"output={name} is a folder: {remedy}")
     if not parent.is_dir():
-        raise UserError(f"output={name} lies in {parent}, which is no folder: {remedy}")
+        shown = parent if file.is_symlink() else file.parent
+        raise UserError(f"output={name} lies in {shown}, which is no folder: {remedy}")
     if file.is_file() or not file.exists():  # no pipe
         refuse_unwritable_output(name, parent)
     if file.exists() and file.stat().st_size:
