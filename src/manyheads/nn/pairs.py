@@ -76,7 +76,9 @@ def comparison(text_2BD: Tensor) -> Tensor:
     Encoders of sentences are trained to give texts of one meaning one direction (Reimers and Gurevych, 2019,
     "Sentence-BERT", section 3), so the cosine is a feature of its own, √D times.
     """
-    u_BD, v_BD = (F.normalize(text_2BD, dim=-1) * text_2BD.size(-1) ** 0.25).chunk(2)
+    n_pairs = text_2BD.size(0) // 2
+    text_2BD = F.normalize(text_2BD, dim=-1) * text_2BD.size(-1) ** 0.25
+    u_BD, v_BD = text_2BD[:n_pairs], text_2BD[n_pairs:]
     product_BD, difference_BD = u_BD * v_BD, u_BD - v_BD
     return torch.cat([product_BD.sum(-1, keepdim=True), product_BD, difference_BD, difference_BD.abs()], dim=-1)
 
