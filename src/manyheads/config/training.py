@@ -131,10 +131,13 @@ class OptimConfig:
         return n_rows <= self.few * n_classes
 
     def of(self, model: ModelConfig) -> "OptimConfig":
-        """The same for this model: with the rate it learns at, and the penalty of a head that is fitted."""
-        compares = model.pair is PairKind.compare
-        strength = self.few_strength or (10.0 if compares else 0.1)
-        return replace(self, lr=self.lr * self.compare_rate if compares else self.lr, few_strength=strength)
+        """The same with the rate that this model learns at."""
+        return replace(self, lr=self.lr * self.compare_rate) if model.pair is PairKind.compare else self
+
+    def strength_of(self, model: ModelConfig) -> float:
+        """`few_strength`, or what it is of this model. The cosine is the longest feature of vectors that are compared:
+        a strong penalty would leave the others out."""
+        return self.few_strength or (10.0 if model.pair is PairKind.compare else 0.1)
 
     def limited(self, trainer: dict[str, Any], *, few: bool, n_classes: int) -> dict[str, Any]:
         """The flags `trainer` with `few_epochs` at least, if epochs limit them and rows are `few`; and with at most

@@ -104,7 +104,7 @@ def fit_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     labels = tokens.labels[rows].long()
     x_nD = extract_features(run, classifier, tokens, rows)
     weights_n = None if tokens.weights_n is None else tokens.weights_n[rows]
-    n_classes, strength = classifier.head.out_features, run.optim.of(run.model).few_strength
+    n_classes, strength = classifier.head.out_features, run.optim.strength_of(run.model)
     weight_CD, bias_C = logistic(x_nD, labels, n_classes, strength=strength, weights_n=weights_n)
     classifier.head.weight.copy_(weight_CD)
     classifier.head.bias.copy_(bias_C)

@@ -59,10 +59,11 @@ def test_what_auto_comes_to(words, given, expected, sentences, model_folder):
 def test_compared_vectors_change_slowly_and_their_head_is_penalised_less():
     joint, compare = ModelConfig(), ModelConfig(pair=PairKind.compare)
     optim = OptimConfig(lr=0.5)
-    assert (optim.of(joint).lr, optim.of(joint).few_strength) == (0.5, 0.1)
-    assert (optim.of(compare).lr, optim.of(compare).few_strength) == (0.05, 10.0)
+    assert (optim.of(joint).lr, optim.strength_of(joint)) == (0.5, 0.1)
+    assert (optim.of(compare).lr, optim.strength_of(compare)) == (0.05, 10.0)
     typed = OptimConfig(lr=0.5, compare_rate=1.0, few_strength=3.0)
-    assert typed.of(compare) == typed == typed.of(joint)
+    assert typed.of(compare) == typed.of(joint) == typed
+    assert typed.strength_of(compare) == typed.strength_of(joint) == 3.0
 
 
 def test_a_fitted_head_finds_what_is_in_the_differences():
