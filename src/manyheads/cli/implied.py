@@ -222,7 +222,7 @@ def settle_paths(verb: str, values: Values) -> None:
         found = values[name]
         if isinstance(found, list):
             values[name] = [_absolute(one, name in of_hub) for one in found]
-        else:
+        elif name != "data.path" or "://" not in found:  # an address is refused as it was typed
             values[name] = _absolute(found, name in of_hub)
 
 

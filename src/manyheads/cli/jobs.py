@@ -18,6 +18,7 @@ from manyheads.config.conversion import section_and_key
 from manyheads.config.facts import settings
 from manyheads.config.plugins import use_of_parent
 from manyheads.errors import UserError
+from manyheads.runs.folder import refuse_unwritable_output
 
 Task = Callable[[Callable[[], Config]], Any]  # what to do with a function that makes the settings of a job
 
@@ -61,6 +62,9 @@ def run_hydra(
     check_jobs(configs, typed)
     own = [*hydra_words(typed), *LOGGING_OVERRIDES]
     refuse_settings(verb, typed, own, config_dir)
+    for word in own:
+        if word.startswith("hydra.sweep.dir="):
+            refuse_unwritable_output(word.partition("=")[2].partition("/${")[0], setting="hydra.sweep.dir")
     say_split(base.values, typed)
     run_one = partial(_run_job, verb=verb, typed=typed, config_dir=config_dir, task=task)
     open_keys = [name for name in typed.swept if name not in settings(schema_of(verb))]

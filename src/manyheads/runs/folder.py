@@ -116,9 +116,9 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
         raise UserError(f"output={folder} exists and is not empty: name a new folder")
 
 
-def refuse_unwritable_output(output: str, folder: Path | None = None) -> None:
-    """Raise UserError if the folder `output`, or the `folder` of such a file, cannot be made or written to: before any
-    work."""
+def refuse_unwritable_output(output: str, folder: Path | None = None, setting: str = "output") -> None:
+    """Raise UserError if the folder `output` of a setting, or the `folder` of such a file, cannot be made or
+    written to: before any work."""
     place = (folder or Path(output)).expanduser().absolute()
     there = next(one for one in (place, *place.parents) if one.exists() or one.is_symlink())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
@@ -129,7 +129,7 @@ def refuse_unwritable_output(output: str, folder: Path | None = None) -> None:
         reason = "is a file"
     else:
         reason = "may not be written to"
-    raise UserError(f"output={output}: {there} {reason}: name another place by output=")
+    raise UserError(f"{setting}={output}: {there} {reason}: name another place by {setting}=")
 
 
 def ranks_folder(folder: Path, timeout: float) -> Path:

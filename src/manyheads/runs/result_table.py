@@ -101,7 +101,7 @@ def saved_record(place: Path) -> tuple[Path, Any] | None:
         UserError: it is another file, or damaged.
     """
     files = [place / part.facts["file"] for part in plugin.parts("record").values() if "file" in part.facts]
-    for file in [place] if place.is_file() else files:
+    for file in [place] if place.suffix == ".json" else files:
         if file.is_file():
             document = read_json(file)
             require(

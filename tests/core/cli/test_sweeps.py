@@ -224,6 +224,16 @@ def test_the_folder_of_a_sweep_and_its_plugins_may_be_typed(calls):
     assert {path.name for path in Path.cwd().iterdir()} == {"there"}
 
 
+@pytest.mark.parametrize("typed", ["outputs/multirun", "outputs/mine"])
+def test_a_file_in_the_place_of_a_sweep_is_refused(typed, calls, capsys):
+    Path("outputs").touch()
+    own = [] if typed == "outputs/multirun" else [f"hydra.sweep.dir={typed}"]
+    assert cli.main(["train", "-m", "seed=1,2", *own]) == 2
+    said = f"hydra.sweep.dir={typed}: outputs is a file: name another place by hydra.sweep.dir=\n"
+    assert capsys.readouterr().err == said
+    assert not calls
+
+
 @pytest.mark.parametrize("swept", ["seed=1,2", "model=tiny,mini", "output=a,b seed=1,2"])
 def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, capsys):
     line = f"train -m {swept}" if "output" in swept else f"train -m {swept} output=a"

@@ -476,6 +476,23 @@ def test_what_lies_deeper_is_named_where_it_is_clear(tmp_path, write, two_classe
     assert "they lie" not in complaint(data)
 
 
+def test_a_class_called_like_a_split_is_named(tmp_path, complaint):
+    for name in ("bus", "train", "test"):
+        (tmp_path / name).mkdir()
+        for at in range(10):
+            (tmp_path / name / f"{at}.txt").write_text(f"about a {name} {at}\n")
+    assert complaint(DataConfig(path=str(tmp_path))) == (
+        f"data.path={tmp_path} holds no data file: its folder test has the name of a split, in which each class has a "
+        f"folder: move the folders of all classes into {tmp_path / 'train'}"
+    )
+    (tmp_path / "inner").mkdir()
+    for name in ("bus", "train", "test"):
+        (tmp_path / name).rename(tmp_path / "inner" / name)
+    (tmp_path / "inner").rename(tmp_path / "train")
+    found = read_splits(DataConfig(path=str(tmp_path)), 0)
+    assert found.labels == ["bus", "test", "train"]
+
+
 def test_a_file_of_ones_own_wins_over_a_folder_called_data(tmp_path, write, two_classes):
     write(tmp_path / "reviews.csv", two_classes(40))
     (tmp_path / "data").mkdir()

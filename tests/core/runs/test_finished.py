@@ -320,6 +320,7 @@ def test_odd_names_of_runs_are_taken_as_they_are(tmp_path: Path, capsys, monkeyp
     [
         ("runs compare outputs/a", "is of two runs or more: write manyheads runs compare outputs/a outputs/b"),
         ("runs runs=[outputs/a]", " is one run, but two or more are compared: add another"),
+        ("report run=outputs/a/config.yaml", "config.yaml holds neither a run nor an evaluation: name one that does"),
         (
             "runs compare outputs/a outputs/notes",
             "run=outputs/notes holds neither a run nor an evaluation: name one that does",

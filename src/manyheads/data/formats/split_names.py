@@ -260,10 +260,16 @@ def is_called_split(path: Path, data: DataConfig) -> bool:
 def _deeper(folder: Path, data: DataConfig) -> str:
     """Where the files are that the folder does not hold itself; empty: nowhere, or in several places."""
     found: list[Path] = []
+    splits: list[Path] = []  # which hold nothing but texts, or their files had been found
     for path in sorted(folder.iterdir()):
         may_hold = path.is_dir() and os.access(path, os.R_OK | os.X_OK) and not path.name.startswith(".")
-        if may_hold and not is_called_split(path, data) and _holds_files(path, data):
-            found.append(path)
+        if may_hold and _holds_files(path, data):
+            (splits if is_called_split(path, data) else found).append(path)
+    if splits and all(kind_of(file) == ".txt" for path in found for file in data_files(path)):
+        return (
+            f"its folder {splits[0].name} has the name of a split, in which each class has a folder: move the "
+            f"folders of all classes into {Path(data.path) / 'train'}"
+        )
     if len(found) != 1:
         return ""
     deeper = quote(f"data.path={Path(data.path) / found[0].name}")
