@@ -40,7 +40,6 @@ from manyheads.training_run import train
 RESULTS = Path(__file__).with_suffix(".json")
 TOTALS, DRAWS, MOST_TEST = (200, 1000), 3, 5000
 MEMBERS = ("network", "linear", "both")
-MORE = {"sick": ["model.pair=cross"]}  # words for its pairs
 
 
 def vectors_folder(home: Path) -> Path:
@@ -86,7 +85,7 @@ def measure(name: str, total: int, seed: int, vectors: Path, home: Path) -> dict
     right = {"tfidf": np.array(fit(everything, rows)) == labels}
     seconds = {"tfidf": time.process_time() - began}
     began = time.process_time()
-    words = [*data_words(folder), *MORE.get(name, []), "model=static", f"init_from={vectors}"]
+    words = [*data_words(folder), "model=static", f"init_from={vectors}"]
     train(compose("train", [*words, f"seed={seed}", "test=false", f"output={folder / 'run'}"]))
     seconds["ours"] = time.process_time() - began
     model = load(folder / "run" / "model")
