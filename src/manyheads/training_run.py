@@ -33,7 +33,7 @@ from manyheads.runs.files import read_json
 from manyheads.runs.folder import is_unbegun, named_folder, refuse_taken, reserved_folder, start_folder
 from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.many import train_in_turn
-from manyheads.runs.resolve import with_data
+from manyheads.runs.resolve import with_data, with_pair, with_resolved
 from manyheads.runs.resume import changed_settings, check_limits, find_start, refuse_other_input
 from manyheads.runs.summary import Summary, read_summary, written_summary
 from manyheads.terminal import say, typed_path
@@ -249,11 +249,16 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
 
     with lock_run_folder(folder):
         if (folder / "config.yaml").is_file():
-            for note in changed_settings(read_run(folder), run, folder, step=0):
+            saved = read_run(folder)
+            run = with_resolved(run, saved)
+            for note in changed_settings(saved, run, folder, step=0):
                 log.warning("%s", note)
         elif run.resume is Resume.must or not is_unbegun(folder):
             raise UserError(f"output={folder} holds no run with folds to resume: name another folder")
         else:
+            # Once, so that the run on all rows is of the kind that is judged.
+            n_classes, pairs = len(splits.labels), splits.train.pairs is not None
+            run = with_pair(run, n_rows=len(splits.train), n_classes=n_classes, pairs=pairs)
             save_run(run, folder / "config.yaml")
         train_in_turn([run_of_fold(run, number, place) for number, place in enumerate(folds, start=1)], train_fold)
         if not (folder / "metrics.json").is_file():

@@ -98,8 +98,10 @@ def _why_unread(config: Config, one: Setting, value: Any) -> str:
 
 def _why_unread_here(run: RunConfig, one: Setting, varied: Collection[str]) -> str:
     """Why what another setting is makes this one useless, and what to do; empty where something reads it."""
-    if one.name not in READ_WHERE:
+    if one.name not in READ_WHERE or (one.name == "optim.few_strength" and run.model.pair is PairKind.compare):
         return ""
+    if one.name == "optim.compare_rate" and not run.init_from and "init_from" not in varied:
+        return "without init_from: name the weights to begin with, or remove it"
     other, is_read, wanted = READ_WHERE[one.name]
     found = attrgetter(other)(run)
     if is_read(found) or not {other, other.partition(".")[0], "experiment"}.isdisjoint(varied):

@@ -83,7 +83,7 @@ class OptimConfig:
     )
     compare_rate: float = setting(
         0.1,
-        "learning rate with model.pair=compare, as a share of optim.lr: sentence vectors change slowly",
+        "learning rate with model.pair=compare and init_from, as a share of optim.lr: sentence vectors change slowly",
         gt=0.0,
         le=1.0,
     )
@@ -129,10 +129,6 @@ class OptimConfig:
     def are_few(self, n_rows: int, n_classes: int) -> bool:
         """Whether the training rows are at most `few` a class, on average."""
         return n_rows <= self.few * n_classes
-
-    def of(self, model: ModelConfig) -> "OptimConfig":
-        """The same with the rate that this model learns at."""
-        return replace(self, lr=self.lr * self.compare_rate) if model.pair is PairKind.compare else self
 
     def strength_of(self, model: ModelConfig) -> float:
         """`few_strength`, or what it is of this model. The cosine is the longest feature of vectors that are compared:

@@ -71,16 +71,20 @@ def pair_features(text_2BD: Tensor) -> Tensor:
 
 
 def comparison(text_2BD: Tensor) -> Tensor:
-    """[u·v; u v; u - v; |u - v|] of each pair, `(B, 3D + 1)`, where u and v are the vectors at length D^(1/4).
+    """[u·v; u v; u - v; |u - v|] of each pair, `(B, 3D + 1)`, where u and v are the vectors at length D^(1/4). Zeros,
+    as static vectors of unknown words have, stay zeros and get a gradient of usual size.
 
     Encoders of sentences are trained to give texts of one meaning one direction (Reimers and Gurevych, 2019,
     "Sentence-BERT", section 3), so the cosine is a feature of its own, √D times.
     """
-    n_pairs = text_2BD.size(0) // 2
-    text_2BD = F.normalize(text_2BD, dim=-1) * text_2BD.size(-1) ** 0.25
+    n_pairs, dtype = text_2BD.size(0) // 2, text_2BD.dtype
+    text_2BD = text_2BD.to(torch.promote_types(dtype, torch.float32))  # squares leave the range of fp16
+    length_2B1 = text_2BD.norm(dim=-1, keepdim=True)
+    text_2BD = text_2BD / length_2B1.masked_fill(length_2B1 == 0, 1.0) * text_2BD.size(-1) ** 0.25
     u_BD, v_BD = text_2BD[:n_pairs], text_2BD[n_pairs:]
     product_BD, difference_BD = u_BD * v_BD, u_BD - v_BD
-    return torch.cat([product_BD.sum(-1, keepdim=True), product_BD, difference_BD, difference_BD.abs()], dim=-1)
+    features = [product_BD.sum(-1, keepdim=True), product_BD, difference_BD, difference_BD.abs()]
+    return torch.cat(features, dim=-1).to(dtype)
 
 
 class CrossLayer(nn.Module):

@@ -25,6 +25,10 @@ def with_resolved(run: RunConfig, saved: RunConfig) -> RunConfig:
         run = replace(run, checkpoint=replace(run.checkpoint, metric=saved.checkpoint.metric))
     if run.model.pair is PairKind.auto:
         run = replace(run, model=replace(run.model, pair=saved.model.pair))
+    if run.optim.few_strength is None:
+        run = replace(run, optim=replace(run.optim, few_strength=saved.optim.few_strength))
+    if run.model.pair is not PairKind.compare:  # which alone reads it: older runs do not have it
+        run = replace(run, optim=replace(run.optim, compare_rate=saved.optim.compare_rate))
     if run.budget and run.budget == saved.budget:
         spent = {name: saved.trainer[name] for name in BUDGET_FLAGS if name in saved.trainer}
         run = replace(run, trainer={**run.trainer, **spent})
@@ -45,11 +49,17 @@ def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool, pairs
         UserError: such rows do not have the figure `checkpoint.metric`.
     """
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=multi))
-    if run.model.pair is PairKind.auto:
-        few = n_rows <= COMPARED * run.optim.few * n_classes
-        compares = pairs and few and run.task == "classify" and from_sentences(run)
-        run = replace(run, model=replace(run.model, pair=PairKind.compare if compares else PairKind.joint))
+    run = with_pair(run, n_rows=n_rows, n_classes=n_classes, pairs=pairs)
     return run if run.budget else with_limits(run, n_rows=n_rows, n_classes=n_classes)
+
+
+def with_pair(run: RunConfig, *, n_rows: int, n_classes: int, pairs: bool) -> RunConfig:
+    """`run` with how two texts are read, for `model.pair=auto`; arguments as of `with_data`."""
+    if run.model.pair is not PairKind.auto:
+        return run
+    few = n_rows <= COMPARED * run.optim.few * n_classes
+    compares = pairs and few and run.task == "classify" and from_sentences(run)
+    return replace(run, model=replace(run.model, pair=PairKind.compare if compares else PairKind.joint))
 
 
 def from_sentences(run: RunConfig) -> bool:

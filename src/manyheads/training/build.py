@@ -4,6 +4,7 @@ B documents . n rows . D width of what the head sees . C classes
 """
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,7 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import manyheads.plugin as plugin
-from manyheads.config import PairKind, RunConfig
+from manyheads.config import OptimConfig, PairKind, RunConfig
 from manyheads.config.facts import hooks
 from manyheads.data.batches import Batch
 from manyheads.data.rows import Splits
@@ -70,6 +71,17 @@ def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
     return plugin.resolve(plugin.task(run.task).objective)(run, tokens, labels)
 
 
+def compares_trained(run: RunConfig) -> bool:
+    """Whether the vectors of two texts are compared by weights that `run` does not learn from scratch: then the head is
+    fitted whatever the number of rows, and all learn slowly."""
+    return bool(run.init_from) and run.task == "classify" and run.model.pair is PairKind.compare
+
+
+def optim_of(run: RunConfig) -> OptimConfig:
+    """`run.optim` with the rate that its network learns at."""
+    return replace(run.optim, lr=run.optim.lr * run.optim.compare_rate) if compares_trained(run) else run.optim
+
+
 def prepare_weights(run: RunConfig, network: Network, tokens: Tokens, labels: list[str], *, first: bool) -> None:
     """Before the first step of a process: what plugins do to the weights, or freeze (`Section.begin`); then `fit_head`,
     with few training rows, `tokens`, or where trained vectors are compared. Only where these are the `first` weights
@@ -86,8 +98,8 @@ def prepare_weights(run: RunConfig, network: Network, tokens: Tokens, labels: li
                 "begin of a plugin changes vectors of words that no training text has, which no checkpoint holds: "
                 "change those in network.words.weight alone"
             )
-    compares = bool(run.init_from) and run.model.pair is PairKind.compare
-    if first and run.task == "classify" and (compares or run.optim.are_few(len(tokens), len(labels))):
+    few = run.task == "classify" and run.optim.are_few(len(tokens), len(labels))
+    if first and (few or compares_trained(run)):
         fit_head(run, network, tokens)
 
 

@@ -64,7 +64,7 @@ class Guard(Callback):
     """Records steps that were skipped because of a non-finite gradient, and ends or restarts training if need be.
 
     Args:
-        run: for the settings `guard` and `logger.every`.
+        run: for the settings `guard`, `logger.every` and `optim.lr`.
         folder: of the run, where such steps are recorded; None: they are not.
         again: the state with which the run was restarted.
     """
@@ -72,6 +72,7 @@ class Guard(Callback):
     def __init__(self, run: RunConfig, folder: Path | None = None, again: RestartState = RestartState()) -> None:  # noqa: B008 - frozen
         self.config = run.guard
         self.every = run.logger.every
+        self.rate = run.optim.lr  # as typed
         self.folder = folder
         self.again = again
         self.skipped: list[int] = []
@@ -238,7 +239,7 @@ class Guard(Callback):
 
     def _end(self, trainer: pl.Trainer, module: pl.LightningModule, what: str, n_before: int = 0) -> NoReturn:
         assert isinstance(module, LitModule)
-        remedy = f"use a smaller rate, such as optim.lr={module.optim.lr / 10:g}, in a new folder"
+        remedy = f"use a smaller rate, such as optim.lr={self.rate / 10:g}, in a new folder"
         if n_before:
             what += f", after {n_before} steps that were left out (guard.at_most={self.config.at_most})"
         elif self.config.nonfinite.name == "raise":

@@ -34,7 +34,7 @@ from manyheads.nn.classifier import OwnNetwork
 from manyheads.nn.cost import count_parameters
 from manyheads.nn.layer_calls import compile_mode, set_layer_calls
 from manyheads.runs.resume import Start, first_difference
-from manyheads.training.build import Network, make_objective, prepare_weights
+from manyheads.training.build import Network, make_objective, optim_of, prepare_weights
 from manyheads.training.callbacks import KeepBest, NetworkGuard, Patience
 from manyheads.training.checkpoint import Checkpoint
 from manyheads.training.context import RunContext
@@ -239,7 +239,7 @@ def fit(context: RunContext) -> dict[str, Any] | None:
     with only_seen_words(network, tokens["train"]):
         # Each process does it, so that none waits for the first, whose weights they all get in the end.
         prepare_weights(run, network, tokens["train"], labels, first=start.checkpoint is None)
-        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim.of(run.model))
+        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=optim_of(run))
 
         guard = Guard(run, folder, start.restart)
         meter, keep = Meter(), KeepBest(run.checkpoint.metric, network, folder / "checkpoints")
@@ -298,7 +298,7 @@ def run_trainer(
     """Train `network` in place to the end of its steps, or until a callback ends it. Nothing is saved."""
     keep_freed_memory()
     with only_seen_words(network, tokens["train"]):
-        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=run.optim.of(run.model))
+        module = LitModule(network, make_objective(run, tokens["train"], labels), optim=optim_of(run))
         trainer = build_trainer(run, None, [*callbacks, *averaging(run)], [])
         data = prepare_data(run, network, tokens, trainer)
         with exact_products(trainer):

@@ -92,6 +92,22 @@ def test_a_comparison_is_of_directions_alone():
     assert float(found[0, 0]) == pytest.approx(4 * cosine)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_zeros_and_equal_texts_are_compared(dtype):
+    """Zeros have no direction: a pair with them is finite, and so is its gradient, of the size that others have."""
+    text_BD = torch.full((3, 8), 300.0)  # whose squares sum to more than fp16 holds
+    text_2BD = torch.cat([torch.zeros(2, 8), text_BD[:1], torch.zeros(1, 8), text_BD[:2]]).to(dtype).requires_grad_()
+    features = comparison(text_2BD)
+    assert features.dtype is dtype
+    expected = torch.zeros(3, 25)
+    expected[1, 9:17], expected[1, 17:] = -(8**-0.25), 8**-0.25
+    expected[2, 0], expected[2, 1:9] = 8**0.5, 8**-0.5
+    torch.testing.assert_close(features.float(), expected, atol=0.02, rtol=0.01)
+    features.float().sum().backward()
+    assert text_2BD.grad.isfinite().all()
+    assert text_2BD.grad.abs().max() < 10
+
+
 @pytest.mark.parametrize("placement", ["pre", "post"])
 @torch.no_grad()
 def test_texts_that_are_compared_never_see_each_other(small, torchs_layer, placement):

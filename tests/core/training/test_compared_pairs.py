@@ -1,6 +1,8 @@
 """Pairs of texts, few rows and an encoder of sentences: `model.pair=auto` compares the vectors of the texts."""
 
+import re
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,13 +13,18 @@ from torch.nn import functional as F
 import manyheads
 from manyheads import compose
 from manyheads.cli.main import main
-from manyheads.config import ModelConfig, OptimConfig, PairKind
+from manyheads.config import ModelConfig, OptimConfig, PairKind, RunConfig
+from manyheads.data.datamodule import TextData
 from manyheads.distributed import faults
+from manyheads.errors import UserError
 from manyheads.evaluation import results
 from manyheads.linear.fit import logistic
 from manyheads.nn.pairs import comparison
 from manyheads.runs.config_file import read_run
-from manyheads.runs.resolve import with_data
+from manyheads.runs.resolve import with_data, with_resolved
+from manyheads.training.build import optim_of
+from manyheads.training.guard import Guard
+from manyheads.training.module import LitModule
 
 
 @pytest.fixture
@@ -58,12 +65,72 @@ def test_what_auto_comes_to(words, given, expected, sentences, model_folder):
 
 def test_compared_vectors_change_slowly_and_their_head_is_penalised_less():
     joint, compare = ModelConfig(), ModelConfig(pair=PairKind.compare)
-    optim = OptimConfig(lr=0.5)
-    assert (optim.of(joint).lr, optim.strength_of(joint)) == (0.5, 0.1)
-    assert (optim.of(compare).lr, optim.strength_of(compare)) == (0.05, 10.0)
-    typed = OptimConfig(lr=0.5, compare_rate=1.0, few_strength=3.0)
-    assert typed.of(compare) == typed.of(joint) == typed
-    assert typed.strength_of(compare) == typed.strength_of(joint) == 3.0
+    optim, typed = OptimConfig(lr=0.5), OptimConfig(lr=0.5, compare_rate=1.0, few_strength=3.0)
+    for model, rate, strength in ((joint, 0.5, 0.1), (compare, 0.05, 10.0)):
+        run = RunConfig(model=model, optim=optim, init_from="weights")
+        assert (optim_of(run).lr, optim.strength_of(model)) == (rate, strength)
+        assert (optim_of(replace(run, optim=typed)), typed.strength_of(model)) == (typed, 3.0)
+        assert optim_of(replace(run, init_from="")).lr == 0.5, "a head that is not fitted learns at the whole rate"
+
+
+def test_a_run_that_diverges_names_a_smaller_rate(tmp_path):
+    """Of the rate that is typed, not of the tenth that the network learns at."""
+    run = RunConfig(model=ModelConfig(pair=PairKind.compare), optim=OptimConfig(lr=0.5), init_from="weights")
+    module = LitModule(torch.nn.Linear(2, 2), None, optim=optim_of(run))
+    with pytest.raises(UserError, match="smaller rate, such as optim.lr=0.05,"):
+        Guard(run)._end(None, module, "in step 1")
+
+
+def test_a_trainer_of_your_own_reads_two_texts_alike(sentences, tmp_path):
+    words = [f"data.path={pairs_file(tmp_path / 'rows.csv')}", f"init_from={sentences}", "hardware=cpu"]
+    for typed, width, rate in (([], 3, 0.1), (["model.pair=joint"], 0, 1.0)):
+        run = compose("train", [*words, "hardware.precision=fp32", *typed])
+        module = LitModule.from_run(run, TextData.from_run(run))
+        d_model = module.network.words.weight.size(1)
+        assert module.network.head.in_features == (width * d_model + 1 if width else d_model)
+        assert module.optim.lr == pytest.approx(rate * run.optim.lr)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["optim.compare_rate=0.5", "model.pair=compare"], "optim.compare_rate=0.5 does nothing without init_from"),
+        (["optim.compare_rate=0.5", "model.pair=joint", "init_from=x"], "add model.pair=compare, or remove it"),
+        (["optim.few_strength=3", "optim.few=0", "model.pair=joint"], "add optim.few=50, or remove it"),
+    ],
+)
+def test_what_no_comparison_reads_is_refused(words, sentence, sentences):
+    words = [word.replace("=x", f"={sentences}") for word in words]
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        compose("train", ["data.path=rows.csv", *words])
+
+
+def test_the_penalty_of_a_comparison_is_read_of_any_number_of_rows(sentences):
+    words = [f"init_from={sentences}", "optim.few=0", "model.pair=compare", "optim.few_strength=3"]
+    assert compose("train", ["data.path=rows.csv", *words, "optim.compare_rate=0.5"]).optim.few_strength == 3.0
+
+
+def test_a_run_from_before_there_was_a_comparison_is_resumed():
+    """It has two texts joined, the penalty as a number, and no `compare_rate`, which is then the default."""
+    saved = RunConfig(optim=OptimConfig(few_strength=0.1), model=ModelConfig(pair=PairKind.joint))
+    typed = RunConfig(optim=OptimConfig(compare_rate=1.0))  # as optim=static has it
+    assert with_resolved(typed, saved) == saved
+    compared = replace(saved, model=ModelConfig(pair=PairKind.compare))
+    assert with_resolved(typed, compared).optim.compare_rate == 1.0, "read, so a difference is named"
+
+
+def test_all_folds_and_the_run_on_all_rows_read_two_texts_alike(sentences, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(results, "write_page", lambda path, _: path.touch())
+    # 48 rows are more than 4 x 5 of two classes, the 32 or so that a fold learns from are not.
+    words = [f"data.path={pairs_file(tmp_path / 'rows.csv', 48)}", f"init_from={sentences}", "hardware=cpu"]
+    words += ["optim.few=5", "linear=false", "trainer.max_epochs=1", "data.folds=2", "refit=true"]
+    assert main(["train", *words, f"output={tmp_path / 'cv'}"]) == 0
+    kinds = {read_run(tmp_path / "cv" / name).model.pair for name in ("", "fold-1", "fold-2", "all-rows")}
+    assert kinds == {PairKind.joint}
+    for config in (tmp_path / "cv").rglob("config.yaml"):  # as it was before
+        config.write_text(re.sub(r"few_strength: \S+", "few_strength: 0.1", config.read_text()))
+    assert main(["train", *words, "resume=auto", f"output={tmp_path / 'cv'}"]) == 0
 
 
 def test_a_fitted_head_finds_what_is_in_the_differences():

@@ -12,7 +12,7 @@ from manyheads.plugin import FINISHED, LONG, TRAINING, Part, Plugin, Section, Ta
 ROWS_BY_CLASS = (  # settings that only a classifier reads
     *("linear", "refit", "predictions", "data.streaming", "data.folds", "data.fold", "batch.balance"),
     *("model.pair", "model.pooling", "model.pooler", "optim.few", "optim.few_strength", "optim.few_epochs"),
-    *("optim.steps_per_class", "optim.focal_gamma", "optim.class_weights", "optim.objective"),
+    *("optim.compare_rate", "optim.steps_per_class", "optim.focal_gamma", "optim.class_weights", "optim.objective"),
 )
 SEQ2SEQ = Task(
     answers="texts",

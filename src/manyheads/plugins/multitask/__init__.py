@@ -20,7 +20,10 @@ MULTITASK = Task(
     evaluate="manyheads.plugins.multitask.evaluation:evaluate_columns",
     check="manyheads.plugins.multitask.config:check_run",
     finish="manyheads.plugins.multitask.learning:fit_columns",
-    unread=("data.target", "data.label", "refit", "predictions", "data.fold", "optim.few_strength"),
+    unread=(
+        *("data.target", "data.label", "refit", "predictions", "data.fold"),
+        *("optim.few_strength", "optim.compare_rate"),
+    ),
     lacks=("data.folds", "optim.class_weights", "optim.focal_gamma", "optim.objective", "batch.balance"),
     is_weights=True,
 )
