@@ -15,7 +15,7 @@ from manyheads.runs.summary import CALIBRATION
 OUTLIERS = "outliers.safetensors"  # that outliers.false_alarms adds
 OF_HUB = (  # files that are fetched and pushed, none of which can run code
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "1_Pooling/config.json"),
-    "config_sentence_transformers.json",
+    *("config_sentence_transformers.json", "modules.json"),  # by which an encoder of sentences is known
     *("labels.json", "thresholds.json", "linear.safetensors", CALIBRATION, OUTLIERS),
     *("model.safetensors", "model-?????-of-?????.safetensors", "model.safetensors.index.json"),
 )

@@ -99,12 +99,12 @@ class Classifier(nn.Module):
             x, layout = layout.unfilled(self.encode(ids, layout, segments, words))  # poolings know of no tail
             return self.pooling(x, layout)
         assert segments is not None, "two texts that are read apart need segments"
-        matched = None
+        matched, surplus = None, self.cross.surplus(ids, layout, segments)
         if self.embeddings.matches is not None:  # found before the texts are split, while they are in one document
-            matched, _ = split_pairs(occurs_in_other(ids, layout, segments), layout, segments)
+            matched, _ = split_pairs(occurs_in_other(ids, layout, segments), layout, segments, surplus)
         if words is not None:
-            words, _ = split_pairs(words, layout, segments)
-        ids, pairs = split_pairs(ids, layout, segments)
+            words, _ = split_pairs(words, layout, segments, surplus)
+        ids, pairs = split_pairs(ids, layout, segments, surplus)
         x = self.embeddings(ids, pairs.layout, matched=matched, words=words)
         x = self.encoder(x, pairs.layout)
         x = self.cross(x, pairs)

@@ -36,17 +36,22 @@ class Pairs:
         return torch.cat([x_PD[self.n_first :], x_PD[: self.n_first]])
 
 
-def split_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tensor, Pairs]:
+def split_pairs(
+    ids_N: Tensor, layout: Layout, segments_N: Tensor, surplus_N: Tensor | None = None
+) -> tuple[Tensor, Pairs]:
     """Split joined pairs, [CLS] first [SEP] second [SEP], into single texts.
 
     The second text gets a copy of [CLS]: so both begin with it, and a text is read alike on either side. Positions
     count from 0 in each. The lengths are read back from the device, which makes the host wait once a batch.
 
+    Args:
+        surplus_N: tokens of first texts that are left out, see `surplus_marks`.
+
     Returns:
         Ids of the 2B texts, and their layout.
     """
     is_second_N = in_second(segments_N) > 0
-    of_first_N = ~is_second_N
+    of_first_N = ~is_second_N if surplus_N is None else ~(is_second_N | surplus_N)
     of_second_N = is_second_N | (layout.positions == 0)  # with [CLS], the first token of the document
     if isinstance(layout, Padded):
         first_ids, first_BL = to_the_left(ids_N, of_first_N & layout.keep_BL)
@@ -61,6 +66,15 @@ def split_pairs(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> tuple[Tens
         other = packed_of(torch.cat([second_B, first_B]))
         n_first = first_ids.numel()
     return torch.cat([first_ids, second_ids]), Pairs(both, other, n_first)
+
+
+def surplus_marks(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> Tensor:
+    """Which tokens are a second mark at the end of a first text, bool: the tokenizers of RoBERTa put two between the
+    texts of a pair, <s> first </s></s> second </s>, but a text alone ends with one."""
+    is_second_N = in_second(segments_N) > 0
+    is_last_N = F.pad(is_second_N[..., 1:], (0, 1)) & ~is_second_N
+    is_repeated_N = F.pad(ids_N[..., 1:] == ids_N[..., :-1], (1, 0))
+    return is_last_N & is_repeated_N & (layout.positions > 0)
 
 
 def pair_features(text_2BD: Tensor) -> Tensor:
@@ -119,6 +133,10 @@ class Cross(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
         self.compare = compare
+
+    def surplus(self, ids: Tensor, layout: Layout, segments: Tensor) -> Tensor | None:
+        """`surplus_marks`, where each text has the vector that it has alone."""
+        return surplus_marks(ids, layout, segments) if self.compare is comparison else None
 
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""

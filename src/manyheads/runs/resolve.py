@@ -54,7 +54,7 @@ def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool, pairs
 
 
 def with_pair(run: RunConfig, *, n_rows: int, n_classes: int, pairs: bool) -> RunConfig:
-    """`run` with how two texts are read, for `model.pair=auto`; arguments as of `with_data`."""
+    """`run` with how two texts are read, for `model.pair=auto`; the arguments are those of `with_data`."""
     if run.model.pair is not PairKind.auto:
         return run
     few = n_rows <= COMPARED * run.optim.few * n_classes

@@ -124,6 +124,22 @@ def test_texts_that_are_compared_never_see_each_other(small, torchs_layer, place
     torch.testing.assert_close(exchanged, torch.cat([products, -differences, distances], -1), atol=1e-5, rtol=0)
 
 
+@torch.no_grad()
+def test_texts_between_which_a_tokenizer_puts_two_marks_are_read_as_alone(small, torchs_layer):
+    """<s> first </s></s> second </s>, as of RoBERTa: a text alone has one </s>."""
+    classifier = build(small(pair="compare", d_k=6, d_v=6))
+    firsts, seconds = [[5, 6, 6], [], [8]], [[9], [10, 10], [8]]
+    ids, layout, segments = joined([[*text, SEP] for text in firsts], seconds)
+    expected = []
+    for first, second in zip(firsts, seconds, strict=True):
+        vectors = [read_alone(classifier, [CLS, *text, SEP], torchs_layer).mean(0) for text in (first, second)]
+        expected.append(classifier.head(comparison(torch.stack(vectors)))[0])
+    torch.testing.assert_close(classifier(ids, layout, segments), torch.stack(expected), atol=1e-5, rtol=1e-4)
+    ids_BL, segments_BL = layout.grid(ids), layout.grid(segments)
+    padded = classifier(ids_BL, Padded(layout.keep_BL), segments_BL)
+    torch.testing.assert_close(padded, torch.stack(expected), atol=1e-5, rtol=1e-4)
+
+
 def torchs_attention(ours: Any) -> nn.MultiheadAttention:
     theirs = nn.MultiheadAttention(12, 2, batch_first=True)
     theirs.in_proj_weight.data.copy_(ours.project.weight)

@@ -77,7 +77,7 @@ def test_a_run_that_diverges_names_a_smaller_rate(tmp_path):
     """Of the rate that is typed, not of the tenth that the network learns at."""
     run = RunConfig(model=ModelConfig(pair=PairKind.compare), optim=OptimConfig(lr=0.5), init_from="weights")
     module = LitModule(torch.nn.Linear(2, 2), None, optim=optim_of(run))
-    with pytest.raises(UserError, match="smaller rate, such as optim.lr=0.05,"):
+    with pytest.raises(UserError, match=r"smaller rate, such as optim\.lr=0\.05,"):
         Guard(run)._end(None, module, "in step 1")
 
 

@@ -422,6 +422,14 @@ def test_training_begins_with_a_model_of_the_hub_at_a_revision(hub, run):
     assert (begun.init_from, begun.model.n_heads, begun.model.d_k) == ("me/reviews@v1", 2, 4)
     origin = find_origin("me/reviews@v1")
     assert (origin.kind, origin.vocab_size) == ("run", 15)
+    assert not origin.of_sentences
+
+
+def test_an_encoder_of_sentences_of_the_hub_is_known_as_one(hub, run):
+    """Its modules.json is fetched, too: by it few rows are learnt from by contrast, and two texts are compared."""
+    (Path(run) / "model" / "modules.json").write_text("[]")
+    assert main(["push", f"run={run}", "repo=me/sentences"]) == 0
+    assert find_origin("me/sentences").of_sentences
 
 
 def test_nothing_that_could_run_code_is_fetched(hub, tmp_path):

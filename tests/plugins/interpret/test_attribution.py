@@ -97,7 +97,7 @@ def test_neither_batches_nor_the_class_asked_for_matter_to_another(model: TextCl
     assert attribute(model, "a good film", label="bad", tokens=tokens).added == pytest.approx(whole.added, abs=1e-5)
 
 
-@pytest.mark.parametrize("pair", [PairKind.joint, PairKind.cross])
+@pytest.mark.parametrize("pair", [PairKind.joint, PairKind.cross, PairKind.compare])
 def test_pairs(ship_model: Callable[..., Path], tmp_path: Path, pair: PairKind) -> None:
     shape = ModelConfig(n_layers=1, n_heads=2, d_model=16, d_k=4, d_v=6, d_ff=24, pair=pair)
     model = load(ship_model(tmp_path / "model", pairs=True, shape=shape))

@@ -145,9 +145,10 @@ def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor]
         if batch.segments_N is not None:
             segments_N = batch.segments_N.repeat(n)
         layout = Packed.of_lengths(lengths * n, counts).to(words_BLD.device)
-        words_PD = words_BLD.flatten(0, 1)[places(classifier, layout, segments_N)]
+        ids_N = batch.ids_N.repeat(n)
+        words_PD = words_BLD.flatten(0, 1)[places(classifier, ids_N, layout, segments_N)]
         with classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD):
-            return classifier(batch.ids_N.repeat(n), layout, segments_N)
+            return classifier(ids_N, layout, segments_N)
 
     return logits
 
