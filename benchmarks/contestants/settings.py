@@ -55,7 +55,7 @@ model.rotary_base_window=null model.segments=pairs model.pair=joint model.norm=l
 model.placement=pre model.norm_bias=true model.norm_embedding=false model.pooling=mean model.pooler=none model.bias=true
 model.qk_norm=false model.zero_output=false model.matches=false model.dropout_embedding=null
 model.dropout_residual=null model.dropout_classifier=null model.dropout_tokens=0
-optim.few=0 optim.few_strength=0.1 optim.few_epochs=0 optim.steps_per_class=0
+optim.few=0 optim.few_strength=null optim.few_epochs=0 optim.steps_per_class=0
 optim.layer_decay=1.0 optim.scale_embedding_lr=false optim.freeze=0 optim.beta1=0.9 optim.beta2=0.999
 optim.eps=1e-8 optim.warmup=0.06 optim.schedule=linear optim.decay_share=0.2 optim.average=0 optim.label_smoothing=0
 optim.class_weights=none optim.focal_gamma=0 optim.objective=cross_entropy

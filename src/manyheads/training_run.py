@@ -27,13 +27,13 @@ from manyheads.data.sources import read_rows
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks, validate_world_size
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
-from manyheads.inference.origin import file_digests
+from manyheads.inference.origin import file_digests, with_pair
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.files import read_json
 from manyheads.runs.folder import is_unbegun, named_folder, refuse_taken, reserved_folder, start_folder
 from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.many import train_in_turn
-from manyheads.runs.resolve import with_data, with_pair, with_resolved
+from manyheads.runs.resolve import with_data, with_resolved
 from manyheads.runs.resume import changed_settings, check_limits, find_start, refuse_other_input
 from manyheads.runs.summary import Summary, read_summary, written_summary
 from manyheads.terminal import say, typed_path
@@ -101,13 +101,8 @@ def train(
         splits = read_rows(run, with_test=run.test)
         add_further_rows(run, splits)
     unresolved = start.with_resolved(run)
-    run = with_data(
-        unresolved,
-        n_rows=len(splits.train),
-        n_classes=len(splits.labels),
-        multi=splits.multi,
-        pairs=splits.train.pairs is not None,
-    )
+    run = with_data(unresolved, n_rows=len(splits.train), n_classes=len(splits.labels), multi=splits.multi)
+    run = with_pair(run, splits)
     refuse_unusable_rows(run, splits)
     if start.finished:
         folder = named_folder(run.output)
@@ -257,8 +252,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
             raise UserError(f"output={folder} holds no run with folds to resume: name another folder")
         else:
             # Once, so that the run on all rows is of the kind that is judged.
-            n_classes, pairs = len(splits.labels), splits.train.pairs is not None
-            run = with_pair(run, n_rows=len(splits.train), n_classes=n_classes, pairs=pairs)
+            run = with_pair(run, splits)
             save_run(run, folder / "config.yaml")
         train_in_turn([run_of_fold(run, number, place) for number, place in enumerate(folds, start=1)], train_fold)
         if not (folder / "metrics.json").is_file():

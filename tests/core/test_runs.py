@@ -10,7 +10,6 @@ import torch
 
 import manyheads
 from manyheads.cli.compose import compose
-from manyheads.config import PairKind
 from manyheads.config.facts import replace_settings
 from manyheads.runs.config_file import read_run
 from manyheads.training_run import train
@@ -61,9 +60,7 @@ def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
         "model/model.safetensors", "model/config.json", "model/tokenizer.json", "model/labels.json", "model/README.md",
         "model/linear.safetensors",
     }  # fmt: skip
-    config = replace_settings(
-        config, {"checkpoint.metric": "accuracy", "model.pair": PairKind.joint}
-    )  # what auto comes to
+    config = replace_settings(config, {"checkpoint.metric": "accuracy"})  # what auto is of classes
     assert read_run(output / "config.yaml") == config
     written = json.loads((output / "summary.json").read_text())
     assert written["test"]["accuracy"]["value"] == summary.test["accuracy"].value == 1.0

@@ -51,6 +51,9 @@ def read_budget(text: str) -> Budget | None:
 Schedule = StrEnum("Schedule", "linear cosine wsd constant")
 
 
+COMPARED = 4  # times optim.few: rows per class up to which comparing vectors was better than reading a joined text
+
+
 @section("optim.", opening="optim")
 class OptimConfig:
     """AdamW with a warm-up and a decay, both counted in optimiser steps."""
@@ -59,8 +62,7 @@ class OptimConfig:
     few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
     few_strength: float | None = setting(
         None,
-        "inverse strength (C) of the L2 penalty of a head that is fitted before training; null: 0.1, or 10 with "
-        "model.pair=compare",
+        "C of the L2 penalty of a head fitted before training; null: 0.1, 10 with model.pair=compare",
         gt=0.0,
         le=1e6,
     )
@@ -83,9 +85,10 @@ class OptimConfig:
     )
     compare_rate: float = setting(
         0.1,
-        "learning rate with model.pair=compare and init_from, as a share of optim.lr: sentence vectors change slowly",
+        "learning rate with model.pair=compare, as a share of optim.lr: sentence vectors change slowly",
         gt=0.0,
         le=1.0,
+        only_with="init_from",
     )
     scale_embedding_lr: bool = setting(
         False, "divide the rate of the embeddings by the √d_model that they are multiplied with; false: the rate of all"
@@ -129,6 +132,10 @@ class OptimConfig:
     def are_few(self, n_rows: int, n_classes: int) -> bool:
         """Whether the training rows are at most `few` a class, on average."""
         return n_rows <= self.few * n_classes
+
+    def may_compare(self, n_rows: int, n_classes: int) -> bool:
+        """Whether rows are few enough for `model.pair=auto` to compare vectors."""
+        return n_rows <= COMPARED * self.few * n_classes
 
     def strength_of(self, model: ModelConfig) -> float:
         """`few_strength`, or what it is of this model. The cosine is the longest feature of vectors that are compared:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import manyheads.plugin as plugin
-from manyheads.config import ModelConfig, RunConfig
+from manyheads.config import ModelConfig, PairKind, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.data import HUB_MODEL
 from manyheads.config.facts import settings_where
 from manyheads.config.sentences import format_value
+from manyheads.data.rows import Splits
 from manyheads.errors import UserError
 from manyheads.inference.download import download
 from manyheads.inference.format import check_size, read_settings
@@ -81,6 +82,21 @@ def find_origin(name: str, encoder: str = "") -> Origin:
     if encoder and origin.words_only and origin.model["encoder"] != encoder:
         return replace(origin, model={"d_embedding": origin.model["d_model"]})
     return origin
+
+
+def with_pair(run: RunConfig, splits: Splits) -> RunConfig:
+    """`run` with how pairs of texts are read, for `model.pair=auto`: compared where they are few and the weights of
+    `run.init_from` give texts of one meaning similar vectors. Of single texts nothing reads it, and it stays."""
+    of_encoder = run.model.facts("encoder")
+    is_read = run.model.has_heads or "pair" in of_encoder.get("reads", ())
+    if run.model.pair is not PairKind.auto or splits.train.pairs is None or run.task != "classify" or not is_read:
+        return run
+    pair = PairKind.joint
+    if run.init_from and run.optim.may_compare(len(splits.train), len(splits.labels)):
+        origin = find_origin(run.init_from, run.model.encoder)
+        if origin.of_sentences or of_encoder.get("of_sentences"):
+            pair = PairKind.compare
+    return replace(run, model=replace(run.model, pair=pair))
 
 
 def _in_file(name: str, path: Path) -> Origin:

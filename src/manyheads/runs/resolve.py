@@ -9,11 +9,9 @@ from dataclasses import replace
 
 from manyheads.config import PairKind, Precision, RunConfig
 from manyheads.config.trainer_flags import END_FLAGS
-from manyheads.config.training import BASE_STEPS
-from manyheads.inference.origin import find_origin
+from manyheads.config.training import BASE_STEPS, COMPARED
 from manyheads.runs.summary import words_of
 
-COMPARED = 4  # times optim.few: rows per class up to which comparing vectors was better than reading a joined text
 BUDGET_FLAGS = (*END_FLAGS, "val_check_interval")  # the flags of the Trainer that a budget is converted to
 
 
@@ -35,39 +33,20 @@ def with_resolved(run: RunConfig, saved: RunConfig) -> RunConfig:
     return run
 
 
-def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool, pairs: bool = False) -> RunConfig:
-    """`run` with the figure for `checkpoint.metric=auto`, how two texts are read for `model.pair=auto` and, without a
-    budget, the limits that its training rows decide.
+def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool) -> RunConfig:
+    """`run` with the figure for `checkpoint.metric=auto` and, without a budget, the limits that its training rows
+    decide.
 
     Args:
         n_rows: training rows.
         n_classes: 0 where rows have no classes.
         multi: rows have any number of labels.
-        pairs: rows have two texts.
 
     Raises:
         UserError: such rows do not have the figure `checkpoint.metric`.
     """
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=multi))
-    run = with_pair(run, n_rows=n_rows, n_classes=n_classes, pairs=pairs)
     return run if run.budget else with_limits(run, n_rows=n_rows, n_classes=n_classes)
-
-
-def with_pair(run: RunConfig, *, n_rows: int, n_classes: int, pairs: bool) -> RunConfig:
-    """`run` with how two texts are read, for `model.pair=auto`; the arguments are those of `with_data`."""
-    if run.model.pair is not PairKind.auto:
-        return run
-    few = n_rows <= COMPARED * run.optim.few * n_classes
-    compares = pairs and few and run.task == "classify" and from_sentences(run)
-    return replace(run, model=replace(run.model, pair=PairKind.compare if compares else PairKind.joint))
-
-
-def from_sentences(run: RunConfig) -> bool:
-    """Whether the weights that `run` begins with give texts of one meaning similar vectors."""
-    if not run.init_from:
-        return False
-    origin = find_origin(run.init_from, run.model.encoder)
-    return origin.of_sentences or run.model.facts("encoder").get("of_sentences", False)
 
 
 def with_limits(run: RunConfig, *, n_rows: int, n_classes: int) -> RunConfig:

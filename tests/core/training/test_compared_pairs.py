@@ -4,6 +4,7 @@ import re
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,13 +16,15 @@ from manyheads import compose
 from manyheads.cli.main import main
 from manyheads.config import ModelConfig, OptimConfig, PairKind, RunConfig
 from manyheads.data.datamodule import TextData
+from manyheads.data.rows import Rows, Splits
 from manyheads.distributed import faults
 from manyheads.errors import UserError
 from manyheads.evaluation import results
+from manyheads.inference.origin import with_pair
 from manyheads.linear.fit import logistic
 from manyheads.nn.pairs import comparison
 from manyheads.runs.config_file import read_run
-from manyheads.runs.resolve import with_data, with_resolved
+from manyheads.runs.resolve import with_resolved
 from manyheads.training.build import optim_of
 from manyheads.training.guard import Guard
 from manyheads.training.module import LitModule
@@ -41,26 +44,33 @@ def pairs_file(path, n=40):
     return path
 
 
+def splits_of(n_rows, pairs=True):
+    texts = ["a film"] * n_rows
+    labels, numbers = np.arange(n_rows) % 2, np.arange(n_rows)
+    rows = Rows(texts=texts, pairs=texts if pairs else None, labels=labels, source="rows.csv", numbers=numbers)
+    return Splits(labels=["other", "same"], train=rows, validation=rows, test=None)
+
+
 @pytest.mark.parametrize(
     ("words", "given", "expected"),
     [
         ([], {}, PairKind.compare),
         ([], {"n_rows": 400}, PairKind.compare),
-        ([], {"pairs": False}, PairKind.joint),
-        ([], {"n_rows": 404}, PairKind.joint),  # more than four times optim.few=50 of two classes
+        ([], {"n_rows": 401}, PairKind.joint),  # more than four times optim.few=50 of two classes
+        ([], {"pairs": False}, PairKind.auto),  # nothing reads it
         (["model.pair=joint"], {}, PairKind.joint),
         (["model.pair=cross"], {"n_rows": 101}, PairKind.cross),
-        (["model.pair=compare"], {"n_rows": 101}, PairKind.compare),
+        (["model.pair=compare"], {"n_rows": 401}, PairKind.compare),
         (["optim.few=0"], {}, PairKind.joint),
     ],
 )
 def test_what_auto_comes_to(words, given, expected, sentences, model_folder):
-    of_rows = {"n_rows": 100, "n_classes": 2, "multi": False, "pairs": True} | given
+    splits = splits_of(**({"n_rows": 100} | given))
     run = compose("train", [f"init_from={sentences}", "data.path=rows.csv", *words])
-    assert with_data(run, **of_rows).model.pair is expected
+    assert with_pair(run, splits).model.pair is expected
     other = compose("train", [f"init_from={model_folder}", "data.path=rows.csv"])  # no encoder of sentences
-    assert with_data(other, **of_rows).model.pair is PairKind.joint
-    assert with_data(compose("train", ["optim.few=50"]), **of_rows).model.pair is PairKind.joint, "from scratch"
+    for run in (other, compose("train", ["optim.few=50"])):
+        assert with_pair(run, splits_of(100)).model.pair is PairKind.joint
 
 
 def test_compared_vectors_change_slowly_and_their_head_is_penalised_less():

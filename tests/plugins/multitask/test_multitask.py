@@ -467,12 +467,13 @@ def test_verbs_of_classifiers_name_a_remedy(home, quick, capsys, words):
 def test_verbs_on_a_column_know_what_the_run_learnt_from(home, quick, capsys):
     """A row that lacks the column was learnt from by its text, too."""
     write(quick / "more.csv", ["text", "topic"], [(text, topic or "billing") for text, topic, *_ in tickets()])
-    column = home / "run" / "model" / "topic"
+    column, other = home / "run" / "model" / "topic", quick / "other"
+    other.symlink_to(column)  # as compare refuses a model that is named twice
     assert main(["evaluate", f"run={column}", CPU, "data.path=more.csv", "output=judged"]) == 0
     assert " of 90 texts of more.csv are also in what the model learnt from" in capsys.readouterr().out
     for words in (
         ["calibrate", f"run={column}", "data.path=more.csv"],
-        ["compare", f"runs=[{column},{column}]", "data.path=more.csv"],
+        ["compare", f"runs=[{column},{other}]", "data.path=more.csv"],
         ["predict", f"run={column}", CPU, "text=parcel", "abstain.risk=0.5", "labelled=more.csv"],
     ):
         assert main(words) == 2
