@@ -62,7 +62,7 @@ class OptimConfig:
     few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
     few_strength: float | None = setting(
         None,
-        "C of the L2 penalty of a head fitted before training; null: 0.1, 10 with model.pair=compare",
+        "C of the L2 penalty of a head that is fitted first; null: 0.1, 10 for compare",
         gt=0.0,
         le=1e6,
     )
