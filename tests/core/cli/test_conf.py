@@ -142,7 +142,9 @@ TOGETHER = {
     "init_from": None,  # weights bring a shape of their own: tests/core/cli/test_origin.py
     "data.votes": None,  # in place of data.label, and of losses that know labels alone
     **dict.fromkeys(("teacher", "data.unlabelled", "data.descriptions")),  # of others' answers
-    **dict.fromkeys(("optim.contrast", "optim.contrast_epochs", "optim.contrast_lr")),  # of weights
+    **dict.fromkeys(
+        ("optim.contrast", "optim.contrast_epochs", "optim.contrast_lr", "optim.compare_rate")
+    ),  # of weights
     **dict.fromkeys(("data.hierarchy", "data.parents")),  # which models hold: tests/plugins/hierarchy
     "hardware.strategy": "ddp",  # fsdp knows neither fp16 nor compiled layers
 }
