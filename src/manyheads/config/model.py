@@ -104,8 +104,8 @@ class ModelConfig:
     )
     pair: PairKind = setting(
         PairKind.auto,
-        "two texts: joined to one; each by itself, then across by cross-attention, or compared by their vectors; auto: "
-        "compare with an encoder of sentences and at most 4 times optim.few rows per class, else joint",
+        "two texts are joined, or each is read by itself: cross adds cross-attention, compare compares their vectors; "
+        "auto: compare with an encoder of sentences and at most 4 times optim.few rows per class, else joint",
         needs="heads",
         weights="free",
     )

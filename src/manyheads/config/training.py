@@ -51,7 +51,7 @@ def read_budget(text: str) -> Budget | None:
 Schedule = StrEnum("Schedule", "linear cosine wsd constant")
 
 
-COMPARED = 4  # times optim.few: rows per class up to which comparing vectors was better than reading a joined text
+COMPARED = 4  # times optim.few rows per class: up to these, comparing vectors was better than reading joined texts
 
 
 @section("optim.", opening="optim")
@@ -62,7 +62,7 @@ class OptimConfig:
     few: int = setting(0, "most rows per class that count as few: the head is then fitted before training", ge=0)
     few_strength: float | None = setting(
         None,
-        "C of the L2 penalty of a head that is fitted first; null: 0.1, 10 for compare",
+        "C of the fitted head's L2 penalty; null: 0.1, or 10 with model.pair=compare",
         gt=0.0,
         le=1e6,
     )
@@ -85,7 +85,7 @@ class OptimConfig:
     )
     compare_rate: float = setting(
         0.1,
-        "learning rate with model.pair=compare, as a share of optim.lr: sentence vectors change slowly",
+        "with model.pair=compare and init_from: the learning rate as a share of optim.lr",
         gt=0.0,
         le=1.0,
         only_with="init_from",
@@ -138,8 +138,8 @@ class OptimConfig:
         return n_rows <= COMPARED * self.few * n_classes
 
     def strength_of(self, model: ModelConfig) -> float:
-        """`few_strength`, or what it is of this model. The cosine is the longest feature of vectors that are compared:
-        a strong penalty would leave the others out."""
+        """`few_strength`, or its default for this model. Of compared vectors the cosine is the largest feature, and a
+        strong penalty would leave the others out."""
         return self.few_strength or (10.0 if model.pair is PairKind.compare else 0.1)
 
     def limited(self, trainer: dict[str, Any], *, few: bool, n_classes: int) -> dict[str, Any]:

@@ -85,11 +85,11 @@ def pair_features(text_2BD: Tensor) -> Tensor:
 
 
 def comparison(text_2BD: Tensor) -> Tensor:
-    """[u·v; u v; u - v; |u - v|] of each pair, `(B, 3D + 1)`, where u and v are the vectors at length D^(1/4). Zeros,
-    as static vectors of unknown words have, stay zeros and get a gradient of usual size.
+    """[u·v; u v; u - v; |u - v|] of each pair, `(B, 3D + 1)`, where u and v are the vectors scaled to length
+    D^(1/4). A vector of zeros, as a static model gives a text of unknown words, stays zero with a finite gradient.
 
     Encoders of sentences are trained to give texts of one meaning one direction (Reimers and Gurevych, 2019,
-    "Sentence-BERT", section 3), so the cosine is a feature of its own, √D times.
+    "Sentence-BERT", section 3), so their cosine, which is u·v / √D, is a feature of its own.
     """
     n_pairs, dtype = text_2BD.size(0) // 2, text_2BD.dtype
     text_2BD = text_2BD.to(torch.promote_types(dtype, torch.float32))  # squares leave the range of fp16
@@ -135,7 +135,7 @@ class Cross(nn.Module):
         self.compare = compare
 
     def surplus(self, ids: Tensor, layout: Layout, segments: Tensor) -> Tensor | None:
-        """`surplus_marks`, where each text has the vector that it has alone."""
+        """`surplus_marks` if vectors are compared, so that each text has the vector that it has alone; else None."""
         return surplus_marks(ids, layout, segments) if self.compare is comparison else None
 
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:

@@ -72,8 +72,8 @@ def make_objective(run: RunConfig, tokens: Tokens, labels: list[str]) -> Any:
 
 
 def compares_trained(run: RunConfig) -> bool:
-    """Whether the vectors of two texts are compared by weights that `run` does not learn from scratch: then the head is
-    fitted whatever the number of rows, and all learn slowly."""
+    """Whether `run` compares vectors of trained weights: then the head is fitted whatever the number of rows, and the
+    network learns at a lower rate."""
     return bool(run.init_from) and run.task == "classify" and run.model.pair is PairKind.compare
 
 

@@ -126,7 +126,7 @@ def test_texts_that_are_compared_never_see_each_other(small, torchs_layer, place
 
 @torch.no_grad()
 def test_texts_between_which_a_tokenizer_puts_two_marks_are_read_as_alone(small, torchs_layer):
-    """<s> first </s></s> second </s>, as of RoBERTa: a text alone has one </s>."""
+    """<s> first </s></s> second </s>, as RoBERTa writes pairs: a text alone has one </s>."""
     classifier = build(small(pair="compare", d_k=6, d_v=6))
     firsts, seconds = [[5, 6, 6], [], [8]], [[9], [10, 10], [8]]
     ids, layout, segments = joined([[*text, SEP] for text in firsts], seconds)
