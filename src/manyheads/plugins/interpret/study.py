@@ -31,7 +31,7 @@ from manyheads.plugins.interpret.statistics import (
     faithfulness,
     head_statistics,
 )
-from manyheads.runs.files import refuse_unwritable, replace_folder, write_json
+from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
 from manyheads.runs.summary import Interval
 from manyheads.terminal import Sheet, print_sheet, progress_bar, show_files
 
@@ -188,7 +188,8 @@ def write_study(folder: Path, found: Study, data: EvaluationData) -> dict[str, A
     subtitle = f"{data.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
     with refuse_unwritable(folder), replace_folder(folder) as part:
         write_page(part / "study.html", study_page(found, title, subtitle))
-        write_json(part / "study.json", written)
+        content = json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomic(part / "study.json", content + "\n")
     return written
 
 
