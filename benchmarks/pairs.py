@@ -82,7 +82,7 @@ def measure(name: str, size: int, draw: int, results: dict[str, Any]) -> None:
 
 
 def rows_of(name: str, draw: int) -> tuple[list[Row], list[Row]]:
-    """Pairs to learn from, in the order in which they are drawn, and those to answer; no text is in both."""
+    """Pairs to learn from, in the order in which they are drawn, and those to answer, made of other rows."""
     rows = read(data_folder() / name / "train.csv")
     by_chance = random.Random(draw)
     by_chance.shuffle(rows)
