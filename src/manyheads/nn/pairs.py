@@ -72,7 +72,10 @@ def surplus_marks(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> Tensor:
     """Which tokens are a second mark at the end of a first text, bool: the tokenizers of RoBERTa put two between the
     texts of a pair, <s> first </s></s> second </s>, but a text alone ends with one."""
     is_second_N = in_second(segments_N) > 0
-    is_last_N = F.pad(is_second_N[..., 1:], (0, 1)) & ~is_second_N
+    goes_on_N = is_second_N & (layout.positions > 0)  # not the first token of the next document
+    if isinstance(layout, Padded):
+        goes_on_N &= layout.keep_BL
+    is_last_N = F.pad(goes_on_N[..., 1:], (0, 1)) & ~is_second_N
     is_repeated_N = F.pad(ids_N[..., 1:] == ids_N[..., :-1], (1, 0))
     return is_last_N & is_repeated_N & (layout.positions > 0)
 
