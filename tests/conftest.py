@@ -485,11 +485,19 @@ def bare(fork_server: Callable[[str], Connection]) -> Iterator[ForkedPython]:
         made.end()
 
 
-def pytest_configure() -> None:
-    """Importing and collecting make millions of objects and hardly any garbage."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Importing and collecting make millions of objects and hardly any garbage.
+
+    Examples are the same in each run, so that a change fails by what it changed; a seed, as every night, draws others.
+    """
     gc.disable()
-    hypothesis.settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    hypothesis.settings.load_profile("any machine")  # a busy one is no mistake
+    hypothesis.settings.register_profile(
+        "any machine",
+        deadline=None,  # a busy one is no mistake
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=config.getoption("--hypothesis-seed") is None,
+    )
+    hypothesis.settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
