@@ -125,7 +125,9 @@ def chunks_of_rows(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = On
         UserError: it cannot be read.
     """
     table = read_file(path)
-    columns = find_text_columns(table.names, str(path), wanted)
+    if table.hint and len(table.names) == 1 and table.names[0] not in wanted.text:
+        raise UserError(f"{path} begins with '{format_value(table.names[0])}', which names no column: {table.hint}")
+    columns = find_text_columns(table.names, str(path), wanted, table.hint)
 
     def read() -> Iterator[InputRow]:
         cells = [table.column(name) for name in table.names]

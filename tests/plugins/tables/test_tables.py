@@ -18,6 +18,8 @@ from manyheads.data.formats import source
 from manyheads.data.opening import read_file, table_from
 from manyheads.data.sources import read_split, read_splits
 from manyheads.evaluation import results
+from manyheads.inference.chunks import WantedColumns
+from manyheads.inference.records import chunks_of_rows
 from manyheads.plugins.tables.dates import newest, read_date, read_dates
 from manyheads.plugins.tables.labels import read_new_names
 from manyheads.runs.files import read_json
@@ -370,6 +372,16 @@ def test_broken_workbooks(home, openpyxl, rows, said) -> None:
         workbook(home / "rows.xlsx", rows)
     with pytest.raises(ValueError, match=said):
         read_file(home / "rows.xlsx")
+
+
+@pytest.mark.parametrize("title", [["Tickets of May"], ["Ticket", "", "", "Answer"]])
+def test_a_title_above_the_header_of_a_workbook_is_named(home, openpyxl, title) -> None:
+    rows = [title, [], ["id", "day", "body", "topic"], ["n:7", "d:45443", "It never came.", "parcel"]]
+    workbook(home / "rows.xlsx", rows)
+    with pytest.raises(ValueError, match=r"no column 'body'.*; row 3 looks like its header \(id, day, body, topic\)"):
+        splits_of("data.path=rows.xlsx", "data.text=body", "data.label=topic")
+    with pytest.raises(ValueError, match=r"row 3 looks like its header"):
+        [*chunks_of_rows(home / "rows.xlsx", WantedColumns(["body", "text"], []))]
 
 
 def test_a_workbook_that_unpacks_to_more_than_memory_holds(home, openpyxl, monkeypatch) -> None:

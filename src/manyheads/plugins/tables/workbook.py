@@ -10,6 +10,7 @@ from manyheads.config.facts import require
 from manyheads.config.sentences import first_line, format_value, install_extra, list_names
 from manyheads.data.column import in_memory
 from manyheads.data.formats.delimited import header_of
+from manyheads.data.formats.dialect import MOST_ABOVE, are_names, title_rule
 from manyheads.data.formats.source import most_unpacked, reading
 from manyheads.data.table import RawTable
 from manyheads.errors import UserError
@@ -56,6 +57,11 @@ def read_workbook(path: Path) -> RawTable:
         return in_memory([row[at] if at < len(row) else "" for _, row in others])
 
     table = RawTable(header.names, column, [number for number, _ in others], path.name)
+    for number, row in others[:MOST_ABOVE]:
+        names_below = [cell for cell in row if cell]
+        if len(names_below) > len(header.names) and are_names(names_below):  # the first row is a title
+            table.hint = title_rule(number, names_below)
+            break
     if names[1:]:
         table.notes.append(f"{path.name}: of its sheets {list_names(names)} the first is read")
     return table
