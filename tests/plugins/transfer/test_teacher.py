@@ -150,6 +150,15 @@ def test_a_stopped_student_is_resumed_to_the_bit(typed, tmp_path, monkeypatch):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_what_the_teacher_has_seen_of_each_split_is_said(typed):
+    """The student holds out other rows than the teacher did."""
+    typed[1] = "data.split_seed=1"
+    splits = read_rows(compose("train", typed), with_test=True)
+    taught_rows(compose("train", typed), splits)
+    for role in ("validation", "test"):
+        assert any(re.match(rf"{role}: \d+ of 6 texts .* what the teacher learnt from", note) for note in splits.notes)
+
+
 def test_what_predict_writes_is_a_teacher(home, typed, tmp_path):
     """The columns p_bad and p_good of `predict output=answers.csv`."""
     answers = tmp_path / "answers.csv"

@@ -70,14 +70,14 @@ def rows_of_run(run: Run, splits: Splits) -> Rows:
         raise UserError(str(error).replace("run=", "teacher=")) from error
     data = replace(run.data, source="files", path=run.data.unlabelled)
     table = further_table(run.data.unlabelled, data, "data.unlabelled")
-    if len(table.names) == 1:  # such as that of a .txt, whatever the text is called in the data
+    if len(table.names) == 1 and not table.hint:  # such as that of a .txt, whatever the text is called in the data
         data = replace(data, text=table.names[0], text_pair="")
     rows = text_rows(table, data, splits.notes).sample(run.data.rows, run.seed)
     check_answers(run, folder, splits, rows)
-    for judged in (splits.validation, splits.test):
-        if judged is not None:
+    for role, judged in splits.by_name().items():
+        if role != "train":
             _, sentence = learnt_texts(folder.path, judged, splits.labels, who="the teacher")
-            splits.notes += [f"teacher: {sentence}"] * bool(sentence)
+            splits.notes += [f"{role}: {sentence}"] * bool(sentence)
     found_nC, names = plugin.resolve(ANSWERS)(folder, rows, run), folder.labels()
     rows.probabilities = found_nC[:, [names.index(label) for label in splits.labels]]
     return rows
