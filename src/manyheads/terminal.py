@@ -153,7 +153,7 @@ def ends_by_ctrl_c(work: Callable[..., Any]) -> Iterator[None]:
         if work.__code__ in above and not any("importlib._bootstrap" in code.co_filename for code in above):
             signal.default_int_handler(number, frame)
         if this_process().is_first:
-            os.write(sys.stderr.fileno(), b"stopped by Ctrl-C\n")
+            os.write(2, b"stopped by Ctrl-C\n")  # sys.stderr may be captured, as while an export is traced
         os._exit(130)
 
     signal.signal(signal.SIGINT, end)

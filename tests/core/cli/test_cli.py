@@ -286,7 +286,7 @@ except BaseException:  # as C++ of torch, which aborts, or a library that goes o
 """
 
 
-@pytest.mark.parametrize("when", ["composing", "importing"])
+@pytest.mark.parametrize("when", ["composing", "importing", "captured"])
 def test_ctrl_c_while_something_heavy_is_imported(when, tmp_path):
     (tmp_path / "unkind.py").write_text(UNKIND)
     name = "manyheads.cli.compose.compose" if when == "composing" else "manyheads.training_run.train"
@@ -295,6 +295,9 @@ def test_ctrl_c_while_something_heavy_is_imported(when, tmp_path):
     body += (
         f"def heavy(*words, **more):\n    import unkind\none.{function} = heavy\nraise SystemExit(cli.main(['train']))"
     )
+    if when == "captured":  # as while an export is traced
+        captured = "import contextlib, io\n    with contextlib.redirect_stderr(io.StringIO()): import unkind"
+        body = body.replace("import unkind", captured)
     done = shell(program=("-c", body), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (130, "stopped by Ctrl-C\n")
 
