@@ -81,6 +81,14 @@ def lists_of(column: Any) -> Iterable[list[Any]]:
     return [column]
 
 
+def cells_of(array: Any) -> list[Any]:
+    """The cells of a column of Arrow. A number in single precision is the shortest decimal that means it, as in a csv:
+    0.1, not 0.10000000149011612."""
+    if array.type == "float32":
+        array = array.cast("string").cast("float64")
+    return array.to_pylist()
+
+
 @lru_cache(maxsize=2)
 def cached_read(read: Callable[..., T], *arguments: Any) -> T:
     """The result of `read`, which is kept for the columns and slices that are asked for next."""

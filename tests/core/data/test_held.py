@@ -2,6 +2,7 @@
 
 import csv
 
+import datasets
 import numpy
 import pandas
 import pyarrow
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from manyheads import TextData, compose
+from manyheads.data.class_names import label_names
 from manyheads.data.formats.fields import FIELD, join_cells, join_given, with_joined_text
 from manyheads.data.opening import read_file, table_from
 from manyheads.inference.chunks import WantedColumns
@@ -173,6 +175,27 @@ def test_times_of_a_frame_are_read_as_those_of_its_csv(tmp_path):
     row = frame.to_dict("records")[2]
     (given,) = join_given([{name: row[name] for name in names[:2]}], names[:2])
     assert given == join_cells([of_csv.column(name)[2] for name in names[:2]])
+
+
+def test_numbers_in_single_precision_are_read_as_those_of_their_csv(tmp_path):
+    cells = numpy.array([0.1, numpy.nan, 3, 1e-5, 16777, 2.5e20, 1 / 3], numpy.float32)
+    frame = pandas.DataFrame({"text": list("abcdefg"), "label": cells, "amount": pandas.array(cells, "Float32")})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    made = datasets.Dataset.from_pandas(frame)
+    held = {"frame": frame, "arrow": pyarrow.table(frame), "dataset": made}
+    tables = {"parquet": read_file(tmp_path / "rows.parquet")}
+    tables |= {kind: table_from(rows, "rows") for kind, rows in held.items()}
+    names, of_csv = ["amount", "label"], read_file(tmp_path / "rows.csv")
+    expected = [join_cells(row) for row in zip(*map(of_csv.column, names), strict=True)]
+    for table in tables.values():
+        assert [join_cells(row) for row in zip(*map(table.column, names), strict=True)] == expected
+        read, of_label = label_names(table.column("label"), None), label_names(of_csv.column("label"), None)
+        assert [*map(float, filter(None, read[0]))] == [*map(float, filter(None, of_label[0]))]
+    wanted = WantedColumns(names, [], joins=True)
+    assert [text for one in chunks_of_parquet(tmp_path / "rows.parquet", wanted) for text in one.texts] == expected
+    given = [dict(zip(names, [cell, cell], strict=True)) for cell in cells]
+    assert join_given(given, names) == expected
 
 
 ISO = {"format": "ISO8601"}

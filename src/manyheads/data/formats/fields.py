@@ -75,8 +75,8 @@ def join_cells(cells: Sequence[Any]) -> Any:
     list or the like is returned as it is, for the sentence that refuses it."""
     parts: list[str] = []
     for cell in cells:
-        if getattr(cell, "shape", None) == ():  # a number of NumPy
-            cell = cell.item()
+        if getattr(cell, "shape", None) == ():  # a number of NumPy, of which 0.1 in single precision is 0.1
+            cell = float(str(cell)) if getattr(cell.dtype, "kind", "") == "f" else cell.item()
         if cell is None or isinstance(cell, int | float | Decimal | date):
             cell = normalise_name(cell)
         if not isinstance(cell, str):

@@ -16,7 +16,7 @@ from manyheads.data.class_names import declared_classes
 from manyheads.data.column import sliced_column
 from manyheads.data.disk_cache import fingerprint
 from manyheads.data.formats.source import most_unpacked, require_unchanged
-from manyheads.data.table import RawTable, cached_read
+from manyheads.data.table import RawTable, cached_read, cells_of
 from manyheads.errors import UserError
 
 DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
@@ -62,7 +62,7 @@ def read_parquet(path: Path, *, large: bool) -> RawTable:
 
     def cells(name: str, group: int, rows: slice) -> list[Any]:
         with _decoding(path, name):
-            return cached_read(array, name, group)[rows].to_pylist()
+            return cells_of(cached_read(array, name, group)[rows])
 
     @lru_cache
     def column(name: str) -> Any:
@@ -144,10 +144,12 @@ def stream_parquet(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
             for batch in file.iter_batches(ROWS_AT_ONCE):
                 texts = [cells for cells in batch.columns if isinstance(cells, pyarrow.DictionaryArray)]
                 if sum(map(_unpacked, texts)) <= MOST_AT_ONCE:
-                    yield from batch.to_pylist()
-                    continue
-                for at in range(len(batch)):  # a long text may be in each of the rows
-                    yield from batch.slice(at, 1).to_pylist()
+                    parts = [batch]
+                else:  # a long text may be in each of the rows
+                    parts = (batch.slice(at, 1) for at in range(len(batch)))
+                for part in parts:
+                    for row in zip(*map(cells_of, part.columns), strict=True):
+                        yield dict(zip(schema.names, row, strict=True))
         except UnicodeDecodeError:
             raise UserError(f"{path} holds text that is not UTF-8; write it as UTF-8") from None
         except (pyarrow.ArrowException, OSError):

@@ -9,7 +9,7 @@ from typing import Any
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.column import chained, in_memory, sliced_column
 from manyheads.data.formats.source import text_of
-from manyheads.data.table import RawTable
+from manyheads.data.table import RawTable, cells_of
 from manyheads.errors import UserError
 
 NO_ROWS = "holds no rows that can be read: give a DataFrame, columns by name, or a list of (text, label)"
@@ -90,8 +90,9 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     if hasattr(rows, "columns") and hasattr(rows, "isna"):  # of pandas, without importing it
         if not rows.columns.is_unique:
             raise UserError(f"{source} has two columns of one name: name every column once")
-        dates = {name: str for name in rows.columns if rows[name].dtype.kind == "M"}  # as to_csv writes them
-        filled = rows.astype(dates).astype(object).where(~rows.isna(), None)
+        types = rows.dtypes.items()  # dates and numbers in half or single precision: as to_csv writes them
+        texts = {name: str for name, one in types if one.kind == "M" or (one.kind == "f" and one.itemsize < 8)}
+        filled = rows.astype(texts).astype(object).where(~rows.isna(), None)
         for name in rows.columns:
             found[str(name)] = filled[name].tolist()
     elif hasattr(rows, "__arrow_c_stream__"):  # of polars and others; pandas' own of numbers have floats for nulls
@@ -101,7 +102,7 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
             table = pyarrow.table(rows)
         except pyarrow.ArrowInvalid:  # a single column
             raise UserError(f"{source} {NO_ROWS}") from None
-        found = {name: table.column(name).to_pylist() for name in table.column_names}
+        found = {name: cells_of(table.column(name)) for name in table.column_names}
     elif isinstance(rows, Mapping):
         for name, cells in rows.items():
             found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
