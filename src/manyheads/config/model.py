@@ -105,7 +105,8 @@ class ModelConfig:
     pair: PairKind = setting(
         PairKind.auto,
         "two texts are joined, or each is read by itself: cross adds cross-attention, compare compares their vectors; "
-        "auto: compare with an encoder of sentences and at most 4 times optim.few rows per class, else joint",
+        "auto: as the run of init_from; compare with an encoder of sentences and at most 4 times optim.few rows per "
+        "class; else joint",
         needs="heads",
         weights="free",
     )

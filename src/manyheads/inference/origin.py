@@ -37,8 +37,9 @@ class Origin:
     `kind` is the part that opens them. `folder` may also be a single file. `model` are plain values of ModelConfig;
     those that `free` names may be typed otherwise. `max_length` is the longest text in tokens that they know positions
     for, `vocab_size` the most rows that their embedding may have. The content of `files` decides what a run comes to.
-    `shape` is what the part itself wants to know when it reads, `prefix` what texts began with in training. With
-    `words_only` they are word vectors, which a network of any shape may begin with.
+    `shape` is what the part itself wants to know when it reads, `prefix` what texts began with in training, and `pair`
+    how pairs of texts were read; auto: there were none. With `words_only` they are word vectors, which a network of any
+    shape may begin with.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Origin:
     prefix: str = ""
     words_only: bool = False
     free: tuple[str, ...] = ()
+    pair: PairKind = PairKind.auto
 
     @property
     def tokenizer(self) -> str:
@@ -85,16 +87,20 @@ def find_origin(name: str, encoder: str = "") -> Origin:
 
 
 def with_pair(run: RunConfig, splits: Splits) -> RunConfig:
-    """`run` with how pairs of texts are read, for `model.pair=auto`: compared where they are few and the weights of
-    `run.init_from` give texts of one meaning similar vectors. Of single texts nothing reads it, and it stays."""
+    """`run` with how pairs of texts are read, for `model.pair=auto`: as the weights of `run.init_from` learnt to, or
+    compared where they are few and these give texts of one meaning similar vectors. Of single texts nothing reads it,
+    and it stays."""
     of_encoder = run.model.facts("encoder")
     is_read = run.model.has_heads or "pair" in of_encoder.get("reads", ())
     if run.model.pair is not PairKind.auto or splits.train.pairs is None or run.task != "classify" or not is_read:
         return run
     pair = PairKind.joint
-    if run.init_from and run.optim.may_compare(len(splits.train), len(splits.labels)):
+    if run.init_from:
         origin = find_origin(run.init_from, run.model.encoder)
-        if origin.of_sentences or of_encoder.get("of_sentences"):
+        of_sentences = origin.of_sentences or of_encoder.get("of_sentences")
+        if origin.pair is not PairKind.auto:
+            pair = origin.pair
+        elif of_sentences and run.optim.may_compare(len(splits.train), len(splits.labels)):
             pair = PairKind.compare
     return replace(run, model=replace(run.model, pair=pair))
 
@@ -153,7 +159,8 @@ def find_run(name: str, folder: Path, content: Any) -> Origin | None:
     if settings.pairs and model["segments"] == "pairs" and not settings.model.reads_apart:
         model["segments"] = "always"  # single texts are then what a first text was
     files = tuple(folder / one for one in FILES)
-    return Origin("run", folder, model, settings.max_length, settings.vocab_size, files)
+    pair = settings.model.pair if settings.pairs else PairKind.auto
+    return Origin("run", folder, model, settings.max_length, settings.vocab_size, files, pair=pair)
 
 
 def n_words(origin: Origin | None, n_ids: int, run: RunConfig) -> int:

@@ -187,5 +187,9 @@ def test_a_run_is_resumed_as_it_began(sentences, tmp_path, monkeypatch):
         f"init_from={tmp_path / 'whole'}",
         "hardware=cpu",
         "trainer.max_epochs=1",
+        "optim.few=0",
     ]
     assert main(["train", *again, f"output={tmp_path / 'again'}"]) == 0
+    assert read_run(tmp_path / "again").model.pair is PairKind.compare, "as in the run that it begins from"
+    run = compose("train", [*again, "model.pair=joint"])
+    assert with_pair(run, splits_of(100)).model.pair is PairKind.joint
