@@ -216,17 +216,23 @@ def settle_limits(values: Values, typed: Values, own: Values) -> None:
 
 
 def settle_paths(verb: str, values: Values) -> None:
-    """Make the paths in settings absolute, so that they mean the same from anywhere."""
+    """Make the paths in settings absolute, so that they mean the same from anywhere.
+
+    Raises:
+        UserError: one is an address.
+    """
     of_hub = settings_where(schema_of(verb), hub=True)
     for name in settings_where(schema_of(verb), path=True):
         found = values[name]
         if isinstance(found, list):
-            values[name] = [_absolute(one, name in of_hub) for one in found]
-        elif name != "data.path" or "://" not in found:  # an address is refused as it was typed
-            values[name] = _absolute(found, name in of_hub)
+            values[name] = [_absolute(name, one, name in of_hub) for one in found]
+        else:
+            values[name] = _absolute(name, found, name in of_hub)
 
 
-def _absolute(path: str, may_be_on_hub: bool) -> str:
+def _absolute(name: str, path: str, may_be_on_hub: bool) -> str:
+    if "://" in path:
+        raise UserError(f"{name}={path} is an address: download what is there, and give its path here")
     if path in ("", "-") or (may_be_on_hub and is_hub_name(path)):
         return path
     return os.path.abspath(os.path.expanduser(path))

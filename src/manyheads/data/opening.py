@@ -5,7 +5,6 @@ Standard library at first: what reads is imported when the first table is read.
 """
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -41,7 +40,6 @@ from manyheads.errors import UserError
 
 NO_CLASS = "unsup"  # the folder of texts without a class in the IMDb dataset
 COLUMN = "split"
-ADDRESS = re.compile(r"\b\w{2,}:/")  # such as https://; of a drive of Windows the name is one letter
 ROLE_OF = {name: role for role, names in ALIASES.items() for name in names}
 Tables = dict[str, Callable[[], RawTable]]  # by role: train, validation, test; or `all` alone
 
@@ -230,8 +228,6 @@ def _open_path(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
         hint = f"give a file of {KINDS_IN_WORDS}, or a folder"
         if path.is_symlink():
             hint = f"it is a link to {path.readlink()}, which is not there"
-        elif ADDRESS.search(data.path):
-            hint = "it is an address: download the file, and give its path here"
         elif path.parent.is_dir():
             siblings = [sibling.name for sibling in path.parent.iterdir()]
             for close in difflib.get_close_matches(path.name, siblings, n=1):

@@ -74,7 +74,8 @@ def explain_choices(typed: RunConfig, run: RunConfig, precision: str) -> Iterato
         rule = f"{BASE_STEPS} + {run.optim.steps_per_class} per class"
         yield f"{steps:,} steps at most ({rule})", f"trainer.max_steps={steps}: {rule}; type it to choose"
     if typed.model.pair is PairKind.auto and run.model.pair is PairKind.compare:
-        why = f"the weights of init_from learnt so, or rows are at most {COMPARED} times optim.few={run.optim.few} per class"
+        few = f"rows are at most {COMPARED} times optim.few={run.optim.few} per class"
+        why = f"{few}, or the weights of init_from learnt so"
         yield "texts compared by their vectors", f"model.pair=auto: compare, as {why}; type model.pair=joint otherwise"
     if typed.checkpoint.metric == "auto":
         figure = words_of(run.checkpoint.metric)

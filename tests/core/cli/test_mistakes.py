@@ -146,3 +146,10 @@ def test_a_mistake_in_a_folder_that_was_deleted_is_one_sentence(tmp_path, monkey
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert paths_as_typed("a=1 is wrong: choose 2") == "a=1 is wrong: choose 2"
+
+
+@pytest.mark.parametrize("words", [["predict", "run=s3://a/b", "text=a"], ["runs", "runs=[s3://a/b,run]"]])
+def test_an_address_is_named_as_it_was_typed(words, capsys):
+    assert cli.main(words) == 2
+    name, _, _ = words[1].partition("=")
+    assert capsys.readouterr().err.startswith(f"{name}=s3://a/b is an address: download what is there")

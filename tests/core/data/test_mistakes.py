@@ -44,9 +44,6 @@ def test_missing_files_are_named(tmp_path, write, two_classes, complaint):
     assert complaint(DataConfig(path=str(tmp_path / "link.csv"))) == (
         f"data.path={tmp_path / 'link.csv'} does not exist: it is a link to gone.csv, which is not there"
     )
-    assert complaint(DataConfig(path="https://example.org/a.csv")).endswith(
-        "does not exist: it is an address: download the file, and give its path here"
-    )
     assert complaint(DataConfig(path="/no/such/place")) == (
         f"data.path=/no/such/place does not exist: give a file of {kinds}, or a folder"
     )

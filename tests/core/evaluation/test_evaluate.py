@@ -234,6 +234,8 @@ def test_a_typed_output_that_is_not_empty_is_refused(run: Path, tmp_path: Path) 
         evaluate(config(run, output=str(tmp_path / "films")))
     with pytest.raises(ValueError, match=r"output=\S+config.yaml is a file: name a new folder"):
         evaluate(config(run, output=str(run / "config.yaml")))
+    with pytest.raises(ValueError, match=r"output=\S+x.csv names a file, but a folder is written: name a new folder"):
+        evaluate(config(run, output=str(tmp_path / "x.csv")))
 
 
 def test_mistakes_are_found_before_torch_is_imported(run: Path) -> None:
