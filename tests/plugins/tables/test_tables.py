@@ -5,7 +5,9 @@ import random
 import zipfile
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,8 +155,6 @@ def test_all_rows_cannot_be_left_out(home) -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 6) | st.none(), min_size=1, max_size=30), st.integers(1, 10))
 def test_the_newest_rows_are_newer_than_all_others(days: list[int | None], n_wanted: int) -> None:
-    import numpy as np
-
     seconds_n = np.array([np.nan if day is None else float(day) for day in days])
     is_new_n = newest(seconds_n, n_wanted)
     new = [day for day, one in zip(days, is_new_n, strict=True) if one]
@@ -212,9 +212,31 @@ def test_what_is_no_date(cell) -> None:
         read_date(cell, day_first=True)
 
 
-def test_days_and_months_are_told_by_one_of_them() -> None:
-    import numpy as np
+MINUTES, SECONDS = " {0.hour}:{0:%M}", " {0.hour}:{0:%M:%S}"
+DAYS = ("{0:%Y-%m-%d}", "{0:%Y/%m/%d}", "{0.year}.{0.month}.{0.day}", "{0:%d.%m.%Y}", "{0.day}/{0.month}/{0.year}")
+WRITTEN = [
+    *((day, {"hour": 0, "minute": 0, "second": 0}) for day in DAYS),
+    *((day + MINUTES, {"second": 0}) for day in DAYS),
+    *((day + SECONDS, {}) for day in DAYS),
+    *((DAYS[0] + time, {"tzinfo": UTC}) for time in ("T{0:%H:%M:%S}Z", f"{SECONDS}+00:00", " {0:%H:%M:%S} UTC")),
+    ("{0:%d.%m.%Y},{0.hour}:{0:%M:%S}", {}),
+]
 
+
+@given(st.sampled_from(WRITTEN), st.datetimes(datetime(1950, 1, 1), datetime(2099, 1, 1)))
+def test_a_date_is_read_however_it_is_written(written: tuple[str, dict[str, Any]], moment: datetime) -> None:
+    form, unsaid = written
+    assert read_date(form.format(moment), day_first=True) == moment.replace(**{"microsecond": 0} | unsaid)
+
+
+def test_an_hour_that_no_year_has_is_no_date() -> None:
+    """In UTC it is the year 10000, or one before the first."""
+    cells = ["9999-12-31T23:59:59-05:00", "0001-01-01T00:00+05:00", "9999-12-31T23:59:59Z"]
+    seconds = read_dates(cells, "data.split_by=d", "rows.csv", [])
+    assert np.isnan(seconds).tolist() == [True, True, False]
+
+
+def test_days_and_months_are_told_by_one_of_them() -> None:
     notes: list[str] = []
     seconds_n = read_dates(
         ["03/04/2024", "25/12/2024", "2024-12-25T00:00Z", None], "data.split_by=d", "rows.csv", notes

@@ -26,6 +26,7 @@ YEAR_FIRST = re.compile(r"(\d{4})([/.])(\d{1,2})\2(\d{1,2})(?=$|[ T])")
 STAMP = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])([01]\d|2[0-3])([0-5]\d)?")  # 202405311030: no seconds
 HALF_DAY = re.compile(r"\d\s*[ap]\.?m\b", re.IGNORECASE)  # which the standard library passes over
 LONGEST_SECONDS = 1e11  # more are thousandths
+SHORT_HOUR = re.compile(r"(?<=[T ,])(?=\d:\d\d)")  # of 9:30, where ISO 8601 has 09:30
 NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
 USUAL = "write dates such as 2024-05-31"
 
@@ -110,11 +111,12 @@ def read_dates(cells: Sequence[Any], setting: str, source: str, notes: list[str]
     for at, cell in enumerate(column.values):
         try:
             made = read_date(cell, day_first=n_day_first > n_month_first)
-        except (ValueError, OverflowError):
+            if made is not None:
+                is_plain_V[at] = made.tzinfo is None
+                made = made.replace(tzinfo=UTC) if made.tzinfo is None else made.astimezone(UTC)
+                seconds_V[at] = (made - EPOCH).total_seconds()
+        except (ValueError, OverflowError):  # in UTC the end of the year 9999 may be one of 10000
             continue
-        if made is not None:
-            is_plain_V[at] = made.tzinfo is None
-            seconds_V[at] = ((made.replace(tzinfo=UTC) if made.tzinfo is None else made) - EPOCH).total_seconds()
     is_read_V = ~np.isnan(seconds_V)
     first = format_value(column.values[0])
     require(bool(is_read_V.any()), f"{setting}: no cell of {source} is a date (first: '{first}'): {USUAL}")
@@ -132,6 +134,7 @@ def read_date(cell: Any, *, day_first: bool) -> datetime | None:
     if isinstance(cell, date):
         return cell if isinstance(cell, datetime) else datetime.combine(cell, time())
     text = drop_zero_fraction(str(cell).strip())  # of a year in a column that has empty cells, too
+    text = SHORT_HOUR.sub("0", text)
     if found := YEAR.fullmatch(text):
         return datetime(int(found[1]), int(found[2] or 1), 1)
     if STAMP.fullmatch(text) or HALF_DAY.search(text):
@@ -143,11 +146,11 @@ def read_date(cell: Any, *, day_first: bool) -> datetime | None:
         day, month = int(found[1]), int(found[3])
         if found[2] != "." and not day_first:
             day, month = month, day
-        return datetime.fromisoformat(f"{found[4]}-{month:02}-{day:02}T{(found[5] or '00:00').zfill(5)}")
+        return datetime.fromisoformat(f"{found[4]}-{month:02}-{day:02}T{found[5] or '00:00'}")
     if found := YEAR_FIRST.match(text):
         text = f"{found[1]}-{int(found[3]):02}-{int(found[4]):02}{text[found.end() :]}"
     try:
-        return datetime.fromisoformat(text)
+        return datetime.fromisoformat(re.sub(" UTC$", "Z", text))
     except ValueError:
         return parsedate_to_datetime(text)
 
