@@ -150,6 +150,15 @@ def test_what_follows_a_json_array_is_refused_wherever_a_block_ends(tmp_path, mo
             read_file(path)
 
 
+def test_half_a_letter_in_a_json_array_is_refused_wherever_a_block_ends(tmp_path, monkeypatch):
+    path = tmp_path / "rows.json"
+    path.write_bytes(content := b'[{"text": "a"}, \xed{"text": "b"}]')
+    for n_bytes in range(1, len(content) + 2):
+        monkeypatch.setattr(blocks, "BLOCK", n_bytes)
+        with pytest.raises(ValueError, match=r"rows\.json, row 2: byte 0xed at position 16 is not UTF-8"):
+            read_file(path)
+
+
 def test_a_json_array_that_ends_too_early_is_told_by_its_row(tmp_path, in_blocks):
     path = tmp_path / "cut.json"
     path.write_text(json.dumps([{"text": f"a\u00e4, ]{at}" * 9, "n": at} for at in range(40)], ensure_ascii=False)[:-9])

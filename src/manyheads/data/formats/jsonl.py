@@ -67,9 +67,7 @@ def parse_array(path: Path, raw: bytes, number: int, last: bool, again: bool) ->
         raise UserError(f"{path} is not JSON ({why}): it must hold an array of objects, or one object a line")
     if not objects and not last:
         return None
-    n_bytes = len(raw)
-    if end < len(text):
-        n_bytes = len(text[:end].encode())
+    n_bytes = len(text[:end].encode())  # without half a letter that `raw` may end in
     return _block(objects, range(number, number + len(objects)), {}, n_bytes, len(objects))
 
 
