@@ -2,6 +2,7 @@
 
 from itertools import product
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,8 +23,15 @@ POSITIONS, POOLINGS, PLACEMENTS, PAIRS = (
 EVERY = list(product(POSITIONS, POOLINGS, PLACEMENTS, PAIRS))
 VOCAB, N_CLASSES, LONGEST = 30, 3, 9
 Document = tuple[list[int], list[int]]
+FURTHER = [
+    {},
+    *({"matches": True}, {"segments": "always"}, {"pooler": "tanh"}, {"d_embedding": 5}),
+    *({"window": 1}, {"windows": [0, 2]}, {"n_kv_heads": 1}, {"qk_norm": True}),
+    *({kind: name} for kind in ("score", "normaliser", "norm") for name in plugin.names(kind)),
+]
+tokens_strategy = st.integers(0, 2) | st.integers(0, VOCAB - 1)  # the first ones often twice in a row
 documents_strategy = st.lists(
-    st.lists(st.tuples(st.integers(0, VOCAB - 1), st.integers(0, 1)), max_size=LONGEST), min_size=1, max_size=5
+    st.lists(st.tuples(tokens_strategy, st.integers(0, 1)), max_size=LONGEST), min_size=1, max_size=5
 )
 
 
@@ -32,12 +40,12 @@ def build(small):
     built: dict[tuple[str, ...], Classifier] = {}
 
     def classifier(
-        positions: str, pooling: str, placement: str, pair: str = "joint", n_segments: int = 2
+        positions: str, pooling: str, placement: str, pair: str = "joint", n_segments: int = 2, **further: Any
     ) -> Classifier:
-        key = positions, pooling, placement, pair, str(n_segments)
+        key = positions, pooling, placement, pair, str(n_segments), str(further)
         if key not in built:
             torch.manual_seed(0)
-            model = small(positions=positions, pooling=pooling, placement=placement, pair=pair)
+            model = small(positions=positions, pooling=pooling, placement=placement, pair=pair, **further)
             fresh = assemble(
                 model, vocab_size=VOCAB, n_classes=N_CLASSES, max_length=LONGEST, n_segments=n_segments
             ).eval()
@@ -93,12 +101,18 @@ def assert_logits_are_its_own(classifier: Classifier, documents: list[Document],
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(EVERY), documents_strategy, st.integers(0, 20), st.randoms(use_true_random=False))
-@example(("none", "mean", "pre", "compare"), [[(6, 0), (4, 0), (4, 0)], [(5, 1)]], 3, Random(0))
-def test_logits_of_any_documents_are_their_own(build, combination, tokens, extra, random):
+@given(
+    st.sampled_from(EVERY),
+    st.sampled_from(FURTHER),
+    documents_strategy,
+    st.integers(0, 20),
+    st.randoms(use_true_random=False),
+)
+@example(("none", "mean", "pre", "compare"), {}, [[(6, 0), (4, 0), (4, 0)], [(5, 1)]], 3, Random(0))
+def test_logits_of_any_documents_are_their_own(build, combination, further, tokens, extra, random):
     documents = [([token for token, _ in document], [segment for _, segment in document]) for document in tokens]
     order = random.sample(range(len(documents)), len(documents))
-    assert_logits_are_its_own(build(*combination), documents, extra, order)
+    assert_logits_are_its_own(build(*combination, **further), documents, extra, order)
 
 
 @pytest.mark.parametrize(("pooling", "pair"), list(product(POOLINGS, PAIRS)))
