@@ -25,18 +25,23 @@ some_rows = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), st.integers(0, 3
 
 
 @settings(deadline=None)  # numpy is imported on the way
-@given(some_rows, st.floats(0.01, 0.9), st.integers(0, 99))
-def test_a_carve_loses_nothing_and_parts_no_equal_texts(rows, share, seed):
-    if len(set(rows.texts)) < 2:
-        return
+@given(
+    some_rows, st.none() | st.lists(st.integers(0, 20), min_size=80, max_size=80), st.floats(0.01, 0.9), st.integers()
+)
+def test_a_carve_loses_nothing_and_parts_no_equal_texts_and_no_group(rows, groups, share, seed):
+    together = rows.texts
+    if groups is not None:
+        rows.groups = np.array(groups[: len(rows)])
+        together = rows.groups.tolist()
     try:
         kept, carved = carve(rows, share, seed, "validation")
     except ValueError:
-        assert len(set(rows.texts)) <= len(set(rows.labels))
+        assert len(set(together)) <= len(set(rows.labels))
         return
     assert sorted([*kept.numbers, *carved.numbers]) == list(rows.numbers)
     assert list(kept.numbers) == sorted(kept.numbers)
-    assert not set(kept.texts) & set(carved.texts)
+    sides = [{together[number - 2] for number in part.numbers} for part in (kept, carved)]
+    assert sides[0].isdisjoint(sides[1])
     assert len(kept) >= 1
     assert len(carved) >= 1
 
