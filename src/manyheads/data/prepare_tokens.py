@@ -31,7 +31,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     Adds the share of texts that were cut to `splits.notes`, and what plugins keep to `splits.kept`.
 
     Raises:
-        UserError: the tokenizer cannot be used, or not for the target texts.
+        UserError: the tokenizer cannot be used, or not for target texts or pairs.
     """
     for keep in hooks(run.data, "keep") if splits.labels and not splits.kept else ():
         splits.kept |= keep(run.data, splits)
@@ -58,7 +58,9 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     if tokens_of_task is not None:
         return tokenizer, plugin.resolve(tokens_of_task)(splits, tokenizer, max_length, cut_to)
     if splits.train.targets is not None:
-        check_target_marks(tokenizer)
+        check_marks(tokenizer, "a target")
+    if run.model.reads_apart:  # the second text gets a copy of the first mark
+        check_marks(tokenizer, f"model.pair={run.model.pair.name}")
     tokens: dict[str, Tokens] = {}
     for name, rows in read.by_name().items():
         tokens[name] = cached_tokens(rows, tokenizer, max_length, folder, patience, run.data.cutting)
@@ -146,16 +148,16 @@ def long_text_notes(name: str, tokens: Tokens, data: DataConfig) -> list[str]:
     return notes
 
 
-def check_target_marks(tokenizer: Tokenizer) -> None:
-    """A model needs a mark to start a target from, and one to end it with.
+def check_marks(tokenizer: Tokenizer, what: str) -> None:
+    """A target starts from a mark and ends with one; of two texts that are read apart both get the marks of a pair.
 
     Raises:
-        UserError: the tokenizer has not one mark before a text and another after it.
+        UserError: the tokenizer has not one mark before a text and another after it, as `what` needs.
     """
     if start_and_end_marks(tokenizer) is None:
         raise UserError(
-            "tokenizer.path names a tokenizer that does not put one mark before a text and another after it, as a "
-            "target needs: give another one, or leave it empty to train one"
+            "tokenizer.path names a tokenizer that does not put one mark before a text and another after it, as "
+            f"{what} needs: give another one, or leave it empty to train one"
         )
 
 

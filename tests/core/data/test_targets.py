@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 
 from manyheads.config import TokenizerConfig, TokenizerKind
-from manyheads.data.prepare_tokens import check_target_lengths, check_target_marks, check_target_spelling
+from manyheads.data.prepare_tokens import check_marks, check_target_lengths, check_target_spelling
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import decode, same_text, start_and_end_marks, train_tokenizer
 from manyheads.data.tokens import encode
@@ -81,9 +81,9 @@ def test_a_target_that_would_be_cut_is_one_sentence():
 def test_a_target_starts_with_one_mark_and_ends_with_another():
     tokenizer = tokenizer_of(TokenizerKind.characters, rows_of(["ab"]))
     assert start_and_end_marks(tokenizer) == (2, 3)
-    check_target_marks(tokenizer)
+    check_marks(tokenizer, "a target")
     one = Tokenizer(models.WordLevel({"[UNK]": 0, "[E]": 1}, unk_token="[UNK]"))
     one.post_processor = processors.TemplateProcessing(single="$A [E]", pair="$A $B [E]", special_tokens=[("[E]", 1)])
     assert start_and_end_marks(one) is None
     with pytest.raises(ValueError, match="one mark before a text and another after it"):
-        check_target_marks(one)
+        check_marks(one, "a target")

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sklearn.linear_model import LogisticRegression
+from tokenizers import processors
 from torch.nn import functional as F
 
 import manyheads
@@ -16,6 +18,7 @@ from manyheads import compose
 from manyheads.cli.main import main
 from manyheads.config import ModelConfig, OptimConfig, PairKind, RunConfig
 from manyheads.data.datamodule import TextData
+from manyheads.data.prepare_tokens import prepare_tokens
 from manyheads.data.rows import Rows, Splits
 from manyheads.distributed import faults
 from manyheads.errors import UserError
@@ -28,6 +31,7 @@ from manyheads.runs.resolve import with_resolved
 from manyheads.training.build import optim_of
 from manyheads.training.guard import Guard
 from manyheads.training.module import LitModule
+from tests.conftest import word_tokenizer
 
 
 @pytest.fixture
@@ -113,6 +117,21 @@ def test_what_no_comparison_reads_is_refused(words, sentence, sentences):
     words = [word.replace("=x", f"={sentences}") for word in words]
     with pytest.raises(UserError, match=re.escape(sentence)):
         compose("train", ["data.path=rows.csv", *words])
+
+
+@pytest.mark.parametrize(("pair", "refused"), [("compare", True), ("cross", True), ("joint", False)])
+def test_texts_without_a_first_mark_are_not_read_apart(pair, refused, tmp_path):
+    """The second text would get a copy of the first word of the other."""
+    made = word_tokenizer()
+    made.post_processor = processors.TemplateProcessing(
+        single="$A [SEP]", pair="$A [SEP] $B:1 [SEP]:1", special_tokens=[("[SEP]", 3)]
+    )
+    made.save(str(tmp_path / "tokenizer.json"))
+    words = [f"tokenizer.path={tmp_path / 'tokenizer.json'}", f"model.pair={pair}", f"data.cache={tmp_path}"]
+    run = compose("train", ["data.path=x.csv", *words])
+    said = rf"does not put one mark before a text and another after it, as model\.pair={pair} needs"
+    with pytest.raises(UserError, match=said) if refused else nullcontext():
+        prepare_tokens(splits_of(9), run)
 
 
 def test_the_penalty_of_a_comparison_is_read_of_any_number_of_rows(sentences):
