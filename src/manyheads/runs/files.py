@@ -92,9 +92,10 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"{folder} cannot be written to ({error.strerror}): name another folder by output=<folder>"
-        ) from error
+        why = (
+            error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        )  # a tree's first file that failed
+        raise UserError(f"{folder} cannot be written to ({why}): name another folder by output=<folder>") from error
 
 
 def read_json(path: Path) -> Any:

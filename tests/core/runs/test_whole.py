@@ -1,6 +1,8 @@
 """Files and folders are replaced whole or not at all, and are open to whom the umask says."""
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from manyheads.runs.files import replace_file, replace_folder
+from manyheads.errors import UserError
+from manyheads.runs.files import refuse_unwritable, replace_file, replace_folder
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o002])
@@ -79,3 +82,15 @@ def test_every_file_honours_the_umask(tmp_path: Path, mode: int) -> None:
     for name in ("best.safetensors", "model/model.safetensors", "model/config.json"):
         assert mode_of(tmp_path / name) == mode, name
     assert torch.equal(load_file(tmp_path / "best.safetensors")["weight"], tensors["weight"])
+
+
+def test_a_tree_that_cannot_be_copied_says_why(tmp_path) -> None:
+    """shutil.copytree collects what failed in an error that has no strerror."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").touch()
+
+    def full(source: str, target: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", source)
+
+    with pytest.raises(UserError, match=r"cannot be written to .*No space left on device"), refuse_unwritable(tmp_path):
+        shutil.copytree(tmp_path / "tree", tmp_path / "copy", copy_function=full)
