@@ -305,9 +305,16 @@ def _letters(rows: Rows) -> int:
 
 @torch.enable_grad()
 def logistic(
-    x_nD: Tensor, labels: Tensor, n_classes: int, *, strength: float, weights_n: Tensor | None = None
+    x_nD: Tensor,
+    labels: Tensor,
+    n_classes: int,
+    *,
+    multi: bool = False,
+    strength: float,
+    weights_n: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Matrix `(C, D)` and bias `(C,)` of logistic regression to `labels`, class ids `(n,)` or marks `(n, C)`.
+    """Matrix `(C, D)` and bias `(C,)` of logistic regression to `labels`: class ids `(n,)` or their probabilities
+    `(n, C)`; with `multi` marks of labels, or their probabilities, `(n, C)`.
 
     Rows are shifted and scaled to a mean of zero and a mean length of one. The mean loss plus an L2 penalty of the
     matrix is minimised by L-BFGS, which begins at zero: so nothing is drawn.
@@ -325,13 +332,11 @@ def logistic(
     def loss() -> Tensor:
         solver.zero_grad()
         logits_nC = F.linear(scaled_nD, weight_CD, bias_C)
-        if labels.ndim == 2:
+        if multi:
             losses_n = F.binary_cross_entropy_with_logits(logits_nC, labels.float(), reduction="none").sum(1)
-            total = (losses_n if weights_n is None else losses_n * weights_n).mean()
-        elif weights_n is None:
-            total = F.cross_entropy(logits_nC, labels)
         else:
-            total = (F.cross_entropy(logits_nC, labels, reduction="none") * weights_n).mean()
+            losses_n = F.cross_entropy(logits_nC, labels, reduction="none")
+        total = (losses_n if weights_n is None else losses_n * weights_n).mean()
         total = total + weight_CD.square().sum() / (2 * strength * len(x_nD))
         total.backward()
         return total

@@ -113,11 +113,13 @@ def fit_head(run: RunConfig, classifier: Classifier, tokens: Tokens) -> None:
     """
     n_rows = min(MOST_ROWS, len(tokens))
     rows = torch.arange(n_rows) * len(tokens) // n_rows
-    labels = tokens.labels[rows].long()
+    labels, multi = tokens.labels[rows].long(), tokens.labels.ndim == 2
+    if tokens.probabilities_nC is not None and tokens.any_of_n is None:  # votes, or the answers of a teacher
+        labels = tokens.probabilities_nC[rows]
     x_nD = extract_features(run, classifier, tokens, rows)
     weights_n = None if tokens.weights_n is None else tokens.weights_n[rows]
     n_classes, strength = classifier.head.out_features, run.optim.strength_of(run.model)
-    weight_CD, bias_C = logistic(x_nD, labels, n_classes, strength=strength, weights_n=weights_n)
+    weight_CD, bias_C = logistic(x_nD, labels, n_classes, multi=multi, strength=strength, weights_n=weights_n)
     classifier.head.weight.copy_(weight_CD)
     classifier.head.bias.copy_(bias_C)
 

@@ -1,6 +1,7 @@
 """The head of trained weights before the first step, against scikit-learn's logistic regression."""
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -45,12 +46,26 @@ def test_it_is_the_logistic_regression_of_scikit_learn():
 def test_each_of_several_labels_has_its_own():
     x_nD, classes = vectors()
     marks_nC = torch.stack([classes == 0, classes > 0], 1).to(torch.uint8)
-    weight_CD, bias_C = logistic(x_nD, marks_nC, 2, strength=STRENGTH)
+    weight_CD, bias_C = logistic(x_nD, marks_nC, 2, multi=True, strength=STRENGTH)
     for label in range(2):
         peer = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=10_000).fit(scaled(x_nD), marks_nC[:, label])
         theirs = torch.tensor(peer.predict_proba(scaled(x_nD))[:, 1], dtype=torch.float32)
         ours = F.linear(x_nD, weight_CD, bias_C)[:, label].sigmoid()
         torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=0)
+
+
+def test_it_learns_from_the_votes_of_a_row():
+    """As from one row for each class, which weighs as much as its share of the votes."""
+    classifier, tokens = made(), rows_of([3, 9, 4, 7, 1, 5, 6] * 4)
+    shares_nC = torch.randn(28, 3, generator=torch.Generator().manual_seed(0)).mul(2).softmax(1)
+    given = replace(tokens, labels=shares_nC.argmax(1).int(), probabilities_nC=shares_nC)
+    fit_head(run_with(), classifier, given)
+    x_nD = head.extract_features(run_with(), classifier, tokens, torch.arange(28))
+    every_nD, classes = scaled(x_nD).repeat_interleave(3, 0), torch.arange(3).repeat(28)
+    peer = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=10_000)
+    peer.fit(every_nD, classes, sample_weight=shares_nC.flatten().numpy())
+    theirs = torch.tensor(peer.predict_proba(scaled(x_nD)), dtype=torch.float32)
+    torch.testing.assert_close(classifier.head(x_nD).softmax(1), theirs, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize(
