@@ -213,6 +213,7 @@ SAME = {  # what stands in a column, and what is read of it, whatever the rest o
         pandas.to_datetime(["2026-03-04", None, "2026-03-04 09:30"], utc=True, **ISO),
         ["2026-03-04", "", "2026-03-04 09:30:00"],
     ),
+    "null": (["low", r"\N", "high"], ["low", "", "high"]),
     "numbers": ([3.0, None, 0.25], ["3", "", "0.25"]),
     "words": (["3.0.1", "10:00:00", "2026-03"], ["3.0.1", "10:00:00", "2026-03"]),
 }

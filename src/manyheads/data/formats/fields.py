@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 FIELD, UNIT = "\u241e", "\u241f"  # signs that can be seen, and that nobody types
-# A number or a time, as each format may hold it: 3.0 becomes 3, and a midnight its day. pandas writes 00:00:00 to a csv
-# where another row of the column has a time, but who reads one row cannot know the others.
+# A number, a time or null, as each format may hold it: 3.0 becomes 3, \N nothing, and a midnight its day. pandas
+# writes 00:00:00 to a csv where another row of the column has a time, but who reads one row cannot know the others.
 SPELLINGS = re.compile(
-    r"^([+-]?[0-9]+)\.0*$|^([0-9-]{10})[T ](?:00:00:00|([0-9:]{8}(\.[0-9]*[1-9])?))\.?0*(Z|\+00:00)?$"
+    r"^([+-]?[0-9]+)\.0*$|^([0-9-]{10})[T ](?:00:00:00|([0-9:]{8}(\.[0-9]*[1-9])?))\.?0*(Z|\+00:00)?$|^\\N$"
 )
 UNITS = re.compile(f"(?:{UNIT}[^{UNIT}]+{UNIT})+")
 AND = " + "  # between the names of columns that are joined
