@@ -41,9 +41,9 @@ PATIENCE = 600.0  # seconds
 PART, PART_BYTES = 2**17, 2**26  # rows, and bytes of them, that a process tokenizes before they are written
 HEADER = 1024  # bytes
 TYPES = {"I32": torch.int32, "I64": torch.int64, "U8": torch.uint8}
-MOST_SEGMENT = 3  # see `tokens.segments_of`
+MOST_SEGMENT = 7  # see `tokens.segments_of`
 AT_ONCE = 2**26  # bytes of tokens that are checked before their pages are let go
-FORMAT = f"5 tokenizers {tokenizers.__version__}"
+FORMAT = f"6 tokenizers {tokenizers.__version__}"
 log = logging.getLogger(__name__)
 
 

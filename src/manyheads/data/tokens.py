@@ -350,23 +350,27 @@ def _share_room(lengths: Sequence[int], room: int) -> list[int]:
 
 def texts_of_marks(tokenizer: Tokenizer) -> list[int]:
     """Of each mark that the tokenizer puts around the texts of a pair, in turn, which text it is read with: the one its
-    type id says or, where these do not tell the texts apart, the one before it."""
+    type id says or, where these do not tell the texts apart, the one before it; 4 if it repeats the one that ends the
+    first text."""
     probe = tokenizer.encode(PROBE, PROBE)
     both = list(zip(probe.sequence_ids, probe.type_ids, strict=True))
     types_tell = all(text == type_id for text, type_id in both if text is not None)
     found: list[int] = []
-    before = 0
-    for text, type_id in both:
+    before, last = None, None  # the text before a mark, and the mark
+    for id, (text, type_id) in zip(probe.ids, both, strict=True):
         if text is not None:
-            before = text
+            before, last = text, None
         else:
-            found.append(type_id if types_tell else before)
+            of = type_id if types_tell else before or 0
+            found.append(4 if of == before == 0 and id == last else of)
+            last = id
     return found
 
 
 def segments_of(encoding: Encoding, marks: list[int]) -> list[int]:
     """For each token of a pair: 0 in the first text, 1 in the second; plus 2 where the tokenizer's own type id, by
-    which the segment table is read, is the other one. RoBERTa and its kin give 0 to both texts.
+    which the segment table is read, is the other one: RoBERTa and its kin give 0 to both texts; and 4 for a second mark
+    at the end of the first text, as they write it.
 
     Args:
         marks: see `texts_of_marks`.
@@ -376,5 +380,5 @@ def segments_of(encoding: Encoding, marks: list[int]) -> list[int]:
     for text, type_id in zip(encoding.sequence_ids, encoding.type_ids, strict=True):
         if text is None:
             text = next(of_marks, 1)
-        segments.append(text if text == type_id else text + 2)
+        segments.append(text if text & 1 == type_id else text + 2)
     return segments

@@ -99,7 +99,7 @@ class Classifier(nn.Module):
             x, layout = layout.unfilled(self.encode(ids, layout, segments, words))  # poolings know of no tail
             return self.pooling(x, layout)
         assert segments is not None, "two texts that are read apart need segments"
-        matched, surplus = None, self.cross.surplus(ids, layout, segments)
+        matched, surplus = None, self.cross.surplus(segments)
         if self.embeddings.matches is not None:  # found before the texts are split, while they are in one document
             matched, _ = split_pairs(occurs_in_other(ids, layout, segments), layout, segments, surplus)
         if words is not None:

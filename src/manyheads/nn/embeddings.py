@@ -229,9 +229,16 @@ def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
 def in_second(segments: Tensor) -> Tensor:
     """0 for tokens of the first text of a pair, 1 for those of the second: the lowest bit of segments `(...)`.
 
-    The next bit is set where the tokenizer's type id is the other one, see `segment_rows`.
+    The next bit is set where the tokenizer's type id is the other one, see `segment_rows`, and the third one where a
+    token `is_surplus`.
     """
     return segments & 1
+
+
+def is_surplus(segments: Tensor) -> Tensor:
+    """Which tokens are a second mark at the end of a first text, bool: the tokenizers of RoBERTa put two between the
+    texts of a pair, <s> first </s></s> second </s>, but a text alone ends with one."""
+    return segments & 4 > 0
 
 
 def segment_rows(segments: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.layout import Layout, Packed, Padded
-from manyheads.nn.embeddings import in_second
+from manyheads.nn.embeddings import in_second, is_surplus
 from manyheads.nn.transformer import Residual
 
 
@@ -45,7 +45,7 @@ def split_pairs(
     count from 0 in each. The lengths are read back from the device, which makes the host wait once a batch.
 
     Args:
-        surplus_N: tokens of first texts that are left out, see `surplus_marks`.
+        surplus_N: tokens of first texts that are left out, see `embeddings.is_surplus`.
 
     Returns:
         Ids of the 2B texts, and their layout.
@@ -66,18 +66,6 @@ def split_pairs(
         other = packed_of(torch.cat([second_B, first_B]))
         n_first = first_ids.numel()
     return torch.cat([first_ids, second_ids]), Pairs(both, other, n_first)
-
-
-def surplus_marks(ids_N: Tensor, layout: Layout, segments_N: Tensor) -> Tensor:
-    """Which tokens are a second mark at the end of a first text, bool: the tokenizers of RoBERTa put two between the
-    texts of a pair, <s> first </s></s> second </s>, but a text alone ends with one."""
-    is_second_N = in_second(segments_N) > 0
-    goes_on_N = is_second_N & (layout.positions > 0)  # not the first token of the next document
-    if isinstance(layout, Padded):
-        goes_on_N &= layout.keep_BL
-    is_last_N = F.pad(goes_on_N[..., 1:], (0, 1)) & ~is_second_N
-    is_repeated_N = F.pad(ids_N[..., 1:] == ids_N[..., :-1], (1, 0))
-    return is_last_N & is_repeated_N & (layout.positions > 0)
 
 
 def pair_features(text_2BD: Tensor) -> Tensor:
@@ -137,9 +125,9 @@ class Cross(nn.Module):
         self.norm = norm
         self.compare = compare
 
-    def surplus(self, ids: Tensor, layout: Layout, segments: Tensor) -> Tensor | None:
-        """`surplus_marks` if vectors are compared, so that each text has the vector that it has alone; else None."""
-        return surplus_marks(ids, layout, segments) if self.compare is comparison else None
+    def surplus(self, segments: Tensor) -> Tensor | None:
+        """`is_surplus` if vectors are compared, so that each text is read as it is alone; else None."""
+        return is_surplus(segments) if self.compare is comparison else None
 
     def forward(self, x: Tensor, pairs: Pairs) -> Tensor:
         """Tokens `(..., D)` to tokens `(..., D)`."""

@@ -140,6 +140,18 @@ TOKENIZERS = {"roberta": of_roberta, "xlm-roberta": of_xlm_roberta, "words": of_
 
 
 @pytest.mark.parametrize("family", TOKENIZERS)
+def test_a_second_mark_between_two_texts_is_known(family):
+    """By the tokenizer, not by its id, which a text may hold too, and by which a repeated word would be one."""
+    tokenizer = TOKENIZERS[family]()
+    one, both = tokenizer.encode("a a", add_special_tokens=False).ids, encode(tokenizer, ["a a"], ["a a"], None, 512)
+    n_marks = len(tokenizer.encode("a a")) - len(one)
+    surplus = [at for at, segment in enumerate(both.segments_N.tolist()) if segment & 4]
+    assert surplus == ([n_marks + len(one)] if "roberta" in family else [])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])
+    assert encode(tokenizer, ["a a"], ["a"], None, 512).segments_N.max() < 4
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
 def test_marks_that_are_typed_in_a_text_are_text_to_the_tokenizers_of_weights(family, tmp_path):
     given = TOKENIZERS[family]()
     given.save(str(tmp_path / "tokenizer.json"))
@@ -434,7 +446,7 @@ def test_which_text_a_token_is_of_is_known_whatever_the_type_ids(kind, long):
     pairs = [("a b", "c"), ("a", ""), ("", "b c"), ("a b c", "a b c a b c")]
     tokens = encode(tokenizer, *map(list, zip(*pairs, strict=True)), None, 9, Cutting(long=long))
     found = [one.tolist() for one in tokens.segments_N.split(tokens.lengths.tolist())]
-    between = second if kind == "bert" else 0  # of the two marks between the texts the second
+    between = second if kind == "bert" else 4  # of the two marks between the texts the second
     expected = [(2, 1), (1, 0), (0, 2), (2, 3)]
     assert len(found[3]) == 9
     assert found == [[0] * (1 + n) + [0, between] + [second] * (m + 1) for n, m in expected]

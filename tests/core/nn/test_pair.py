@@ -128,8 +128,9 @@ def test_texts_that_are_compared_never_see_each_other(small, torchs_layer, place
 def test_texts_between_which_a_tokenizer_puts_two_marks_are_read_as_alone(small, torchs_layer):
     """<s> first </s></s> second </s>, as RoBERTa writes pairs: a text alone has one </s>."""
     classifier = build(small(pair="compare", d_k=6, d_v=6))
-    firsts, seconds = [[5, 6, 6], [], [8]], [[9], [10, 10], [8]]
+    firsts, seconds = [[5, 6, SEP], [], [8]], [[9], [10, 10], [8]]  # the first says </s> itself
     ids, layout, segments = joined([[*text, SEP] for text in firsts], seconds)
+    segments[layout.offsets[:-1] + torch.tensor([len(text) + 2 for text in firsts])] = 4
     expected = []
     for first, second in zip(firsts, seconds, strict=True):
         vectors = [read_alone(classifier, [CLS, *text, SEP], torchs_layer).mean(0) for text in (first, second)]
@@ -138,6 +139,15 @@ def test_texts_between_which_a_tokenizer_puts_two_marks_are_read_as_alone(small,
     ids_BL, segments_BL = layout.grid(ids), layout.grid(segments)
     padded = classifier(ids_BL, Padded(layout.keep_BL), segments_BL)
     torch.testing.assert_close(padded, torch.stack(expected), atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_last_word_that_is_repeated_is_read_where_a_tokenizer_puts_no_mark_between_texts(small, torchs_layer):
+    classifier = build(small(pair="compare", d_k=6, d_v=6))
+    vectors = [read_alone(classifier, text, torchs_layer).mean(0) for text in ([CLS, 5, 6, 6], [CLS, 6])]
+    ids, segments = torch.tensor([[CLS, 5, 6, 6, 6]]), torch.tensor([[0, 0, 0, 0, 1]])
+    expected = classifier.head(comparison(torch.stack(vectors)))
+    torch.testing.assert_close(classifier(ids, None, segments), expected, atol=1e-5, rtol=1e-4)
 
 
 def torchs_attention(ours: Any) -> nn.MultiheadAttention:

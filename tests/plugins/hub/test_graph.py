@@ -470,10 +470,15 @@ def test_pairs_are_read_like_the_run_does(kind, ship_model, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_tokenizer_whose_type_ids_tell_nothing_is_read_like_the_run_does(ship_model, tmp_path):
-    """As RoBERTa's: 0 on both texts."""
-    model = ship_model(tmp_path / "model", pairs=True, shape=ModelConfig(**SMALL))
+@pytest.mark.parametrize("pair", [PairKind.joint, PairKind.compare])
+def test_a_tokenizer_whose_type_ids_tell_nothing_is_read_like_the_run_does(pair, ship_model, tmp_path):
+    """As RoBERTa's: 0 on both texts, with two marks between them."""
+    model = ship_model(tmp_path / "model", pairs=True, shape=ModelConfig(**SMALL | {"pair": pair}))
     held = (model / "tokenizer.json").read_text().replace('"type_id": 1', '"type_id": 0')
+    content = json.loads(held)
+    between = content["post_processor"]["pair"]
+    between.insert(2, between[2])
+    held = json.dumps(content)
     (model / "tokenizer.json").write_text(held)
     folder, ours = write(model, tmp_path / "out"), load(model, TextClassifier).logits(TEXTS, SECONDS)
     torch.testing.assert_close(answered(folder, TEXTS, SECONDS), ours, rtol=0, atol=1e-5)

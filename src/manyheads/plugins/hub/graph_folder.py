@@ -21,6 +21,7 @@ import manyheads.plugin as plugin
 from manyheads.config import Long, Terms
 from manyheads.data.formats.fields import SPELLINGS, reader_of
 from manyheads.data.tokenizer import PROBE, copy_tokenizer, names_of_marks
+from manyheads.data.tokens import segments_of, texts_of_marks
 from manyheads.errors import UserError
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.format import GRAPH, PROGRAM, write_settings
@@ -46,7 +47,7 @@ INPUTS = {
     "ids": "`ids` (int64)",
     "real": "`real` (bool: true on tokens, which come first, false on padding)",
     "segments": "`segments` (int64: 0 on tokens of the first text, 1 on those of the second, 2 more where the type id "
-    "of the tokenizer is the other one)",
+    "of the tokenizer is the other one, 4 more on a second mark between the texts)",
     "terms": "`terms` (int64, three columns: the number of the text, the number of a term, how often it has it)",
 }
 TYPED = {  # by whether the tokenizer takes marks in texts as text
@@ -222,7 +223,7 @@ def script_for(
         reader=READERS[kind],
         example=example,
         pairs=predictor.pairs,
-        ambiguous=predictor.pairs and type_ids_are_ambiguous(predictor.tokenizer),
+        marks=marks_of_segments(predictor.tokenizer) if predictor.pairs else [],
         fields=bool(fields),
         spellings=SPELLINGS.pattern,
         n_columns=max(1, len(fields)) + predictor.pairs,
@@ -233,10 +234,10 @@ def script_for(
     )
 
 
-def type_ids_are_ambiguous(tokenizer: Tokenizer) -> bool:
-    """Whether the type ids of a pair do not say which text a token is of, as with RoBERTa's tokenizers."""
-    probe = tokenizer.encode(PROBE, PROBE)
-    return any(text not in (None, type_id) for text, type_id in zip(probe.sequence_ids, probe.type_ids, strict=True))
+def marks_of_segments(tokenizer: Tokenizer) -> list[int]:
+    """`texts_of_marks`; none if the type ids of a pair are the segments, as they are not with RoBERTa's tokenizers."""
+    probe, marks = tokenizer.encode(PROBE, PROBE), texts_of_marks(tokenizer)
+    return [] if segments_of(probe, marks) == probe.type_ids else marks
 
 
 @contextmanager

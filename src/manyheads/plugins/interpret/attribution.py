@@ -146,7 +146,7 @@ def from_word_vectors(classifier: Classifier, batch: Batch) -> Callable[[Tensor]
             segments_N = batch.segments_N.repeat(n)
         layout = Packed.of_lengths(lengths * n, counts).to(words_BLD.device)
         ids_N = batch.ids_N.repeat(n)
-        words_PD = words_BLD.flatten(0, 1)[places(classifier, ids_N, layout, segments_N)]
+        words_PD = words_BLD.flatten(0, 1)[places(classifier, layout, segments_N)]
         with classifier.embeddings.words.register_forward_hook(lambda words, args, output: words_PD):
             return classifier(ids_N, layout, segments_N)
 

@@ -234,7 +234,7 @@ def with_silence(classifier: Classifier, batch: Batch, silence_N: Tensor) -> Rem
 
     Position, segment and match stay, as with `model.dropout_tokens` in training: a model trained so has met such texts.
     """
-    silence_P1 = silence_N[places(classifier, batch.ids_N, batch.layout, batch.segments_N), None]
+    silence_P1 = silence_N[places(classifier, batch.layout, batch.segments_N), None]
     return classifier.embeddings.words.register_forward_hook(
         lambda words, args, output: output.masked_fill(silence_P1, 0.0)
     )
@@ -325,7 +325,7 @@ def look_at_batch(predictor: TextClassifier, batch: Batch) -> Maps:
             shares_PTLM=distributions(torch.cat(weights, 1)),
             across=across,
             layout=cast(Packed, calls[0].layout),
-            place_N=places(predictor.network, batch.ids_N, batch.layout, batch.segments_N),
+            place_N=places(predictor.network, batch.layout, batch.segments_N),
         )
 
 
@@ -335,13 +335,13 @@ def distributions(weights_TPLM: Tensor) -> Tensor:
     return weights_PTLM / weights_PTLM.sum(-1, keepdim=True).clamp(min=torch.finfo(weights_PTLM.dtype).tiny)
 
 
-def places(classifier: Classifier, ids_N: Tensor, layout: Packed, segments_N: Tensor | None) -> Tensor:
+def places(classifier: Classifier, layout: Packed, segments_N: Tensor | None) -> Tensor:
     """Which token of the batch each token is that the encoder reads. Of pairs that are read apart, the encoder reads
     both texts as documents of their own, each with the first token of the pair."""
     every_N = torch.arange(int(layout.offsets[-1]), device=layout.offsets.device)
     if classifier.cross is None or segments_N is None:
         return every_N
-    return split_pairs(every_N, layout, segments_N, classifier.cross.surplus(ids_N, layout, segments_N))[0]
+    return split_pairs(every_N, layout, segments_N, classifier.cross.surplus(segments_N))[0]
 
 
 def answer_batch(predictor: TextClassifier, batch: Batch) -> Tensor:
