@@ -51,7 +51,7 @@ def read_budget(text: str) -> Budget | None:
 Schedule = StrEnum("Schedule", "linear cosine wsd constant")
 
 
-COMPARED = 4  # times optim.few rows per class: up to these, comparing vectors was better than reading joined texts
+COMPARED = 4  # times optim.few rows per class: up to these, vectors of sentences are learnt from by comparing them
 
 
 @section("optim.", opening="optim")
@@ -134,7 +134,8 @@ class OptimConfig:
         return n_rows <= self.few * n_classes
 
     def may_compare(self, n_rows: int, n_classes: int) -> bool:
-        """Whether rows are few enough for `model.pair=auto` to compare vectors."""
+        """Whether rows are few enough to learn from vectors of sentences by comparing them: those of the two texts of a
+        pair (`model.pair=auto`), or those of texts of one class and of others (`optim.contrast`)."""
         return n_rows <= COMPARED * self.few * n_classes
 
     def strength_of(self, model: ModelConfig) -> float:

@@ -21,11 +21,10 @@ from manyheads.plugins.fewshot import contrast
 from manyheads.plugins.fewshot.contrast import (
     ROWS,
     TEMPERATURE,
-    USUAL,
     begin,
     contrastive_loss,
     draw_rows,
-    most_rows,
+    learns,
     rate,
 )
 from manyheads.training.build import fit_head
@@ -245,8 +244,17 @@ def test_the_default_is_for_encoders_of_sentences(is_sentence, model_folder, tmp
         (weights / file.name).symlink_to(file)
     if is_sentence:
         (weights / "modules.json").write_text("[]")
-    run = replace(run_with(contrast=None), init_from=str(weights))
-    assert most_rows(run) == (USUAL if is_sentence else 0)
+    run = replace(run_with(contrast=None, few=5), init_from=str(weights))
+    assert [learns(run, n_rows, 3) for n_rows in (3, 60, 61)] == [is_sentence, is_sentence, False]
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(7, 7), (None, 60), (-1, 60), (100, 60)])
+def test_contrast_has_no_more_steps_than_training(limit, steps, monkeypatch):
+    made = []
+    monkeypatch.setattr(contrast, "contrastive_loss", lambda *of: made.append(of) or contrastive_loss(*of))
+    run = run_with(contrast_epochs=80)  # of 12 rows, 16 a step
+    begin(replace(run, trainer=run.trainer | {"max_steps": limit}), network(), few_rows(), LABELS, first=True)
+    assert len(made) == steps
 
 
 def test_where_all_layers_are_frozen_nothing_is_learnt_by_contrast():

@@ -24,7 +24,6 @@ from manyheads.nn import Classifier
 from manyheads.training.build import fit_head
 from manyheads.training.optim import clip_gradients, freeze
 
-USUAL = 10  # rows per class, with an encoder of sentences: see docs/few-shot.md
 ROWS = 16  # of a step: at least two of each class in it
 TEMPERATURE = 0.1
 WARMUP = 0.1  # share of the steps
@@ -36,7 +35,7 @@ def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, f
     """With few rows: learn by contrast if these are the `first` weights, and let training change the head alone, which
     is fitted to the encoder as it is then."""
     at_n = rows_that_count(tokens)
-    if tokens.labels.ndim > 1 or len(at_n) > most_rows(run) * len(labels) or tokens.labels[at_n].bincount().max() < 2:
+    if tokens.labels.ndim > 1 or tokens.labels[at_n].bincount().max() < 2 or not learns(run, len(at_n), len(labels)):
         return
     freeze(network, run.optim)
     weights = [one for one in network.encoder.parameters() if one.requires_grad]
@@ -51,13 +50,17 @@ def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, f
 
 
 def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parameter]) -> None:
-    """Fine-tune the `weights` of the encoder, `optim.contrast_epochs` times over the rows.
+    """Fine-tune the `weights` of the encoder, `optim.contrast_epochs` times over the rows, in no more steps than training
+    may have.
 
     The order of rows and the dropout follow from the seed of the run alone, and torch's generators are left as they
     were. Word vectors stay as they are: to learn them gains nothing.
     """
     at_n = rows_that_count(tokens)
     n_steps = max(1, round(run.optim.contrast_epochs * len(at_n) / ROWS))
+    most = run.trainer.get("max_steps")
+    if most not in (None, -1):
+        n_steps = min(n_steps, most)
     log.info("the encoder is fine-tuned by contrast for %d steps; then the head learns alone", n_steps)
     device = choose_device(run.hardware)
     dtype = DTYPES[choose_precision(run.hardware.precision, device)]
@@ -84,15 +87,16 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     network.cpu()
 
 
-def most_rows(run: Any) -> int:
-    """Rows per class up to which the encoder learns by contrast; 0: never."""
+def learns(run: Any, n_rows: int, n_classes: int) -> bool:
+    """Whether an encoder learns so many rows by contrast."""
     if not run.init_from:
-        return 0
+        return False
     if run.optim.contrast is not None:
-        return run.optim.contrast
+        return n_rows <= run.optim.contrast * n_classes
     if run.model.pair is PairKind.compare:
-        return 0  # the class of a pair says how its texts compare, not which pairs are alike
-    return USUAL if find_origin(run.init_from, run.model.encoder).of_sentences else 0
+        return False  # the class of a pair says how its texts compare, not which pairs are alike
+    few = run.optim.may_compare(n_rows, n_classes)
+    return few and find_origin(run.init_from, run.model.encoder).of_sentences
 
 
 def rows_that_count(tokens: Tokens) -> Tensor:
