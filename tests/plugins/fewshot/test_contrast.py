@@ -245,7 +245,9 @@ def test_the_default_is_for_encoders_of_sentences(is_sentence, model_folder, tmp
     if is_sentence:
         (weights / "modules.json").write_text("[]")
     run = replace(run_with(contrast=None, few=5), init_from=str(weights))
-    assert [learns(run, n_rows, 3) for n_rows in (3, 60, 61)] == [is_sentence, is_sentence, False]
+    assert [learns(run, n_rows, 3, pairs=False) for n_rows in (3, 60, 61)] == [is_sentence, is_sentence, False]
+    assert not learns(run, 3, 3, pairs=True), "by default"
+    assert learns(run_with(contrast=4), 12, 3, pairs=True)
 
 
 @pytest.mark.parametrize(("limit", "steps"), [(7, 7), (None, 60), (-1, 60), (100, 60)])

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from manyheads.config import PairKind
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.heartbeat import beat
@@ -35,7 +34,9 @@ def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, f
     """With few rows: learn by contrast if these are the `first` weights, and let training change the head alone, which
     is fitted to the encoder as it is then."""
     at_n = rows_that_count(tokens)
-    if tokens.labels.ndim > 1 or tokens.labels[at_n].bincount().max() < 2 or not learns(run, len(at_n), len(labels)):
+    if tokens.labels.ndim > 1 or tokens.labels[at_n].bincount().max() < 2:
+        return
+    if not learns(run, len(at_n), len(labels), pairs=tokens.segments_N is not None):
         return
     freeze(network, run.optim)
     weights = [one for one in network.encoder.parameters() if one.requires_grad]
@@ -87,15 +88,14 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     network.cpu()
 
 
-def learns(run: Any, n_rows: int, n_classes: int) -> bool:
-    """Whether an encoder learns so many rows by contrast."""
+def learns(run: Any, n_rows: int, n_classes: int, *, pairs: bool) -> bool:
+    """Whether an encoder learns so many rows by contrast. Of `pairs` of texts only if that is typed: their class says how
+    two texts compare, not which pairs are alike."""
     if not run.init_from:
         return False
     if run.optim.contrast is not None:
         return n_rows <= run.optim.contrast * n_classes
-    if run.model.pair is PairKind.compare:
-        return False  # the class of a pair says how its texts compare, not which pairs are alike
-    few = run.optim.may_compare(n_rows, n_classes)
+    few = not pairs and run.optim.may_compare(n_rows, n_classes)
     return few and find_origin(run.init_from, run.model.encoder).of_sentences
 
 
