@@ -11,7 +11,7 @@ class ContrastConfig:
 
     contrast: int | None = setting(
         None,
-        "most rows per class to learn first which are alike; null: 4 times optim.few with encoders of sentences; 0: never",
+        "most rows per class to learn first which are alike; null: with encoders of sentences 4 times optim.few; 0: no",
         ge=0,
         tasks=("classify",),
         only_with="init_from",

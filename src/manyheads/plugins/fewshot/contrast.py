@@ -51,8 +51,8 @@ def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, f
 
 
 def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parameter]) -> None:
-    """Fine-tune the `weights` of the encoder, `optim.contrast_epochs` times over the rows, in no more steps than training
-    may have.
+    """Fine-tune the `weights` of the encoder, `optim.contrast_epochs` times over the rows, in no more steps than
+    training may have.
 
     The order of rows and the dropout follow from the seed of the run alone, and torch's generators are left as they
     were. Word vectors stay as they are: to learn them gains nothing.
@@ -89,14 +89,15 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
 
 
 def learns(run: Any, n_rows: int, n_classes: int, *, pairs: bool) -> bool:
-    """Whether an encoder learns so many rows by contrast. Of `pairs` of texts only if that is typed: their class says how
-    two texts compare, not which pairs are alike."""
+    """Whether an encoder learns so many rows by contrast. Of `pairs` of texts only if that is typed: their class says
+    how two texts compare, not which pairs are alike. So with a budget, which does not pay for it."""
     if not run.init_from:
         return False
     if run.optim.contrast is not None:
         return n_rows <= run.optim.contrast * n_classes
-    few = not pairs and run.optim.may_compare(n_rows, n_classes)
-    return few and find_origin(run.init_from, run.model.encoder).of_sentences
+    if pairs or run.budget or not run.optim.may_compare(n_rows, n_classes):
+        return False
+    return find_origin(run.init_from, run.model.encoder).of_sentences
 
 
 def rows_that_count(tokens: Tokens) -> Tensor:
