@@ -87,15 +87,15 @@ def show_files(folder: Path, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def progress_bar(n_rows: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, called with the number of further rows that are done; nothing elsewhere."""
+def progress_bar(total: int, what: str = "rows") -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal, called with the number of further rows or steps; nothing elsewhere."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        rows = bar.add_task("rows", total=n_rows)
-        yield lambda n_done: bar.advance(rows, n_done)
+        task = bar.add_task(what, total=total)
+        yield lambda n_done: bar.advance(task, n_done)
 
 
 @contextmanager

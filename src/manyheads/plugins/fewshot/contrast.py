@@ -20,6 +20,7 @@ from manyheads.distributed.heartbeat import beat
 from manyheads.inference.origin import find_origin
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision, multiplying_in
 from manyheads.nn import Classifier
+from manyheads.terminal import progress_bar
 from manyheads.training.build import fit_head
 from manyheads.training.optim import clip_gradients, freeze
 
@@ -70,7 +71,11 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     optimizer = torch.optim.AdamW(weights, run.optim.contrast_lr, weight_decay=WEIGHT_DECAY)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
     network.to(device).train()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        torch.enable_grad(),
+        progress_bar(n_steps, "contrast") as progress,
+    ):
         torch.manual_seed(run.seed)
         order = torch.Generator().manual_seed(run.seed)
         for step in range(n_steps):
@@ -85,6 +90,7 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
+            progress(1)
     network.cpu()
 
 
