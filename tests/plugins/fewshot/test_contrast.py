@@ -246,6 +246,7 @@ def test_the_default_is_for_encoders_of_sentences(is_sentence, model_folder, tmp
         (weights / "modules.json").write_text("[]")
     run = replace(run_with(contrast=None, few=5), init_from=str(weights))
     assert [learns(run, n_rows, 3, pairs=False) for n_rows in (3, 60, 61)] == [is_sentence, is_sentence, False]
+    assert [learns(run, n_rows, 500, pairs=False) for n_rows in (2000, 2001)] == [is_sentence, False]
     assert not learns(run, 3, 3, pairs=True), "by default"
     assert not learns(replace(run, budget="10s"), 3, 3, pairs=False), "by default"
     assert learns(run_with(contrast=4), 12, 3, pairs=True)

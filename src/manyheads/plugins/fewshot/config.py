@@ -11,7 +11,8 @@ class ContrastConfig:
 
     contrast: int | None = setting(
         None,
-        "most rows per class to learn first which are alike; null: with encoders of sentences 4 times optim.few; 0: no",
+        "most rows per class to learn first which are alike; null: with an encoder of sentences and up to 2,000 rows 4 "
+        "times optim.few; 0: never",
         ge=0,
         tasks=("classify",),
         only_with="init_from",

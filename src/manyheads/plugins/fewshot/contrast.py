@@ -24,6 +24,7 @@ from manyheads.terminal import progress_bar
 from manyheads.training.build import fit_head
 from manyheads.training.optim import clip_gradients, freeze
 
+ENOUGH = 2000  # rows in all: with more an encoder is fine-tuned as well without contrast, and sooner
 ROWS = 16  # of a step: at least two of each class in it
 TEMPERATURE = 0.1
 WARMUP = 0.1  # share of the steps
@@ -101,7 +102,7 @@ def learns(run: Any, n_rows: int, n_classes: int, *, pairs: bool) -> bool:
         return False
     if run.optim.contrast is not None:
         return n_rows <= run.optim.contrast * n_classes
-    if pairs or run.budget or not run.optim.may_compare(n_rows, n_classes):
+    if pairs or run.budget or n_rows > ENOUGH or not run.optim.may_compare(n_rows, n_classes):
         return False
     return find_origin(run.init_from, run.model.encoder).of_sentences
 
