@@ -40,9 +40,9 @@ def few_rows(n=12):
     return Tokens(ids_nM.flatten().int(), 5 * torch.arange(n + 1), None, labels.int())
 
 
-def network():
+def network(**settings):
     torch.manual_seed(1)
-    shape = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, n_layers=1, dropout=0.1)
+    shape = ModelConfig(d_model=16, d_k=4, d_v=4, d_ff=32, n_layers=1, dropout=0.1, **settings)
     return assemble(shape, vocab_size=20, max_length=8, n_classes=len(LABELS))
 
 
@@ -104,6 +104,23 @@ def test_texts_of_a_class_come_nearer():
         assert one.requires_grad is name.startswith("head."), name
     losses = [vectors_loss(one, tokens) for one in (first, trained)]
     assert losses[1] < 0.6 * losses[0], "at least ln 3: each row has three others of its class"
+
+
+def test_a_pooling_with_weights_learns_too():
+    trained, first = network(pooling="attention"), network(pooling="attention")
+    begin(run_with(contrast_epochs=4), trained, few_rows(), LABELS, first=True)
+    assert not any(
+        torch.equal(*of) for of in zip(trained.pooling.parameters(), first.pooling.parameters(), strict=True)
+    )
+
+
+def test_the_classes_of_a_teacher_are_contrasted_only_if_that_is_typed(monkeypatch):
+    tokens = replace(few_rows(), probabilities_nC=torch.full((12, 3), 1 / 3))
+    asked = []
+    monkeypatch.setattr(contrast, "learns", lambda *_, plain: asked.append(plain))
+    for one in (tokens, few_rows()):
+        begin(run_with(), network(), one, LABELS, first=True)
+    assert asked == [False, True]
 
 
 def test_small_gradients_are_learnt_from_in_fp16_as_in_fp32(monkeypatch):
@@ -245,11 +262,11 @@ def test_the_default_is_for_encoders_of_sentences(is_sentence, model_folder, tmp
     if is_sentence:
         (weights / "modules.json").write_text("[]")
     run = replace(run_with(contrast=None, few=5), init_from=str(weights))
-    assert [learns(run, n_rows, 3, pairs=False) for n_rows in (3, 60, 61)] == [is_sentence, is_sentence, False]
-    assert [learns(run, n_rows, 500, pairs=False) for n_rows in (2000, 2001)] == [is_sentence, False]
-    assert not learns(run, 3, 3, pairs=True), "by default"
-    assert not learns(replace(run, budget="10s"), 3, 3, pairs=False), "by default"
-    assert learns(run_with(contrast=4), 12, 3, pairs=True)
+    assert [learns(run, n_rows, 3, plain=True) for n_rows in (3, 60, 61)] == [is_sentence, is_sentence, False]
+    assert [learns(run, n_rows, 500, plain=True) for n_rows in (2000, 2001)] == [is_sentence, False]
+    assert not learns(run, 3, 3, plain=False), "by default"
+    assert not learns(replace(run, budget="10s"), 3, 3, plain=True), "by default"
+    assert learns(run_with(contrast=4), 12, 3, plain=False)
 
 
 @pytest.mark.parametrize(("limit", "steps"), [(7, 7), (None, 60), (-1, 60), (100, 60)])

@@ -203,7 +203,7 @@ def same_answers(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> No
 
 def test_every_script_is_short_formatted_and_compiles(tmp_path):
     """Of every kind of model."""
-    known = SimpleNamespace(encode=lambda *_: SimpleNamespace(sequence_ids=[0, 1], type_ids=[0, 0]))
+    known = SimpleNamespace(encode=lambda *_: SimpleNamespace(ids=[3, 3], sequence_ids=[0, 1], type_ids=[0, 0]))
     for pairs, multi, fields, plain in product((False, True), (False, True), ([], ["title", "body"]), (False, True)):
         about = {"pairs": pairs, "multi": multi, "settings": SimpleNamespace(fields=fields), "tokenizer": known}
         reads = ["", "rows_with_units"] if fields and plain else [""]

@@ -11,8 +11,7 @@ class ContrastConfig:
 
     contrast: int | None = setting(
         None,
-        "most rows per class to learn first which are alike; null: with an encoder of sentences and up to 2,000 rows 4 "
-        "times optim.few; 0: never",
+        "most rows per class for contrast first; null: 4 times optim.few, if an encoder of sentences; 0: never",
         ge=0,
         tasks=("classify",),
         only_with="init_from",

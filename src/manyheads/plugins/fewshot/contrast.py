@@ -38,12 +38,14 @@ def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, f
     at_n = rows_that_count(tokens)
     if tokens.labels.ndim > 1 or tokens.labels[at_n].bincount().max() < 2:
         return
-    if not learns(run, len(at_n), len(labels), pairs=tokens.segments_N is not None):
+    plain = tokens.segments_N is None and tokens.probabilities_nC is None
+    if not learns(run, len(at_n), len(labels), plain=plain):
         return
     freeze(network, run.optim)
-    weights = [one for one in network.encoder.parameters() if one.requires_grad]
-    if not weights:
+    if not any(one.requires_grad for one in network.encoder.parameters()):
         return
+    kept = ("head.", "embeddings.")
+    weights = [one for name, one in network.named_parameters() if one.requires_grad and not name.startswith(kept)]
     if first:
         learn(run, network, tokens, weights)
         if not run.optim.are_few(len(tokens), len(labels)):  # otherwise what follows does it
@@ -53,8 +55,8 @@ def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, f
 
 
 def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parameter]) -> None:
-    """Fine-tune the `weights` of the encoder, `optim.contrast_epochs` times over the rows, in no more steps than
-    training may have.
+    """Fine-tune the `weights` of encoder and pooling, `optim.contrast_epochs` times over the rows, in no more steps
+    than training may have.
 
     The order of rows and the dropout follow from the seed of the run alone, and torch's generators are left as they
     were. Word vectors stay as they are: to learn them gains nothing.
@@ -86,7 +88,7 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
                 vectors_BD = batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N))
             scaler.scale(contrastive_loss(vectors_BD.float(), batch.labels_B)).backward()
             scaler.unscale_(optimizer)
-            clip_gradients(network.encoder, CLIP, "norm")
+            clip_gradients(network, CLIP, "norm")
             optimizer.param_groups[0]["lr"] = run.optim.contrast_lr * rate(step, n_steps)
             scaler.step(optimizer)
             scaler.update()
@@ -95,14 +97,15 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     network.cpu()
 
 
-def learns(run: Any, n_rows: int, n_classes: int, *, pairs: bool) -> bool:
-    """Whether an encoder learns so many rows by contrast. Of `pairs` of texts only if that is typed: their class says
-    how two texts compare, not which pairs are alike. So with a budget, which does not pay for it."""
+def learns(run: Any, n_rows: int, n_classes: int, *, plain: bool) -> bool:
+    """Whether an encoder learns so many rows by contrast. Where they are not `plain`, only if that is typed: the class of
+    a pair says how two texts compare, not which pairs are alike, and votes or a teacher leave the class open. So with
+    a budget, which does not pay for it."""
     if not run.init_from:
         return False
     if run.optim.contrast is not None:
         return n_rows <= run.optim.contrast * n_classes
-    if pairs or run.budget or n_rows > ENOUGH or not run.optim.may_compare(n_rows, n_classes):
+    if not plain or run.budget or n_rows > ENOUGH or not run.optim.may_compare(n_rows, n_classes):
         return False
     return find_origin(run.init_from, run.model.encoder).of_sentences
 
