@@ -81,7 +81,7 @@ def lists_of(column: Any) -> Iterable[list[Any]]:
     return [column]
 
 
-def cells_of(array: Any) -> list[Any]:
+def cells_in(array: Any) -> list[Any]:
     """The cells of a column of Arrow. A number in single precision is the shortest decimal that means it, as in a csv:
     0.1, not 0.10000000149011612."""
     if array.type == "float32":

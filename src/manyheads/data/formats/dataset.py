@@ -16,7 +16,7 @@ from manyheads.data.columns import find_columns
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.formats.hub import StreamedSplit
 from manyheads.data.hashes import pair_hashes, stable_hashes
-from manyheads.data.table import Coded, RawTable, cached_read, cells_of, coded
+from manyheads.data.table import Coded, RawTable, cached_read, cells_in, coded
 from manyheads.data.texts import text_faults
 from manyheads.errors import UserError
 
@@ -35,7 +35,7 @@ def table_of(dataset: Any, source: str) -> RawTable:
         of_name = stored.select_columns([name])
 
         def read(_: int, rows: slice) -> list[Any]:
-            return cells_of(of_name[rows].column(name))
+            return cells_in(of_name[rows].column(name))
 
         return sliced_column(read, [len(dataset)], f"{dataset._fingerprint} {name}", bytes_per_row)
 
@@ -80,7 +80,7 @@ class Stream:
 
     def cells(self, at: int, name: str) -> list[Any]:
         """Those of a column in block `at`."""
-        return cells_of(cached_read(self.block, at).column(name))
+        return cells_in(cached_read(self.block, at).column(name))
 
     def block(self, at: int) -> Any:
         """One block: forwards from where the last ended nothing is streamed twice."""
@@ -152,12 +152,12 @@ def _read_once(stream: Stream, texts: list[str], answer: str) -> dict[str, Any]:
     codes: list[np.ndarray] = []
     sample, n_rows = _Sample(len(texts)), 0
     for block in stream.blocks(0):
-        cells = [cells_of(block.column(name)) for name in texts]
+        cells = [cells_in(block.column(name)) for name in texts]
         for at, what in enumerate(("the text", "the second text")[: len(texts)]):
             hashes[at].append(stable_hashes(cells[at]))
             for row, why in text_faults(cells[at], what).items():
                 faults[at].append((n_rows + row, why))
-        answers = coded(cells_of(block.column(answer)))
+        answers = coded(cells_in(block.column(answer)))
         keys = [(type(value), repr(value)) for value in answers.values]
         for key, value in zip(keys, answers.values, strict=True):
             if key not in code_of:

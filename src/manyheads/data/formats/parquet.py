@@ -16,7 +16,7 @@ from manyheads.data.class_names import declared_classes
 from manyheads.data.column import sliced_column
 from manyheads.data.disk_cache import fingerprint
 from manyheads.data.formats.source import most_unpacked, require_unchanged
-from manyheads.data.table import RawTable, cached_read, cells_of
+from manyheads.data.table import RawTable, cached_read, cells_in
 from manyheads.errors import UserError
 
 DAMAGED = "cannot be read as parquet: the file is truncated, damaged or of another kind; copy it again"
@@ -62,7 +62,7 @@ def read_parquet(path: Path, *, large: bool) -> RawTable:
 
     def cells(name: str, group: int, rows: slice) -> list[Any]:
         with _decoding(path, name):
-            return cells_of(cached_read(array, name, group)[rows])
+            return cells_in(cached_read(array, name, group)[rows])
 
     @lru_cache
     def column(name: str) -> Any:
@@ -148,7 +148,7 @@ def stream_parquet(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
                 else:  # a long text may be in each of the rows
                     parts = (batch.slice(at, 1) for at in range(len(batch)))
                 for part in parts:
-                    for row in zip(*map(cells_of, part.columns), strict=True):
+                    for row in zip(*map(cells_in, part.columns), strict=True):
                         yield dict(zip(schema.names, row, strict=True))
         except UnicodeDecodeError:
             raise UserError(f"{path} holds text that is not UTF-8; write it as UTF-8") from None

@@ -9,7 +9,7 @@ from typing import Any
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.column import chained, in_memory, sliced_column
 from manyheads.data.formats.source import text_of
-from manyheads.data.table import RawTable, cells_of
+from manyheads.data.table import RawTable, cells_in
 from manyheads.errors import UserError
 
 NO_ROWS = "holds no rows that can be read: give a DataFrame, columns by name, or a list of (text, label)"
@@ -102,7 +102,7 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
             table = pyarrow.table(rows)
         except pyarrow.ArrowInvalid:  # a single column
             raise UserError(f"{source} {NO_ROWS}") from None
-        found = {name: cells_of(table.column(name)) for name in table.column_names}
+        found = {name: cells_in(table.column(name)) for name in table.column_names}
     elif isinstance(rows, Mapping):
         for name, cells in rows.items():
             found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)

@@ -98,9 +98,9 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
 
 
 def learns(run: Any, n_rows: int, n_classes: int, *, plain: bool) -> bool:
-    """Whether an encoder learns so many rows by contrast. Where they are not `plain`, only if that is typed: the class of
-    a pair says how two texts compare, not which pairs are alike, and votes or a teacher leave the class open. So with
-    a budget, which does not pay for it."""
+    """Whether an encoder learns these rows by contrast. Where they are not `plain`, only if that is typed: the class
+    of a pair says how two texts compare, not which pairs are alike, and votes or a teacher leave the class open. The
+    same holds with a budget, which does not pay for contrast."""
     if not run.init_from:
         return False
     if run.optim.contrast is not None:
