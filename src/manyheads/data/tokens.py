@@ -356,14 +356,14 @@ def texts_of_marks(tokenizer: Tokenizer) -> list[int]:
     both = list(zip(probe.sequence_ids, probe.type_ids, strict=True))
     types_tell = all(text == type_id for text, type_id in both if text is not None)
     found: list[int] = []
-    before, last = None, None  # the text before a mark, and the mark
-    for id, (text, type_id) in zip(probe.ids, both, strict=True):
+    before, last = None, None  # the text before a mark, and the mark before it
+    for token_id, (text, type_id) in zip(probe.ids, both, strict=True):
         if text is not None:
             before, last = text, None
         else:
             of = type_id if types_tell else before or 0
-            found.append(4 if of == before == 0 and id == last else of)
-            last = id
+            found.append(4 if of == before == 0 and token_id == last else of)
+            last = token_id
     return found
 
 

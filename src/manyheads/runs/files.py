@@ -92,9 +92,8 @@ def refuse_unwritable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = (
-            error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
-        )  # a tree's first file that failed
+        # shutil.copytree collects (source, target, why) of each file that failed
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
         raise UserError(f"{folder} cannot be written to ({why}): name another folder by output=<folder>") from error
 
 

@@ -19,7 +19,7 @@ from manyheads.errors import UserError
 OUTPUT_VARIABLE = "MANYHEADS_OUTPUT"
 RANKS = "ranks"  # the folder in which each of several processes keeps its own log and heartbeat
 POLL_SECONDS = 0.05
-FILES = {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".html"}
+OF_FILES = {".csv", ".tsv", ".jsonl", ".json", ".parquet", ".html"}  # endings that mean a file
 REMEDY = "lead out of the folder that is written to: put what it leads to in its place, or use another folder"
 
 
@@ -107,7 +107,7 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
         return
     if any("\ud800" <= letter <= "\udfff" for letter in output):  # which no JSON of the run could name
         raise UserError(f"output={folder} is not UTF-8: name another folder, or set a locale such as LC_ALL=C.UTF-8")
-    if (folder.exists() or folder.suffix.lower() in FILES) and not folder.is_dir():
+    if (folder.exists() or folder.suffix.lower() in OF_FILES) and not folder.is_dir():
         is_what = "is a file" if folder.exists() else "names a file, but a folder is written"
         raise UserError(f"output={folder} {is_what}: name a new folder")
     if by_training and (folder / "config.yaml").is_file() and not (folder / "summary.json").is_file():

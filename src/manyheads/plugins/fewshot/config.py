@@ -11,7 +11,7 @@ class ContrastConfig:
 
     contrast: int | None = setting(
         None,
-        "most rows per class for contrast first; null: 4 times optim.few, if an encoder of sentences; 0: never",
+        "most rows per class to begin by contrast; null: 4 times optim.few with sentence encoders; 0: never",
         ge=0,
         tasks=("classify",),
         only_with="init_from",
