@@ -71,8 +71,8 @@ def evaluate_classifier(
     members = {own_name: {figure: scores.figures[figure] for figure in table}}
     baseline_answers = dict[str, np.ndarray]()
     if setup.compare:
-        frequent = frequent_label(rows, n_classes, setup)
-        answer = np.arange(n_classes) == frequent if classifier.multi else np.array(frequent)
+        frequent = np.argmax(setup.label_counts or class_counts(setup.train or rows, n_classes))  # of equals the first
+        answer = np.arange(n_classes) == frequent if classifier.multi else frequent
         baseline_answers[kind.most_frequent] = np.broadcast_to(answer, own.labels.shape)
     for name in other_names:
         outcomes = outcomes_of(stored, name)
@@ -131,14 +131,6 @@ def outcomes_of(stored: LogitStore, name: str) -> Outcomes:
     """The answers of a model to all rows."""
     chunks = (Outcomes.of(chunk.labels, chunk.answers, chunk.probabilities_nC) for chunk in stored.answers(name))
     return Outcomes.joined(len(stored.rows), chunks)
-
-
-def frequent_label(rows: Rows, n_classes: int, setup: Setup) -> int:
-    """The class or label that most training rows have, or if these are unknown most of `rows`; of equally frequent ones
-    the first."""
-    if setup.most_frequent is not None:
-        return setup.most_frequent
-    return int(np.argmax(class_counts(setup.train or rows, n_classes)))
 
 
 def findings(stored: LogitStore, setup: Setup, outcomes: Outcomes) -> list[Finding]:

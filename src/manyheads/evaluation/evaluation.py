@@ -66,7 +66,7 @@ class Setup:
 
     Attributes:
         train: the training rows, if known; baselines learn from them.
-        most_frequent: the class or label that most training rows have; None: that of `train`, or if these are unknown
+        label_counts: how many training rows have each class or label; empty: those of `train`, or if these are unknown
             of the rows.
         baseline: the linear model of the run, which is evaluated too.
         compare: compare with models that need no training of ours.
@@ -79,7 +79,7 @@ class Setup:
     """
 
     train: Rows | None = None
-    most_frequent: int | None = None
+    label_counts: Sequence[int] = ()
     baseline: LinearBaseline | None = None
     compare: bool = True
     tokens: int = 0

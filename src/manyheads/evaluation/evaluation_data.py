@@ -5,7 +5,7 @@ before torch is imported, so that a mistake in the data is found at once.
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -63,7 +63,7 @@ class EvaluationData:
         folder: the name of the folder of results.
         role: the split of the run's own data that the rows are; empty if they are none, or it is unknown.
         learnt: says how many rows of other data have a text that the model learnt from.
-        most_frequent: the class or label that most training rows have; empty if unknown.
+        label_counts: how many training rows have each class or label; empty if unknown.
     """
 
     rows: Rows
@@ -75,7 +75,7 @@ class EvaluationData:
     folder: str = ""
     role: str = ""
     learnt: str = ""
-    most_frequent: str = ""
+    label_counts: list[int] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -150,8 +150,9 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
         known, digest = summary.get("digests"), data.rows.digest(labels)
         if isinstance(known, dict):
             data.role = next((name for name in ROLES if known.get(name) == digest), "")
-        if settings.task == "classify" and summary.get("most_frequent") in labels:  # other tasks may have several
-            data.most_frequent = summary["most_frequent"]
+        counts = summary.get("label_counts")
+        if isinstance(counts, dict) and labels and list(counts) == labels:
+            data.label_counts = list(counts.values())
     data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
     return data

@@ -11,11 +11,10 @@ import manyheads.plugin as plugin
 from manyheads.config import EvaluateConfig, Predictions
 from manyheads.config.conversion import to_plain
 from manyheads.data.disk_cache import fingerprint
-from manyheads.data.rows import Rows, Splits
+from manyheads.data.rows import Rows, Splits, class_counts
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import evaluated_models
-from manyheads.evaluation.classification import frequent_label
 from manyheads.evaluation.evaluation import Evaluation, Setup, warnings_of
 from manyheads.evaluation.evaluation_data import EVALUATED, PART, EvaluationData, EvaluationPlan
 from manyheads.evaluation.logits import kept_logits
@@ -74,13 +73,11 @@ def evaluate_run(
     for finding in evaluation.findings:
         measured = measured | finding.figures
     answering = next(iter(evaluation.members))
-    linear, terms, most_frequent = 0.0, "", ""
+    linear, terms = 0.0, ""
     if isinstance(predictor, TextClassifier):
         linear = predictor.share
     if baseline is not None:
         terms = baseline.linear.terms.value
-    if labels:
-        most_frequent = labels[frequent_label(rows, len(labels), setup)]
     digests = splits.digests()
     role = "train" if digests[split] == digests["train"] else split  # as data.validation_split=train makes them one
     summary = Summary(
@@ -96,7 +93,7 @@ def evaluate_run(
         versions=installed_versions(),
         members=members,
         terms=terms,
-        most_frequent=most_frequent,
+        label_counts=dict(zip(labels, class_counts(own_train, len(labels)), strict=True)),
         warnings=warnings_of(evaluation, rows, split, role, labels, splits.validation),
         **training | {"measured": measured},
     )
@@ -163,8 +160,7 @@ def evaluate_data(config: EvaluateConfig, plan: EvaluationPlan, workers: Workers
     )
     if data.splits is not None:
         setup = replace(setup, train=data.splits.train)
-    if data.most_frequent:
-        setup = replace(setup, most_frequent=labels.index(data.most_frequent))
+    setup = replace(setup, label_counts=data.label_counts)
     with _results_folder(folder), ExitStack() as stack:
         if isinstance(predictor, TextClassifier):
             answers_of = None
@@ -229,7 +225,7 @@ def write_evaluation(
         if data.splits is not None:
             validation = data.splits.validation
         warnings += warnings_of(evaluation, data.rows, split, data.role, names, validation)
-        if data.run is None and not data.most_frequent:
+        if data.run is None and not data.label_counts:
             kind = "class" if data.rows.sets is None else "label"
             warnings.append(f"the most frequent {kind} is that of these rows, as the training rows are not known")
     settings = {"evaluate": to_plain(config)}

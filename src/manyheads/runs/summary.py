@@ -71,7 +71,7 @@ class Summary:
         split: parts into which micro-batches were cut, as memory ran out.
         left_out: optimiser steps, from 1, that were skipped, as the loss or gradient was not finite.
         linear: the weight of the linear model in each answer. terms: what it counts.
-        most_frequent: the class or label that most training rows have.
+        label_counts: how many training rows have each class or label.
         measured: what plugins have measured, by name.
         digests: of the rows of each split. files: of the files that settings name.
     """
@@ -102,7 +102,7 @@ class Summary:
     files: dict[str, str] = field(default_factory=dict)
     members: dict[str, dict[str, dict[str, Interval]]] = field(default_factory=dict)
     terms: str = ""
-    most_frequent: str = ""
+    label_counts: dict[str, int] = field(default_factory=dict)
     measured: dict[str, Interval] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 

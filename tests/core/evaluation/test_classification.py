@@ -1,6 +1,7 @@
 """A classifier evaluated: its answers, baselines, mistakes, report and predictions.csv."""
 
 import csv
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from manyheads.evaluation.classification import (
     confusion_section,
     details,
     evaluate_classifier,
-    frequent_label,
     reported,
     verdict,
 )
@@ -62,13 +62,6 @@ def scored() -> Scores:
     return judged()[0]
 
 
-def test_the_most_frequent_class_is_that_of_train() -> None:
-    some = Rows(["a", "b", "c"], None, [1, 1, 0], "x.csv", range(3))
-    assert frequent_label(rows(), 3, Setup(train=some)) == 1
-    assert frequent_label(some, 3, Setup(most_frequent=2)) == 2
-    assert frequent_label(Rows(["a", "b"], None, [1, 0], "x.csv", range(2)), 2, Setup()) == 0
-
-
 def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path) -> None:
     train = Rows(["good film", "a bad film", "so so"] * 9, None, [1, 0, 2] * 9, "train.csv", range(27))
     linear = fit_linear(train, 3)
@@ -90,6 +83,13 @@ def test_members_and_baselines_are_evaluated_on_the_same_rows(model_folder: Path
     assert "not part of the answers" in found.note
     alone = evaluate_classifier(load(model_folder), some, Setup(baseline=baseline, compare=False))
     assert (alone.members, alone.baselines, alone.leads) == (found.members, {}, {})
+    known = evaluate_classifier(load(model_folder), some, replace(setup, label_counts=[1, 0, 1]))
+    assert known.baselines[CLASSES.most_frequent]["accuracy"].value == 1 / 3  # of class 0, the first of equals
+    of_train = Rows(["good"], None, [2], "train.csv", range(1))
+    judged = Rows(["good", "so bad"], None, [0, 2], "x.csv", range(2))
+    for setup, value in ((Setup(train=of_train), 0.5), (Setup(label_counts=[0, 9, 1]), 0.0), (Setup(), 0.5)):
+        found = evaluate_classifier(load(model_folder), judged, setup)
+        assert found.baselines[CLASSES.most_frequent]["accuracy"].value == value
 
 
 @pytest.mark.parametrize(

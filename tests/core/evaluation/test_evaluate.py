@@ -155,7 +155,7 @@ def test_rows_that_the_model_was_chosen_on_are_said_to_be(run: Path, tmp_path: P
     fit_baseline(run)
     splits = read_splits(DataConfig(source="files", path=str(tmp_path / "films")), 0)
     digests = {name: rows.digest(LABELS) for name, rows in splits.by_name().items()}
-    written = {"digests": digests, "most_frequent": "so-so"}
+    written = {"digests": digests, "label_counts": {name: name == "so-so" for name in LABELS}}
     (run / "summary.json").write_text(json.dumps(written))
     file = run_data(path=str(tmp_path / "films" / "validation.csv"))
     for more in ({"split": "validation"}, {"data": file}):
@@ -185,7 +185,7 @@ def test_other_rows_that_the_model_learnt_from_are_said_to_be(run: Path, tmp_pat
     assert not any("learnt from" in one for one in found["warnings"])
     guessed = "the most frequent class is that of these rows, as the training rows are not known"
     assert guessed in found["warnings"]
-    (run / "summary.json").write_text('{"most_frequent": "good"}')
+    (run / "summary.json").write_text(json.dumps({"label_counts": dict.fromkeys(LABELS, 1)}))
     found = evaluate(config(run, data=run_data(path=str(tmp_path / "new.csv"))))
     assert guessed not in found["warnings"]
 

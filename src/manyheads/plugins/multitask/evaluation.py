@@ -52,7 +52,7 @@ def evaluate_columns(model: ColumnsClassifier, rows: Rows, setup: Setup) -> Eval
         models = evaluated_models(head, baseline)
         stored = LogitStore(own, column.labels, models, {name: logits[name][at_n][:, column.ids] for name in models})
         train = None if setup.train is None else rows_of(column, setup.train)[0]
-        of_column = replace(setup, train=train, most_frequent=None, baseline=baseline)
+        of_column = replace(setup, train=train, label_counts=setup.label_counts[column.ids], baseline=baseline)
         found[column.name] = evaluate_classifier(head, own, of_column, stored)
     return join_evaluations(model, rows, found, logits[BOTH])
 
