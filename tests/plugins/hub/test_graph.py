@@ -162,13 +162,23 @@ def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model
     assert [*csv.DictReader((tmp_path / "theirs.csv").open(encoding="utf-8"))] == theirs
     before = (tmp_path / "theirs.csv").read_text(encoding="utf-8")
     for content, said in {
-        "id,review\n1,x\n": "does not have the columns text",
-        "id,text,text_pair\n1,x,y,z\n": "a row has more or fewer cells than the header",
-        "id,text,text_pair\n1\n": "a row has more or fewer cells than the header",
+        b"id,review\n1,x\n": "does not have the columns text",
+        b"id,text,text_pair\n1,x,y,z\n": "a row has more or fewer cells than the header",
+        b"id,text,text_pair\n1\n": "a row has more or fewer cells than the header",
+        b"PK\3\4\x14\0\x06\0\x08\0\0\0!\0\xb5": "rows.csv: 'utf-8' codec can't decode",  # as an .xlsx file begins
+        "id,text\n1,café\n".encode("cp1252"): "rows.csv: 'utf-8' codec can't decode",
+        b"": "does not have the columns text",
     }.items():
-        (tmp_path / "rows.csv").write_text(content)
+        (tmp_path / "rows.csv").write_bytes(content)
         done = subprocess.run([sys.executable, *run], cwd=folder, capture_output=True, text=True)
-        assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+        assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    (tmp_path / "rows.csv").unlink()
+    for words, lines, said in (
+        (run, b"", "No such file"),
+        (["predict.py"], b"caf\xe9\n", "stdin: 'utf-8' codec can't"),
+    ):
+        done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, input=lines)
+        assert (done.returncode, said.encode() in done.stderr, b"Traceback" in done.stderr) == (2, True, False)
     assert (tmp_path / "theirs.csv").read_text(encoding="utf-8") == before
     made, asked = opened(folder), (FILLED, ["a film"] * len(FILLED)) if pairs else (FILLED,)
     for best, every in zip(made.top_k(*asked, k=2), made.probabilities(*asked), strict=True):
