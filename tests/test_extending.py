@@ -137,6 +137,15 @@ def test_blocks_that_can_be_traced_are_exported(home, capsys, kind):
         pytest.skip("no export")
     assert main(["train", "data.path=rows.csv", *MINE, *TINY, "linear=false", "output=run"]) == 0
     assert main(["export", MINE[0], "run=run", f"format={kind}", "output=out"]) == 0
+    if kind == "onnx":  # which opens without the plugin, too
+        texts = ["text=[good film, bad, a film]", "hardware.accelerator=cpu"]
+        capsys.readouterr()
+        assert main(["predict", MINE[0], "run=run", "hardware.precision=fp32", *texts]) == 0
+        expected = capsys.readouterr().out
+        forget_plugins()
+        assert main(["predict", "run=out", *texts]) == 0
+        assert capsys.readouterr().out == expected
+        assert main(["evaluate", "run=out", "data.path=rows.csv"]) == 0
     code = BLOCKS[0].replace("at_B.size(0)", "len(at_B)")
     assert code != BLOCKS[0]
     (home / "my_parts.py").write_text(code, encoding="utf-8")

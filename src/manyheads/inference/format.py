@@ -90,7 +90,7 @@ class Settings:
     terms: Terms | None = setting(None, "what the linear model counts in a text; null: there is no such model")
     temperature: float = setting(1.0, "what the network's logits are divided by with a linear model", ge=0.01, le=100.0)
     reads_marks: bool = setting(False, "[SEP] and other marks that are typed in a text are marks, not text")
-    network: str = setting("", "class of a module of its maker's own, which answers; empty: what model says")
+    network: str = setting("", "its maker's own module, or of a graph plugins, which answers; empty: what model says")
     plugins: list[str] = setting(list, "plugins it was made with: name, version and digest of each")
     kept: dict[str, Any] = setting(dict, "what plugins keep with it, by name")
     columns: ColumnNames = setting(ColumnNames, "the columns it was trained on")

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 import manyheads.plugin as plugin
-from manyheads.config import Long, Terms
+from manyheads.config import Long, ModelConfig, Terms
 from manyheads.data.formats.fields import SPELLINGS, reader_of
 from manyheads.data.tokenizer import PROBE, copy_tokenizer, names_of_marks
 from manyheads.data.tokens import segments_of, texts_of_marks
@@ -110,6 +110,9 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     settings = replace(predictor.settings, long=Long.cut)
     if not both:
         settings = replace(settings, linear=0.0, terms=None, temperature=1.0)
+    if settings.plugins and not settings.kept:  # users' blocks are in the graph, which opens without their plugin
+        blocks = {"network": ", ".join(settings.plugins), "model": ModelConfig(pair=settings.model.pair)}
+        settings = replace(settings, plugins=[], **blocks)
     (part / "config.json").write_text(write_settings(settings), encoding="utf-8")
     write_json(part / "labels.json", predictor.labels, indent=0)
     thresholds = {"both": predictor.thresholds, **predictor.member_thresholds}
