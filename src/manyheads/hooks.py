@@ -119,6 +119,9 @@ class Section(NamedTuple):
         links: folders within a run folder that belong to such a logger and may hold symbolic links.
         rows: `rows(run, splits)` is called once the rows of a training are read. It returns `Rows` to learn from in
             addition to train, or None; they may have `probabilities` in place of labels. They are not judged on.
+        resolve: `resolve(run, splits)` is called once the rows of a training are read, and once for all trainings of a
+            verb or of `data.folds`. It returns `run` with what its settings with the fact `by_rows` come to with these
+            rows; raises UserError for rows that such a setting cannot be used with.
         begin: `begin(run, network, tokens, labels, first=)` is called before training begins or resumes, in each of its
             processes, with the tokens of train and the names of the classes. It may freeze parameters, always the same;
             and, where `first`, change the weights, which no step has changed yet; in the end all processes get those of
@@ -157,6 +160,7 @@ class Section(NamedTuple):
     links: tuple[str, ...] = ()
     rows: Code | None = None
     tables: Code | None = None
+    resolve: Code | None = None
     begin: Code | None = None
     coarse: Code | None = None
     loss: Code | None = None

@@ -27,13 +27,13 @@ from manyheads.data.sources import read_rows
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks, validate_world_size
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
-from manyheads.inference.origin import file_digests, with_pair
+from manyheads.inference.origin import file_digests
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.files import read_json
 from manyheads.runs.folder import is_unbegun, named_folder, refuse_taken, reserved_folder, start_folder
 from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.many import train_in_turn
-from manyheads.runs.resolve import with_data, with_resolved
+from manyheads.runs.resolve import with_data, with_resolved, with_rows
 from manyheads.runs.resume import changed_settings, check_limits, find_start, refuse_other_input
 from manyheads.runs.summary import Summary, read_summary, written_summary
 from manyheads.terminal import say, typed_path
@@ -102,7 +102,7 @@ def train(
         add_further_rows(run, splits)
     unresolved = start.with_resolved(run)
     run = with_data(unresolved, n_rows=len(splits.train), n_classes=len(splits.labels), multi=splits.multi)
-    run = with_pair(run, splits)
+    run = with_rows(run, splits)
     refuse_unusable_rows(run, splits)
     if start.finished:
         folder = named_folder(run.output)
@@ -251,8 +251,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
         elif run.resume is Resume.must or not is_unbegun(folder):
             raise UserError(f"output={folder} holds no run with folds to resume: name another folder")
         else:
-            # Once, so that the run on all rows is of the kind that is judged.
-            run = with_pair(run, splits)
+            run = with_rows(run, splits)  # once, so that the run on all rows is of the kind that is judged
             save_run(run, folder / "config.yaml")
         train_in_turn([run_of_fold(run, number, place) for number, place in enumerate(folds, start=1)], train_fold)
         if not (folder / "metrics.json").is_file():

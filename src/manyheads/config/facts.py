@@ -87,6 +87,7 @@ class Facts(NamedTuple):
     required: str = ""  # what to do where it is empty
     written_to: bool = False  # a place outside the run folder that a run writes to
     by_data: bool = False  # limits the training by what the data turns out to be
+    by_rows: bool = False  # the training rows decide what its default comes to; a resumed run keeps that
     null: str | None = None  # the setting that counts where this one is null
     resume: Literal["free", "warn", "refuse"] | None = None
     weights: Literal["fixed", "default", "free", "unused"] | None = None

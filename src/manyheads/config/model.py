@@ -107,6 +107,7 @@ class ModelConfig:
         "two texts are joined, or each is read by itself: cross adds cross-attention, compare compares their vectors; "
         "auto: as the run of init_from; compare with an encoder of sentences and at most 4 times optim.few rows per "
         "class; else joint",
+        by_rows=True,
         needs="heads",
         weights="free",
     )

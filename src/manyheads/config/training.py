@@ -63,6 +63,7 @@ class OptimConfig:
     few_strength: float | None = setting(
         None,
         "C of the fitted head's L2 penalty; null: 0.1, or 10 with model.pair=compare",
+        by_rows=True,
         gt=0.0,
         le=1e6,
     )
@@ -135,7 +136,7 @@ class OptimConfig:
 
     def may_compare(self, n_rows: int, n_classes: int) -> bool:
         """Whether rows are few enough to learn from vectors of sentences by comparing them: those of the two texts of a
-        pair (`model.pair=auto`), or those of texts of one class and of others (`optim.contrast`)."""
+        pair (`model.pair=auto`), or those of a class with those of others, as plugins do."""
         return n_rows <= COMPARED * self.few * n_classes
 
     def strength_of(self, model: ModelConfig) -> float:
@@ -180,7 +181,9 @@ Background = StrEnum("Background", "auto never always")
 class CheckpointConfig:
     """Which epoch's weights become the model, when to stop waiting for a better one, and what a run resumes from."""
 
-    metric: str = setting("auto", "metric of the best epoch", resume="refuse", among=lambda: ["auto", *all_figures()])
+    metric: str = setting(
+        "auto", "metric of the best epoch", by_rows=True, resume="refuse", among=lambda: ["auto", *all_figures()]
+    )
     patience: int = setting(0, "epochs without a better figure before training stops; 0: never", ge=0, resume="refuse")
     every: int = setting(
         0, "steps between two checkpoints; 0: each epoch and each minute, 2 % of the time at most", ge=0, resume="free"

@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from manyheads.config import PairKind, Precision, RunConfig
+from manyheads.config.conversion import named_values
+from manyheads.config.facts import hooks, replace_settings, settings, settings_where
 from manyheads.config.trainer_flags import END_FLAGS
 from manyheads.config.training import BASE_STEPS, COMPARED
+from manyheads.data.rows import Splits
+from manyheads.inference.origin import with_pair
 from manyheads.runs.summary import words_of
 
 BUDGET_FLAGS = (*END_FLAGS, "val_check_interval")  # the flags of the Trainer that a budget is converted to
@@ -19,12 +23,9 @@ def with_resolved(run: RunConfig, saved: RunConfig) -> RunConfig:
     """`run` with the values that the `saved` run, which it resumes, was resolved to at its first start."""
     if run.batch.is_auto:
         run = replace(run, batch=replace(run.batch, tokens=saved.batch.tokens))
-    if run.checkpoint.metric == "auto":
-        run = replace(run, checkpoint=replace(run.checkpoint, metric=saved.checkpoint.metric))
-    if run.model.pair is PairKind.auto:
-        run = replace(run, model=replace(run.model, pair=saved.model.pair))
-    if run.optim.few_strength is None:
-        run = replace(run, optim=replace(run.optim, few_strength=saved.optim.few_strength))
+    now, then, known = named_values(run), named_values(saved), settings(RunConfig)
+    by_rows = [name for name in settings_where(RunConfig, by_rows=True) if now[name] == known[name].default]
+    run = replace_settings(run, {name: then[name] for name in by_rows})
     if run.model.pair is not PairKind.compare:  # which alone reads it: older runs do not have it
         run = replace(run, optim=replace(run.optim, compare_rate=saved.optim.compare_rate))
     if run.budget and run.budget == saved.budget:
@@ -47,6 +48,19 @@ def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool) -> Ru
     """
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=multi))
     return run if run.budget else with_limits(run, n_rows=n_rows, n_classes=n_classes)
+
+
+def with_rows(run: RunConfig, splits: Splits) -> RunConfig:
+    """`run` with what its settings with the fact `by_rows` come to: how pairs of texts are read, and those of plugins
+    (`Section.resolve`). Several trainings on parts of the rows are resolved once, so that all are of one kind.
+
+    Raises:
+        UserError: such a setting cannot be used with these rows.
+    """
+    run = with_pair(run, splits)
+    for resolve in hooks(run, "resolve"):
+        run = resolve(run, splits)
+    return run
 
 
 def with_limits(run: RunConfig, *, n_rows: int, n_classes: int) -> RunConfig:
@@ -80,6 +94,10 @@ def explain_choices(typed: RunConfig, run: RunConfig, precision: str) -> Iterato
     if typed.checkpoint.metric == "auto":
         figure = words_of(run.checkpoint.metric)
         yield f"best epoch by {figure}", f"checkpoint.metric=auto: the epoch with the best validation {figure} is kept"
+    before, now = named_values(typed), named_values(run)
+    for name in settings_where(RunConfig, by_rows=True):
+        if name not in ("model.pair", "checkpoint.metric") and now[name] and before[name] != now[name]:
+            yield f"{name}={now[name]}", f"{name}={now[name]}, as the training rows decide; type it to choose"
     if run.hardware.precision is Precision.auto:
         how = "as this device multiplies in it" if precision == "bf16" else "as this device does not multiply in bf16"
         yield precision, f"hardware.precision=auto: {precision}, {how}"

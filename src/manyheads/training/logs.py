@@ -256,6 +256,12 @@ class EpochLines(Callback):
         )
 
 
+def choices_of(context: RunContext) -> list[tuple[str, str]]:
+    """What was chosen by a rule, see `explain_choices`."""
+    precision = choose_precision(context.run.hardware.precision, choose_device(context.run.hardware))
+    return [*explain_choices(context.typed, context.run, precision.name)]
+
+
 def introduce(context: RunContext) -> None:
     """Log what learns from what, and what was chosen by a rule; the reasons are in run.log alone."""
     run, splits = context.run, context.splits
@@ -277,9 +283,7 @@ def introduce(context: RunContext) -> None:
         log.info("devices: %d %s", n_devices, "CPU processes" if device.type == "cpu" else "GPUs")
     elif device.type == "cpu" and run.hardware.devices == 0:
         log.info("devices: one CPU process, as there is no GPU")
-    precision = choose_precision(run.hardware.precision, device).name
-    choices = list(explain_choices(context.typed, run, precision))
-    if choices:
+    if choices := choices_of(context):
         log.info("chosen automatically: %s", ", ".join(choice for choice, _ in choices))
     for _, why in choices:
         log.info("%s", why, extra=FOR_FILE)

@@ -18,7 +18,7 @@ from manyheads.data.checks import check_rows
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.faults import inject_fault
 from manyheads.errors import UserError
-from manyheads.inference.origin import with_pair
+from manyheads.runs.resolve import with_rows
 from manyheads.training.build import Network, assemble_network, make_objective, optim_of, prepare_weights
 from manyheads.training.objectives import Mean
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule
@@ -87,7 +87,7 @@ class LitModule(pl.LightningModule):
                 raise UserError(f"{name}={value} needs manyheads.train; under a Trainer of your own remove it")
         check_rows(run, data.splits)
         tokens, labels = data.tokens["train"], data.splits.labels
-        run = with_pair(run, data.splits)
+        run = with_rows(run, data.splits)
         network = assemble_network(run, data.splits, data.tokenizer)
         prepare_weights(run, network, tokens, labels, first=True)
         return cls(network, make_objective(run, tokens, labels), optim=optim_of(run))

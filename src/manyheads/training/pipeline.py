@@ -48,7 +48,7 @@ from manyheads.training.budget import settle_budget
 from manyheads.training.build import assemble_network
 from manyheads.training.context import RunContext
 from manyheads.training.dry_run import plan_figures, show_plan
-from manyheads.training.logs import introduce
+from manyheads.training.logs import choices_of, introduce
 from manyheads.training.objectives import class_weights
 from manyheads.training.own_parts import check_part
 from manyheads.training.trainer import check_same, check_trainer, fit
@@ -69,7 +69,9 @@ def run_pipeline(context: RunContext) -> Summary | None:
     check_part(context.run, context.network)
     settle_sizes(context)
     if context.run.dry:
-        show_plan(plan_figures(context.run, splits, context.tokens, context.network), splits.notes)
+        chosen = ", ".join(choice for choice, _ in choices_of(context))
+        figures = plan_figures(context.run, splits, context.tokens, context.network) | {"chosen automatically": chosen}
+        show_plan(figures, splits.notes)
         return None
     context.files = file_digests(context.run)  # before training, during which somebody may change the files
     check_same(context.start, context.tokens, context.files)

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from manyheads import compose
 from manyheads.cli.main import main
 from manyheads.config import ModelConfig, Precision
 from manyheads.data.batches import Planned, gather
+from manyheads.data.rows import Rows, Splits
 from manyheads.data.tokens import Tokens
 from manyheads.distributed import faults
 from manyheads.evaluation import results
@@ -24,9 +26,10 @@ from manyheads.plugins.fewshot.contrast import (
     begin,
     contrastive_loss,
     draw_rows,
-    learns,
     rate,
 )
+from manyheads.plugins.fewshot.resolve import with_contrast
+from manyheads.runs.config_file import read_run
 from manyheads.training.build import fit_head
 
 LABELS = ["a", "b", "c"]
@@ -114,13 +117,14 @@ def test_a_pooling_with_weights_learns_too():
     )
 
 
-def test_the_classes_of_a_teacher_are_contrasted_only_if_that_is_typed(monkeypatch):
-    tokens = replace(few_rows(), probabilities_nC=torch.full((12, 3), 1 / 3))
-    asked = []
-    monkeypatch.setattr(contrast, "learns", lambda *_, plain: asked.append(plain))
-    for one in (tokens, few_rows()):
-        begin(run_with(), network(), one, LABELS, first=True)
-    assert asked == [False, True]
+def test_the_classes_of_a_teacher_are_not_contrasted_and_that_is_said(monkeypatch):
+    tokens, trained = replace(few_rows(), probabilities_nC=torch.full((12, 3), 1 / 3)), network()
+    said = []
+    monkeypatch.setattr(contrast.log, "info", said.append)
+    begin(run_with(), trained, tokens, LABELS, first=True)
+    assert all(torch.equal(*both) for both in zip(trained.parameters(), network().parameters(), strict=True))
+    assert all(one.requires_grad for one in trained.parameters())
+    assert said == ["no contrast, as rows have probabilities of classes"]
 
 
 def test_small_gradients_are_learnt_from_in_fp16_as_in_fp32(monkeypatch):
@@ -161,22 +165,16 @@ def vectors_loss(classifier, tokens) -> float:
     [
         ({"contrast": 3}, {}),  # four rows a class
         ({"contrast": 0}, {}),
-        ({"contrast": None}, {"init_from": ""}),
+        ({"contrast": None}, {}),  # a run from before the rows decided it
         ({}, {"labels": torch.arange(12).int()}),  # no class has two rows
-        ({}, {"labels": torch.ones(12, 3, dtype=torch.uint8)}),  # any number of labels
     ],
 )
 def test_nothing_is_changed_where_rows_cannot_be_compared(settings, given):
     tokens, trained = few_rows(), network()
-    first, run = copy.deepcopy(trained), replace(run_with(**settings), init_from=given.get("init_from", "weights"))
+    first = copy.deepcopy(trained)
     tokens.labels = given.get("labels", tokens.labels)
-    begin(
-        run,
-        trained,
-        tokens,
-        LABELS if tokens.labels.ndim > 1 else [*"abcdefghijkl"][: 1 + int(tokens.labels.max())],
-        first=True,
-    )
+    labels = [*"abcdefghijkl"][: 1 + int(tokens.labels.max())]
+    begin(run_with(**settings), trained, tokens, labels, first=True)
     assert all(one.requires_grad for one in trained.parameters())
     assert all(torch.equal(one, other) for one, other in zip(trained.parameters(), first.parameters(), strict=True))
 
@@ -196,12 +194,19 @@ def rows_file(path, column="label", cells=("neg", "pos"), n=80):
             ["init_from={run}", "optim.contrast=0", "optim.contrast_epochs=9"],
             r"optim\.contrast_epochs=9 does nothing with optim\.contrast=0",
         ),
-        (["init_from={run}", "optim.contrast=9"], r"optim\.contrast=9 compares rows of one class, but rows of this"),
+        (
+            ["init_from={run}", "optim.contrast=9"],
+            r"optim\.contrast=9 compares texts of one class with others, but rows of this data have any",
+        ),
+        (
+            ["init_from={run}", "optim.contrast=9", "data.text_pair=labels", "data.label=other"],
+            r"optim\.contrast=9 compares texts of one class with others, but rows of this data are pairs of texts",
+        ),
         (["init_from={run}", "optim.contrast=-1"], r"optim\.contrast=-1 is out of range"),
     ],
 )
 def test_mistakes(words, sentence, model_folder, tmp_path, capsys):
-    rows = rows_file(tmp_path / "rows.csv", "labels", ("a", "a|b", "b"))
+    rows = rows_file(tmp_path / "rows.csv", "labels,other", ("a,x", "a|b,y", "b,x"))
     given = [word.replace("{run}", str(model_folder)) for word in words]
     assert main(["train", f"data.path={rows}", f"output={tmp_path / 'run'}", "hardware=cpu", *given]) == 2
     said = capsys.readouterr().err
@@ -225,6 +230,26 @@ def test_a_run_as_it_is_typed(model_folder, tmp_path, monkeypatch):
     assert main(["train", *words, f"output={tmp_path / 'stopped'}"]) == 0
     one, other = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped"))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_all_folds_and_the_run_on_all_rows_begin_alike(sentences, tmp_path, monkeypatch, capsys):
+    """48 rows are more than 4 x 5 of two classes, the 24 that a fold learns from are not. A plan says what is chosen,
+    and what a run came to is kept where it is resumed."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(results, "write_page", lambda path, _: path.touch())
+    words = [f"init_from={sentences}", "hardware=cpu", "optim.few=5", "linear=false", "trainer.max_epochs=1"]
+    many, few = (f"data.path={rows_file(tmp_path / f'{n}.csv', n=n)}" for n in (48, 40))
+    assert main(["train", *words, many, f"output={tmp_path / 'cv'}", "data.folds=2", "refit=true"]) == 0
+    names = ("", "fold-1", "fold-2", "all-rows")
+    assert {read_run(tmp_path / "cv" / name).optim.contrast for name in names} == {0}
+    capsys.readouterr()
+    assert main(["train", *words, few, "dry=true"]) == 0
+    assert "optim.contrast=20" in capsys.readouterr().out
+    run = tmp_path / "run"
+    assert main(["train", *words, few, f"output={run}", "resume=auto"]) == 0
+    assert read_run(run).optim.contrast == 20
+    assert re.search("chosen automatically: .*optim.contrast=20", (run / "run.log").read_text())
+    assert main(["train", *words, few, f"output={run}", "resume=auto"]) == 0, "the same run, which is finished"
 
 
 def test_it_says_that_it_lives(monkeypatch):
@@ -252,21 +277,52 @@ def test_the_head_is_fitted_also_where_rows_are_not_few():
     assert torch.equal(classifier.head.weight, fitted.head.weight)
 
 
-@pytest.mark.parametrize("is_sentence", [True, False])
-def test_the_default_is_for_encoders_of_sentences(is_sentence, model_folder, tmp_path):
-    """What sentence-transformers writes says that it is one."""
-    weights = tmp_path / "weights"
-    weights.mkdir()
-    for file in (model_folder / "model").iterdir():
-        (weights / file.name).symlink_to(file)
-    if is_sentence:
-        (weights / "modules.json").write_text("[]")
-    run = replace(run_with(contrast=None, few=5), init_from=str(weights))
-    assert [learns(run, n_rows, 3, plain=True) for n_rows in (3, 60, 61)] == [is_sentence, is_sentence, False]
-    assert [learns(run, n_rows, 500, plain=True) for n_rows in (2000, 2001)] == [is_sentence, False]
-    assert not learns(run, 3, 3, plain=False), "by default"
-    assert not learns(replace(run, budget="10s"), 3, 3, plain=True), "by default"
-    assert learns(run_with(contrast=4), 12, 3, plain=False)
+@pytest.fixture
+def sentences(model_folder, tmp_path):
+    """A trained encoder that says it is one of sentences, as what sentence-transformers writes does."""
+    folder = shutil.copytree(model_folder, tmp_path / "sentences")
+    (folder / "model" / "modules.json").write_text("[]")
+    return folder
+
+
+def splits_of(n_rows, n_classes=3, **more):
+    rows = Rows(["a film"] * n_rows, None, np.arange(n_rows) % n_classes, "rows.csv", np.arange(n_rows))
+    labels = [f"class {at}" for at in range(n_classes)]
+    return Splits(train=replace(rows, **more), validation=rows, test=None, labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("splits", "settings", "found"),
+    [
+        (splits_of(60), {}, 20),  # four times optim.few of three classes
+        (splits_of(61), {}, 0),
+        (splits_of(61, weights=(np.arange(61) > 0).astype(float)), {}, 20),  # a row that weighs nothing is not there
+        (splits_of(2000, 500), {}, 20),
+        (splits_of(2001, 501), {}, 0),
+        (splits_of(3, pairs=["a film"] * 3), {}, 0),
+        (splits_of(3, sets=[(0,)] * 3), {}, 0),
+        (splits_of(3, probabilities=np.full((3, 3), 1 / 3)), {}, 0),
+        (splits_of(3), {"budget": "10s"}, 0),
+        (splits_of(3), {"init_from": ""}, None),  # nothing reads it
+    ],
+)
+def test_the_rows_decide_the_default(splits, settings, found, sentences, model_folder):
+    run = replace(run_with(contrast=None, few=5), init_from=str(sentences))
+    assert with_contrast(replace(run, **settings), splits).optim.contrast == found
+    typed = run_with(contrast=7, few=5)
+    if splits.train.pairs is None and splits.train.sets is None and splits.train.probabilities is None:
+        assert with_contrast(typed, splits) == typed
+    other = replace(run, **{"init_from": str(model_folder), **settings})  # no encoder of sentences
+    assert not with_contrast(other, splits).optim.contrast
+
+
+def test_a_teacher_leaves_a_typed_number(sentences):
+    """Which is then said not to be used: only the rows of a training show that there is one."""
+    splits = splits_of(6, probabilities=np.full((6, 3), 1 / 3))
+    splits.own_train = splits_of(3).train
+    typed = run_with(contrast=7)
+    assert with_contrast(typed, splits) == typed
+    assert with_contrast(replace(run_with(contrast=None), init_from=str(sentences)), splits).optim.contrast == 0
 
 
 @pytest.mark.parametrize(("limit", "steps"), [(7, 7), (None, 60), (-1, 60), (100, 60)])

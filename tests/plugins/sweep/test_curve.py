@@ -134,7 +134,7 @@ def test_a_run_that_is_not_made_again_is_not_said_to_be(words, monkeypatch, caps
     class Ended:
         """A search whose runs all end so."""
 
-        def __init__(self, config, journal):
+        def __init__(self, config, journal, splits):
             self.journal = journal
 
         def run(self):
@@ -144,6 +144,18 @@ def test_a_run_that_is_not_made_again_is_not_said_to_be(words, monkeypatch, caps
     monkeypatch.setattr(module, "Search", Ended)
     assert cli.main(words("curve")) == 2
     assert f": {remedy}" in capsys.readouterr().err
+
+
+def test_all_runs_of_a_curve_begin_as_all_rows_decide(words, monkeypatch, model_folder, tmp_path):
+    """80 rows are more than 4 x 5 of two classes, the 20 of the smallest share are not."""
+    weights, runs = shutil.copytree(model_folder, tmp_path / "sentences"), []
+    (weights / "model" / "modules.json").write_text("[]")
+    monkeypatch.setattr(scheduler, "TrainingProcess", lambda run, *_: runs.append(run))
+    monkeypatch.setattr(scheduler, "TrialRun", lambda *_: None)
+    monkeypatch.setattr(scheduler, "Warm", nullcontext)
+    shapes = [word for word in words("curve") if not word.startswith("model.")]
+    assert cli.main([*shapes, f"init_from={weights}", "optim.few=5"]) == 2, "none of them came to a figure"
+    assert [(run.data.train_share, run.optim.contrast) for run in runs] == [(0.25, 0), (0.5, 0), (1.0, 0)]
 
 
 def test_the_interval_holds_the_truth():

@@ -1,8 +1,8 @@
 """Few rows: optim.contrast fine-tunes an encoder of sentences before its head is fitted; data.descriptions gives labels
 a text.
 
-Two sections of settings: one with a hook that acts on the weights before the first step, one with a hook that gives the
-training further rows.
+Two sections of settings: one with hooks that decide by the rows whether to begin so, and act on the weights before the
+first step; one with a hook that gives the training further rows.
 """
 
 from manyheads.plugin import Plugin, Section
@@ -13,7 +13,7 @@ CONTRAST = Section(
     help="fine-tuning by contrast",
     into=("optim",),
     unread="manyheads.plugins.fewshot.config:why_contrast_unread",
-    rows="manyheads.plugins.fewshot.config:check_contrast",
+    resolve="manyheads.plugins.fewshot.resolve:with_contrast",
     begin="manyheads.plugins.fewshot.contrast:begin",
 )
 DESCRIPTIONS = Section(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from manyheads.config.facts import require, section, setting
+from manyheads.config.facts import section, setting
 
 
 @section("optim.")
@@ -13,6 +13,7 @@ class ContrastConfig:
         None,
         "most rows per class to begin by contrast; null: 4 times optim.few with sentence encoders; 0: never",
         ge=0,
+        by_rows=True,
         tasks=("classify",),
         only_with="init_from",
     )
@@ -33,15 +34,6 @@ class DescriptionsConfig:
         resume="free",
         tasks=("classify",),
         only_with="checkpoint.metric",  # a verb that trains a single model
-    )
-
-
-def check_contrast(run: Any, splits: Any) -> None:
-    """Rows that are compared have one class each."""
-    require(
-        not (run.optim.contrast and splits.multi),
-        f"optim.contrast={run.optim.contrast} compares rows of one class, but rows of this data have any number of "
-        "labels: remove it",
     )
 
 

@@ -17,16 +17,12 @@ from torch.nn import functional as F
 from manyheads.data.batches import Planned, gather
 from manyheads.data.tokens import Tokens
 from manyheads.distributed.heartbeat import beat
-from manyheads.inference.origin import find_origin
 from manyheads.inference.precision import DTYPES, choose_device, choose_precision, multiplying_in
 from manyheads.nn import Classifier
 from manyheads.terminal import progress_bar
 from manyheads.training.build import fit_head
 from manyheads.training.optim import clip_gradients, freeze
 
-ENOUGH = (
-    2000  # rows in all: of 3,850 rows of 77 classes fine-tuning was two points better, see docs/results/lab-notes.md
-)
 ROWS = 16  # of a step: at least two of each class in it
 TEMPERATURE = 0.1
 WARMUP = 0.1  # share of the steps
@@ -35,13 +31,15 @@ log = logging.getLogger("manyheads")
 
 
 def begin(run: Any, network: Classifier, tokens: Tokens, labels: list[str], *, first: bool) -> None:
-    """With few rows: learn by contrast if these are the `first` weights, and let training change the head alone, which
-    is fitted to the encoder as it is then."""
+    """With at most `optim.contrast` rows per class: learn by contrast if these are the `first` weights, and let
+    training change the head alone, which is fitted to the encoder as it is then."""
     at_n = rows_that_count(tokens)
-    if tokens.labels.ndim > 1 or tokens.labels[at_n].bincount().max() < 2:
+    if not run.optim.contrast or len(at_n) > run.optim.contrast * len(labels):
         return
-    plain = tokens.segments_N is None and tokens.probabilities_nC is None
-    if not learns(run, len(at_n), len(labels), plain=plain):
+    if tokens.probabilities_nC is not None:
+        log.info("no contrast, as rows have probabilities of classes")
+        return
+    if tokens.labels[at_n].bincount().max() < 2:
         return
     freeze(network, run.optim)
     if not any(one.requires_grad for one in network.encoder.parameters()):
@@ -97,19 +95,6 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
             optimizer.zero_grad()
             progress(1)
     network.cpu()
-
-
-def learns(run: Any, n_rows: int, n_classes: int, *, plain: bool) -> bool:
-    """Whether an encoder learns these rows by contrast. Where they are not `plain`, only if that is typed: the class
-    of a pair says how two texts compare, not which pairs are alike, and votes or a teacher leave the class open. The
-    same holds with a budget, which does not pay for contrast."""
-    if not run.init_from:
-        return False
-    if run.optim.contrast is not None:
-        return n_rows <= run.optim.contrast * n_classes
-    if not plain or run.budget or n_rows > ENOUGH or not run.optim.may_compare(n_rows, n_classes):
-        return False
-    return find_origin(run.init_from, run.model.encoder).of_sentences
 
 
 def rows_that_count(tokens: Tokens) -> Tensor:

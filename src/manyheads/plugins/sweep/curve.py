@@ -52,7 +52,7 @@ def curve(config: CurveConfig) -> dict[str, Any]:
     settings = {"shares": config.shares} | shared_settings(config, splits)
     with open_journal(folder, settings) as journal, log_to_screen(log):
         journal.trials = iter(trials)
-        Search(config, journal).run()
+        Search(config, journal, splits).run()
         outcomes = [journal.find(one.number, one.seed) for one in trials]
 
     from manyheads.plugins.sweep.curve_report import write_curve

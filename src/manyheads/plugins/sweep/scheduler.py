@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyheads.config import Accelerator
+from manyheads.data.rows import Splits
 from manyheads.distributed.machine import n_cores
 from manyheads.distributed.signals import Stop, ending
 from manyheads.errors import UserError
@@ -21,6 +22,7 @@ from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
 from manyheads.plugins.sweep.journal import Journal
 from manyheads.plugins.sweep.outcomes import Outcome, RunState, Trial, read_outcome, trial_folder, validations
 from manyheads.runs.many import TrainingProcess, log_file
+from manyheads.runs.resolve import with_rows
 from manyheads.runs.warm import Warm
 
 if TYPE_CHECKING:
@@ -35,8 +37,8 @@ log = logging.getLogger("manyheads.tune")
 class Search:
     """The trials of a queue, each trained in a process, its outcome written down in the queue."""
 
-    def __init__(self, config: TuneConfig | CurveConfig, queue: "Journal | StudyQueue") -> None:
-        self.config, self.queue = config, queue
+    def __init__(self, config: TuneConfig | CurveConfig, queue: "Journal | StudyQueue", splits: Splits) -> None:
+        self.config, self.queue, self.splits = config, queue, splits
         hardware = config.hardware
         several = config.jobs > 1 and hardware.devices == 1
         self.warm: Warm | None = None
@@ -92,7 +94,8 @@ class Search:
         """Start a trial in its own folder, or resume it there; settings that no run can have fail at once."""
         folder = trial_folder(self.queue.folder, trial.number, trial.seed)
         try:
-            run = self.config.run(trial.setting, trial.seed, str(folder))
+            # resolved by all rows, also where it learns from a share of them: all trials are of one kind
+            run = with_rows(self.config.run(trial.setting, trial.seed, str(folder)), self.splits)
         except ValueError as refusal:
             self.record(Outcome(*trial, RunState.failed, why=str(refusal)))
             return None

@@ -36,6 +36,7 @@ from manyheads.config.plugins import plugin_words
 from manyheads.config.sentences import install_extra
 from manyheads.config.trainer_flags import check_training
 from manyheads.data.checks import check_rows
+from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
@@ -45,6 +46,7 @@ from manyheads.plugins.sweep.outcomes import RunState, Trial
 from manyheads.plugins.sweep.same_search import search_settings
 from manyheads.plugins.sweep.scheduler import Search
 from manyheads.runs.folder import refuse_unwritable_output
+from manyheads.runs.resolve import with_rows
 from manyheads.terminal import log_to_screen, print_sheet, say, show_files
 
 if TYPE_CHECKING:
@@ -90,14 +92,14 @@ def search(config: TuneConfig) -> "tuple[list[Ranked], dict[str, Any]]":
     with open_queue(config, planned, folder, search_settings(config, splits)) as queue, log_to_screen(log):
         if queue.outcomes:
             log.info("%d runs are in the journal already", len(queue.outcomes))
-        Search(config, queue).run()
+        Search(config, queue, splits).run()
         outcomes = queue.outcomes
 
     from manyheads.plugins.sweep.ranking import MOST_LINES, rank, search_table, write_results
 
     ranked = rank(outcomes, seeds_of(config), config.checkpoint.metric, folds=config.data.folds > 0)
     best = ranked[0] if ranked and ranked[0].values else None
-    command = "" if best is None else final_command(typed, best)
+    command = "" if best is None else final_command(typed, best, splits)
     table = search_table(config, ranked)
     files = write_results(folder, config, table, outcomes, command)
     print_sheet(search_table(config, ranked, MOST_LINES).as_sheet())
@@ -207,10 +209,12 @@ def open_queue(
             yield journal
 
 
-def final_command(config: TuneConfig, best: "Ranked") -> str:
-    """The command that trains a setting with the first seed and judges it on the test split. A run that its minutes
-    ended is trained for as many steps, within which its rate comes down: a limit on time would leave it unjudged."""
-    run = replace_settings(config.run(best.setting), {"test": True, "linear": True, "data.folds": 0})
+def final_command(config: TuneConfig, best: "Ranked", splits: Splits) -> str:
+    """The command that trains a setting with the first seed, as the trial was resolved by its rows `splits`, and judges
+    it on the test split. A run that its minutes ended is trained for as many steps, within which its rate comes down: a
+    limit on time would leave it unjudged."""
+    run = with_rows(config.run(best.setting), splits)
+    run = replace_settings(run, {"test": True, "linear": True, "data.folds": 0})
     first = best.runs[0]
     if first.state is RunState.late:
         run = replace(run, budget="", trainer={**run.trainer, "max_steps": first.steps})

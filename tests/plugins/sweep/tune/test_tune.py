@@ -18,6 +18,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import RunConfig
 from manyheads.config.conversion import plain_settings
+from manyheads.data.sources import read_splits
 from manyheads.evaluation.intervals import fold_interval
 from manyheads.plugins.sweep import same_search, scheduler
 from manyheads.plugins.sweep.config import USUAL
@@ -164,18 +165,20 @@ def test_the_command_sets_what_a_preset_of_its_task_would_change(place):
     config = compose("tune", ["task=seq2seq", "data=dates", "model.dropout=0.2,0.0", "tokenizer.kind=wordpiece"])
     setting = {"model.dropout": RunConfig().model.dropout}
     run = SimpleNamespace(state=RunState.done, steps=20)
-    words = shlex.split(final_command(config, SimpleNamespace(setting=setting, runs=[run])))[2:]
+    splits = read_splits(config.data, config.seed, answer="target", with_test=False)
+    words = shlex.split(final_command(config, SimpleNamespace(setting=setting, runs=[run]), splits))[2:]
     found, known = (plain_settings(one) for one in (compose("train", words), config.run(setting)))
     assert {name for name in found if found[name] != known[name]} <= OF_TRIALS
 
 
 def test_a_late_run_of_a_budget_and_of_weights_is_trained_for_as_many_steps(place, capsys, model_folder):
-    """No limit by rows or classes may end it earlier."""
+    """No limit by rows or classes may end it earlier, and it begins as the trials did, which had a budget."""
     place.behave({3e-3: "late"})
     place.tune(RATES, "minutes=5", "budget=100min", f"init_from={model_folder}")
     run = read_command(capsys)
     assert (run.budget, run.trainer["max_steps"], run.trainer["max_epochs"]) == ("", 20, -1)
     assert not run.optim.limits_by_data
+    assert run.optim.contrast == 0
 
 
 def test_what_is_searched_must_go_with_the_weights(place, model_folder):
@@ -266,7 +269,7 @@ def test_first_runs_that_are_given_up_do_not_end_the_search(place):
     """While the run that is better than they are goes on beside them."""
     config = compose("tune", place.words("optim.lr=1e-3,2e-3,3e-3,4e-3", "prune=halving", "jobs=2"))
     with open_journal(place.output, {}) as journal:
-        search = scheduler.Search(config, journal)
+        search = scheduler.Search(config, journal, splits=None)
         for number in (2, 3, 4):
             search.record(Outcome(number, 0, {"optim.lr": 0.001 * number}, RunState.pruned, 0.5))
         assert len(journal.outcomes) == 3
