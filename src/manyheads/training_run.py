@@ -27,13 +27,13 @@ from manyheads.data.sources import read_rows
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks, validate_world_size
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
-from manyheads.inference.origin import file_digests
+from manyheads.inference.origin import file_digests, with_rows
 from manyheads.runs.config_file import read_run, save_run
 from manyheads.runs.files import read_json
 from manyheads.runs.folder import is_unbegun, named_folder, refuse_taken, reserved_folder, start_folder
 from manyheads.runs.lock import lock_run_folder
 from manyheads.runs.many import train_in_turn
-from manyheads.runs.resolve import with_data, with_resolved, with_rows
+from manyheads.runs.resolve import with_data, with_resolved
 from manyheads.runs.resume import changed_settings, check_limits, find_start, refuse_other_input
 from manyheads.runs.summary import Summary, read_summary, written_summary
 from manyheads.terminal import say, typed_path

@@ -17,7 +17,7 @@ import manyheads.plugin as plugin
 from manyheads.config import ModelConfig, PairKind, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.config.data import HUB_MODEL
-from manyheads.config.facts import settings_where
+from manyheads.config.facts import hooks, settings_where
 from manyheads.config.sentences import format_value
 from manyheads.data.rows import Splits
 from manyheads.errors import UserError
@@ -84,6 +84,19 @@ def find_origin(name: str, encoder: str = "") -> Origin:
     if encoder and origin.words_only and origin.model["encoder"] != encoder:
         return replace(origin, model={"d_embedding": origin.model["d_model"]})
     return origin
+
+
+def with_rows(run: RunConfig, splits: Splits) -> RunConfig:
+    """`run` with what its settings with the fact `by_rows` come to: how pairs of texts are read, and those of plugins
+    (`Section.resolve`). Several trainings on parts of the rows are resolved once, so that all are of one kind.
+
+    Raises:
+        UserError: such a setting cannot be used with these rows.
+    """
+    run = with_pair(run, splits)
+    for resolve in hooks(run, "resolve"):
+        run = resolve(run, splits)
+    return run
 
 
 def with_pair(run: RunConfig, splits: Splits) -> RunConfig:

@@ -9,11 +9,9 @@ from dataclasses import replace
 
 from manyheads.config import PairKind, Precision, RunConfig
 from manyheads.config.conversion import named_values
-from manyheads.config.facts import hooks, replace_settings, settings, settings_where
+from manyheads.config.facts import replace_settings, settings, settings_where
 from manyheads.config.trainer_flags import END_FLAGS
 from manyheads.config.training import BASE_STEPS, COMPARED
-from manyheads.data.rows import Splits
-from manyheads.inference.origin import with_pair
 from manyheads.runs.summary import words_of
 
 BUDGET_FLAGS = (*END_FLAGS, "val_check_interval")  # the flags of the Trainer that a budget is converted to
@@ -48,19 +46,6 @@ def with_data(run: RunConfig, *, n_rows: int, n_classes: int, multi: bool) -> Ru
     """
     run = replace(run, checkpoint=run.checkpoint.settled(run.task, multi=multi))
     return run if run.budget else with_limits(run, n_rows=n_rows, n_classes=n_classes)
-
-
-def with_rows(run: RunConfig, splits: Splits) -> RunConfig:
-    """`run` with what its settings with the fact `by_rows` come to: how pairs of texts are read, and those of plugins
-    (`Section.resolve`). Several trainings on parts of the rows are resolved once, so that all are of one kind.
-
-    Raises:
-        UserError: such a setting cannot be used with these rows.
-    """
-    run = with_pair(run, splits)
-    for resolve in hooks(run, "resolve"):
-        run = resolve(run, splits)
-    return run
 
 
 def with_limits(run: RunConfig, *, n_rows: int, n_classes: int) -> RunConfig:

@@ -18,7 +18,7 @@ from manyheads.data.checks import check_rows
 from manyheads.data.datamodule import TextData
 from manyheads.distributed.faults import inject_fault
 from manyheads.errors import UserError
-from manyheads.runs.resolve import with_rows
+from manyheads.inference.origin import with_rows
 from manyheads.training.build import Network, assemble_network, make_objective, optim_of, prepare_weights
 from manyheads.training.objectives import Mean
 from manyheads.training.optim import clip_gradients, freeze, make_optimizer, make_schedule

@@ -18,11 +18,11 @@ from manyheads.data.rows import Splits
 from manyheads.distributed.machine import n_cores
 from manyheads.distributed.signals import Stop, ending
 from manyheads.errors import UserError
+from manyheads.inference.origin import with_rows
 from manyheads.plugins.sweep.config import CurveConfig, TuneConfig
 from manyheads.plugins.sweep.journal import Journal
 from manyheads.plugins.sweep.outcomes import Outcome, RunState, Trial, read_outcome, trial_folder, validations
 from manyheads.runs.many import TrainingProcess, log_file
-from manyheads.runs.resolve import with_rows
 from manyheads.runs.warm import Warm
 
 if TYPE_CHECKING:

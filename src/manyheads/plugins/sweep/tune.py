@@ -40,13 +40,13 @@ from manyheads.data.rows import Splits
 from manyheads.data.sources import read_splits
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
+from manyheads.inference.origin import with_rows
 from manyheads.plugins.sweep.config import OF_OPTUNA, CurveConfig, Method, TuneConfig
 from manyheads.plugins.sweep.journal import Journal, open_journal
 from manyheads.plugins.sweep.outcomes import RunState, Trial
 from manyheads.plugins.sweep.same_search import search_settings
 from manyheads.plugins.sweep.scheduler import Search
 from manyheads.runs.folder import refuse_unwritable_output
-from manyheads.runs.resolve import with_rows
 from manyheads.terminal import log_to_screen, print_sheet, say, show_files
 
 if TYPE_CHECKING:
