@@ -4,11 +4,9 @@ carry them.
 n rows
 """
 
-import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -66,8 +64,7 @@ class Worst:
 
     def __init__(self, n: int = 20) -> None:
         self.n = n
-        self._heap: list[tuple[float, int, Example]] = []  # probability, order of arrival, row; the least at the top
-        self._order = count(0, -1)  # of equally probable ones the first stays
+        self._found: list[tuple[float, Example]] = []  # the most probable first
 
     def add(self, found: AnsweredRows) -> None:
         wrong_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
@@ -75,21 +72,18 @@ class Worst:
         n_wrong = int((probability_n >= 0).sum())
         for row in np.argsort(-probability_n, kind="stable")[: min(self.n, n_wrong)].tolist():
             probability = float(probability_n[row])
-            is_full = len(self._heap) == self.n
-            if is_full and probability <= self._heap[0][0]:
-                break
+            if len(self._found) == self.n and probability <= self._found[-1][0]:
+                break  # before its text is read
             label = ", ".join(found.words(found.marks_nC[row])) or NO_LABEL
             answer = found.names[int(wrong_nC[row].argmax())]
             place = f"{probability:.1%} sure, row {rows.numbers[row]:,}"
-            example = Example(place, rows.texts_of(row), label, answer)
-            if is_full:
-                heapq.heappushpop(self._heap, (probability, next(self._order), example))
-            else:
-                heapq.heappush(self._heap, (probability, next(self._order), example))
+            self._found.append((probability, Example(place, rows.texts_of(row), label, answer)))
+        self._found.sort(key=lambda one: -one[0])  # of equally probable ones the first stays first
+        del self._found[self.n :]
 
     def examples(self) -> list[Example]:
         """The rows, the most probable first."""
-        return [example for *_, example in sorted(self._heap, reverse=True)]
+        return [example for _, example in self._found]
 
 
 def worst_mistakes(stored: LogitStore) -> list[Example]:
