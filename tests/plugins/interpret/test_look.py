@@ -28,8 +28,8 @@ from manyheads.plugins.interpret.attribution import attribute
 from manyheads.plugins.interpret.config import LookConfig
 from manyheads.plugins.interpret.look import look
 from manyheads.plugins.interpret.page import Shown, write_text_page
+from manyheads.plugins.interpret.pages import heads_page
 from manyheads.plugins.interpret.shown import choose_heads
-from manyheads.plugins.interpret.view import heads_page
 from tests.conftest import CALIBRATED_TEXTS as TEXTS
 from tests.conftest import LABELS
 

@@ -23,7 +23,7 @@ LOOK = Verb(
 HEADS = Part(
     "view",
     "heads",
-    "manyheads.plugins.interpret.view:heads_page",
+    "manyheads.plugins.interpret.pages:heads_page",
     options={"layers": "", "heads": "", "attribution": False},
     facts={
         "help": {
@@ -32,7 +32,7 @@ HEADS = Part(
             "attribution": "also what each token adds (integrated gradients)",
         },
         "labels": {"layers": "Layers", "heads": "Heads", "attribution": "what each token adds"},
-        "why_not": "manyheads.plugins.interpret.view:why_no_heads",
+        "why_not": "manyheads.plugins.interpret.pages:why_no_heads",
         "digests": "manyheads.plugins.interpret.shown:digests",
     },
 )

@@ -31,7 +31,7 @@ from manyheads.plugins.interpret.statistics import (
     faithfulness,
     head_statistics,
 )
-from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
+from manyheads.runs.files import refuse_unwritable, replace_folder, write_json
 from manyheads.runs.summary import Interval
 from manyheads.terminal import Sheet, print_sheet, progress_bar, show_files
 
@@ -84,7 +84,12 @@ def study_split(config: LookConfig, opened: ModelFolder, data: EvaluationData, f
     with progress_bar(2 * len(rows)) as progress:
         found = study_rows(predictor, rows, budget=config.batch.tokens, seed=config.seed, progress=progress)
     written = write_study(folder, found, data)
-    show_study(found, f"{data.name}, {data.split}: the heads over {len(rows):,} rows")
+    lines, silenced = head_rows(found), found.ablation.silenced
+    if len(silenced) > MOST_SHOWN:  # those without which macro F1 falls most
+        by_change = sorted(range(len(silenced)), key=lambda p: silenced[p].macro_f1_change.value)
+        lines = [lines[p] for p in by_change[:MOST_SHOWN]]
+    print_sheet(Sheet(f"{data.name}, {data.split}: the heads over {len(rows):,} rows", HEADS, lines, []))
+    print_sheet(Sheet("Tokens silenced", TOKENS, token_rows(found), notes(found)))
     show_files(folder, ["study.json", "study.html"])
     return written
 
@@ -123,7 +128,11 @@ def head_rows(study: Study) -> list[list[str]]:
     """A line a head under HEADS."""
     rows = []
     for p, silenced in enumerate(study.ablation.silenced):
-        figures = [formatted(name, study.statistics.figures[name][p]) for name in FIGURES]
+        figures = []
+        for name in FIGURES:
+            value = study.statistics.figures[name][p]
+            shown = f"{value:.1f}" if name == "distance" else f"{value:.2f}"
+            figures.append("" if math.isnan(value) else shown)
         change = signed(silenced.macro_f1_change, 1, 100)
         rows.append([str(silenced.head), *figures, change, f"{silenced.answers_changed:.1%}"])
     return rows
@@ -166,16 +175,6 @@ def notes(study: Study) -> list[str]:
     ]
 
 
-def show_study(study: Study, title: str) -> None:
-    """Print the tables. Of many heads, those are shown without which macro F1 falls most."""
-    rows, silenced = head_rows(study), study.ablation.silenced
-    if len(silenced) > MOST_SHOWN:
-        by_change = sorted(range(len(silenced)), key=lambda p: silenced[p].macro_f1_change.value)
-        rows = [rows[p] for p in by_change[:MOST_SHOWN]]
-    print_sheet(Sheet(title, HEADS, rows, []))
-    print_sheet(Sheet("Tokens silenced", TOKENS, token_rows(study), notes(study)))
-
-
 def write_study(folder: Path, found: Study, data: EvaluationData) -> dict[str, Any]:
     """Write study.json and study.html, both or none; returns what is in study.json.
 
@@ -188,8 +187,7 @@ def write_study(folder: Path, found: Study, data: EvaluationData) -> dict[str, A
     subtitle = f"{data.rows.source}, {n_rows:,} rows, {found.statistics.n_tokens:,} tokens, {n_heads} heads"
     with refuse_unwritable(folder), replace_folder(folder) as part:
         write_page(part / "study.html", study_page(found, title, subtitle))
-        content = json.dumps(written, indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomic(part / "study.json", content + "\n")
+        write_json(part / "study.json", written)
     return written
 
 
@@ -206,10 +204,3 @@ def study_page(study: Study, title: str, subtitle: str) -> Page:
         ReportSection("How to read this", items=notes(study)),
     ]
     return Page(title=title, subtitle=subtitle, verdict=verdict, sections=sections)
-
-
-def formatted(name: str, value: float) -> str:
-    """A figure of FIGURES for a table; empty for NaN."""
-    if math.isnan(value):
-        return ""
-    return f"{value:.1f}" if name == "distance" else f"{value:.2f}"
