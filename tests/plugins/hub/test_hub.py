@@ -344,11 +344,11 @@ def test_a_server_holds_the_commit_that_it_began_with(hub, run, monkeypatch):
     assert main(["push", f"run={run}", "repo=me/reviews", "tag=v1"]) == 0
     held = []
 
-    def begun(config, listener, token):
+    async def begun(config, listener, token):
         held.append(config.run)
         return 0
 
-    monkeypatch.setattr("manyheads.plugins.serving.server.run_server", begun)
+    monkeypatch.setattr("manyheads.plugins.serving.server.serve_until_signal", begun)
     for name in ("me/reviews", "me/reviews@v1"):
         assert main(["serve", f"run={name}", "port=0"]) == 0
     assert held == [f"me/reviews@{hub.repos['me/reviews']['refs']['v1']}"] * 2

@@ -1,5 +1,6 @@
 """The verb `serve`: finds mistakes before anything heavy is imported, then starts the server (server.py)."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -37,9 +38,9 @@ def serve(config: ServeConfig) -> None:
         config = replace(config, run=f"{config.run.partition('@')[0]}@{opened.path.name}")
     token = read_token(config.host)
     with listen(config) as listener:
-        from manyheads.plugins.serving.server import run_server
+        from manyheads.plugins.serving.server import serve_until_signal
 
-        if run_server(config, listener, token) == signal.SIGINT:
+        if asyncio.run(serve_until_signal(config, listener, token)) == signal.SIGINT:
             raise KeyboardInterrupt
 
 

@@ -26,16 +26,8 @@ MOST_HEAD = 2**16  # bytes of it
 POLL_SECONDS = 0.05  # between two looks at how many requests are left to answer
 
 
-def run_server(config: ServeConfig, listener: socket.socket, token: str) -> int:
-    """Serve until a signal comes; returns its number.
-
-    Raises:
-        UserError: no worker can open the model.
-    """
-    return asyncio.run(serve_until_signal(config, listener, token))
-
-
 async def serve_until_signal(config: ServeConfig, listener: socket.socket, token: str) -> int:
+    """Serve until a signal comes; returns its number. A UserError where no worker can open the model."""
     received: list[int] = []  # signals
     loop = asyncio.get_running_loop()
     over = asyncio.Event()

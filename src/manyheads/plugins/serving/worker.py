@@ -203,7 +203,10 @@ def reply_to(served: Served, request: Request, found: list[ServedText]) -> Reply
     """The answer to one request; `found` is what is known of its texts already, see `prediction_body`."""
     try:
         if request["kind"] == "look":
-            return 200, make_page(served, request)
+            (text,), pairs = request["texts"], request["pairs"]
+            how = {"view": request["view"], "source": about(served)["name"], "tokens": served.config.batch.tokens}
+            page = served.predictor.explain(text, pairs[0] if pairs else None, **how, **request["options"])
+            return 200, page.html
         return 200, json.dumps(prediction_body(served, request, found), ensure_ascii=False)
     except UserError as mistake:
         return 422, str(mistake)
@@ -293,13 +296,6 @@ def request_thresholds(predictor: TextClassifier, asked: float | dict[str, float
     if unknown := [name for name in asked if name not in predictor.labels]:
         raise UserError(f"thresholds names {unknown[0]!r}, which is no label of the model: see labels of /metadata")
     return dict(zip(predictor.labels, predictor.thresholds, strict=True)) | asked
-
-
-def make_page(served: Served, request: Request) -> str:
-    """The page of one text that a view makes."""
-    (text,), pairs = request["texts"], request["pairs"]
-    how = {"view": request["view"], "source": about(served)["name"], "tokens": served.config.batch.tokens}
-    return served.predictor.explain(text, pairs[0] if pairs else None, **how, **request["options"]).html
 
 
 if __name__ == "__main__":
