@@ -103,7 +103,10 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     """
     kind, both = config.format, carries_linear(predictor, config.members)
     compared = rows_to_compare(predictor, model)
-    is_plain = write_tokenizer(part / "tokenizer.json", predictor)
+    tokenizer, is_plain = plain_tokenizer(predictor.tokenizer)
+    tokenizer.enable_padding()
+    tokenizer.enable_truncation(predictor.max_length, strategy="longest_first")
+    (part / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     if kind is Format.browser:  # which may refuse, before the graph takes its time
         write_browser_files(part, predictor, both=both, is_plain=is_plain)
     inputs = write_graph(part / FILES[kind], predictor, kind, both=both)
@@ -168,16 +171,6 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     )
     (part / "README.md").write_text(readme, encoding="utf-8")
     return said
-
-
-def write_tokenizer(file: Path, predictor: TextClassifier) -> bool:
-    """Write the tokenizer, which pads texts and cuts them; returns whether marks that are typed in a text are taken
-    as in the run, whoever opens the file (see `plain_tokenizer`)."""
-    tokenizer, is_plain = plain_tokenizer(predictor.tokenizer)
-    tokenizer.enable_padding()
-    tokenizer.enable_truncation(predictor.max_length, strategy="longest_first")
-    file.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-    return is_plain
 
 
 def plain_tokenizer(tokenizer: Tokenizer) -> tuple[Tokenizer, bool]:

@@ -31,13 +31,8 @@ COMPARED, JUDGED = 200, 2000  # rows of the validation split
 TYPED = 20  # most marks such as [SEP] that are typed in an odd text each
 TOGETHER = 16  # rows of a batch
 UNKNOWN = "\u17a3\u2603 \u03a9\u0436 \U0001f600"
-BOUNDS = {  # of a logit, fp32 on both sides: sums are rounded in another order, in a graph of tiny operations most
-    Format.transformers: 5e-5,
-    Format.sentence_transformers: 5e-5,
-    Format.torch: 5e-5,
-    Format.onnx: 1e-4,
-    Format.browser: 1e-4,
-}
+# Of a logit, fp32 on both sides: sums are rounded in another order, in a graph of tiny operations most.
+BOUNDS = dict.fromkeys(Format, 5e-5) | {Format.onnx: 1e-4, Format.browser: 1e-4}
 BOUND_OF_BOTH = 1e-5  # of a probability where a linear model answers, too: its logits are logarithms without a floor
 Ask = Callable[[list[str], list[str] | None], Any]  # texts, and their pairs or None, to logits (n, C)
 
@@ -201,15 +196,10 @@ def changed_by_rounding(
             true.append([label in labels for label in range(len(predictor.labels))])
     return (
         f"int8 changes the answers to {changed:.1%} of {len(texts):,} validation rows, on which accuracy is "
-        f"{accuracy_in_words(in_int8, true)} for {accuracy_in_words(in_fp32, true)} in fp32"
+        f"{share_interval(n_equal(in_int8, true), len(true)).words} for "
+        f"{share_interval(n_equal(in_fp32, true), len(true)).words} in fp32"
     )
 
 
 def n_equal(some: list[Any], others: list[Any]) -> int:
     return sum(one == other for one, other in zip(some, others, strict=True))
-
-
-def accuracy_in_words(answers: list[Any], true: list[Any]) -> str:
-    """The accuracy with its 95 % interval."""
-    found = share_interval(n_equal(answers, true), len(true))
-    return f"{found.value:.4f} ({found.low:.3f}-{found.high:.3f})"

@@ -48,13 +48,15 @@ def described_as(predictor: TextClassifier, *, pooled: bool = True) -> Described
     Raises:
         UserError: no family has its shape, see `describe_as_family`.
     """
-    embeddings = predictor.network.embeddings
+    embeddings, vocabulary = predictor.network.embeddings, predictor.tokenizer.get_vocab()
+    marks = {mark: vocabulary[token] for mark, token in mark_tokens(predictor.tokenizer).items()}
+    is_unigram = json.loads(predictor.tokenizer.to_str())["model"]["type"] == "Unigram"
     return describe_as_family(
         replace(predictor.model, matches=embeddings.matches is not None),  # single texts have none, whatever is set
         vocab_size=embeddings.words.num_embeddings,
         max_length=predictor.max_length,
         has_segments=embeddings.segments is not None,
-        marks=marks_of(predictor.tokenizer),
+        marks=MarkIds(marks, is_unigram),
         pooled=pooled,
     )
 
@@ -64,12 +66,6 @@ def class_of(described: Described | None, *, pooled: bool = True) -> str:
     if described is None:
         return OWN_CLASS
     return FAMILIES[described.kind].classes + ("ForSequenceClassification" if pooled else "Model")
-
-
-def marks_of(tokenizer: Tokenizer) -> MarkIds:
-    vocabulary = tokenizer.get_vocab()
-    ids = {mark: vocabulary[token] for mark, token in mark_tokens(tokenizer).items()}
-    return MarkIds(ids, is_unigram=json.loads(tokenizer.to_str())["model"]["type"] == "Unigram")
 
 
 def mark_tokens(tokenizer: Tokenizer) -> dict[str, str]:
@@ -98,7 +94,12 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described |
             "vocab_size": predictor.settings.vocab_size,
             "max_position_embeddings": predictor.max_length,
         }
-        tensors, has_segments = own_tensors(predictor), predictor.pairs
+        has_segments, tensors = predictor.pairs, {}
+        for name, tensor in predictor.network.state_dict().items():
+            theirs_name = f"model.network.{name}"
+            if name in ("head.weight", "head.bias"):
+                theirs_name = name.replace("head", "classifier")
+            tensors[theirs_name] = tensor.detach().float().cpu().clone()
         if predictor.pairs:
             separate_texts(tokenizer)
     else:
@@ -130,17 +131,6 @@ def write_family(folder: Path, predictor: TextClassifier, described: Described |
     write_json(folder / "config.json", config)
     if predictor.thresholds is not None:
         write_json(folder / "thresholds.json", predictor.member_thresholds.get("network", predictor.thresholds))
-
-
-def own_tensors(predictor: TextClassifier) -> dict[str, Tensor]:
-    """All tensors by the names of `manyheads.transformers`."""
-    tensors = {}
-    for name, tensor in predictor.network.state_dict().items():
-        theirs_name = f"model.network.{name}"
-        if name in ("head.weight", "head.bias"):
-            theirs_name = name.replace("head", "classifier")
-        tensors[theirs_name] = tensor.detach().float().cpu().clone()
-    return tensors
 
 
 def separate_texts(tokenizer: Tokenizer) -> None:
