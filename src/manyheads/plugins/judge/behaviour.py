@@ -3,7 +3,6 @@
 n texts . C classes or labels
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,19 +127,15 @@ def write_behaviour(
     with output_folder(folder, output, overwrite=config.overwrite) as part:
         write_page(part / "report.html", behaviour_page(results, data, config))
         write_json(part / "probe.json", content)
-    say(*_lines(results))
+    for one in results:
+        said = f"{one.test.name}: no text is changed by it"
+        if one.rate is not None:
+            span = f"{one.rate.value:.1%} ({one.rate.low:.1%} to {one.rate.high:.1%})"
+            failed = f"{one.n_failed:,} of {one.n:,} texts fail, {span}"
+            said = f"{one.test.name}: {failed}; passes where {one.test.passes_where}"
+        say(said)
     show_files(folder, ["probe.json", "report.html"])
     return content
-
-
-def _lines(results: list[Behaviour]) -> Iterator[str]:
-    for one in results:
-        name, rate = one.test.name, one.rate
-        if rate is None:
-            yield f"{name}: no text is changed by it"
-            continue
-        span = f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})"
-        yield f"{name}: {one.n_failed:,} of {one.n:,} texts fail, {span}; passes where {one.test.passes_where}"
 
 
 def behaviour_page(results: list[Behaviour], data: EvaluationData | None, config: ProbeConfig) -> Page:

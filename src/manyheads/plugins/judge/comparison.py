@@ -208,8 +208,7 @@ def write_comparison(
         write_page(part / "report.html", page)
         write_json(part / "compare.json", found)
     for name, figures in found["models"].items():
-        accuracy = figures["accuracy"]
-        say(f"{name}: accuracy {accuracy['value']:.4f} ({accuracy['low']:.3f} to {accuracy['high']:.3f})")
+        say(f"{name}: accuracy {Interval(**figures['accuracy']).words}")
     say(*(f"warning: {one}" for one in warnings), *verdicts)
     show_files(folder, ["compare.json", "changed.csv", "report.html"])
     if config.require:

@@ -78,7 +78,10 @@ def find_slices(stored: LogitStore, slices: Sequence[str], seed: int = 0) -> Fin
     tested = [line for line in lines if "p" in line]
     for line, p in zip(tested, holm([line["p"] for line in tested]), strict=True):
         line["p_holm"] = p
-    bad = [one for one in lines if _is_bad(one)]
+    bad = []  # significantly worse than the rest; not by confidence, as a model errs where it is unsure
+    for line in lines:
+        if line["by"] != "confidence" and line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]:
+            bad.append(line)
     bad.sort(key=lambda one: one["accuracy"]["value"])
     said = []
     for one in bad[:WORST]:
@@ -86,12 +89,9 @@ def find_slices(stored: LogitStore, slices: Sequence[str], seed: int = 0) -> Fin
             f"slice: {one['by']} {one['slice']}: accuracy {one['accuracy']['value']:.1%} on {one['n_rows']:,} rows, "
             f"{one['rest']:.1%} on the rest (Holm p = {one['p_holm']:.2g})"
         )
-    return Finding("slices", lines, [_section(lines, notes)], said)
-
-
-def _is_bad(line: dict[str, Any]) -> bool:
-    """Significantly worse than the rest. Slices by confidence do not count: a model errs where it is unsure."""
-    return line["by"] != "confidence" and line.get("p_holm", 1.0) < SURE and line["accuracy"]["value"] < line["rest"]
+    (table,) = slice_tables({"slices": lines})
+    shown = ReportTable(table.columns, table.in_words(), "wwnnnnn")
+    return Finding("slices", lines, [ReportSection("Slices", shown, [*notes, *table.notes], long=True)], said)
 
 
 def _row_chunks(stored: LogitStore) -> Iterator[Rows]:
@@ -107,7 +107,12 @@ def _cut(by: str, stored: LogitStore) -> Cut:
     if kind == "label":
         return Cut(by, stored.names, lambda answered: answered.marks_nC)
     if kind == "confidence":
-        return _cut_confidence(by)
+        names = [f"{low:g} to {high:g}" for low, high in pairwise([0.0, *CONFIDENCES, 1.0])]
+
+        def by_confidence(answered: AnsweredRows) -> Bools:
+            return _one_hot(np.digitize(answered.probabilities_nC.max(1), CONFIDENCES), len(names))
+
+        return Cut(by, names, by_confidence)
     if kind == "length":
         counted = Counter[float]()
         for rows in _row_chunks(stored):
@@ -127,16 +132,6 @@ def _cut(by: str, stored: LogitStore) -> Cut:
     for name, n_rows in counted.items():
         of_numbers[numbers[name]] += n_rows
     return _cut_numbers(by, of_numbers, lambda rows: [numbers[name] for name in values(rows)], "")
-
-
-def _cut_confidence(by: str) -> Cut:
-    """By the probability of the answer."""
-    names = [f"{low:g} to {high:g}" for low, high in pairwise([0.0, *CONFIDENCES, 1.0])]
-
-    def masks(answered: AnsweredRows) -> Bools:
-        return _one_hot(np.digitize(answered.probabilities_nC.max(1), CONFIDENCES), len(names))
-
-    return Cut(by, names, masks)
 
 
 def _cut_values(by: str, counted: Counter[str], values: Callable[[Rows], list[str]]) -> Cut:
@@ -376,12 +371,6 @@ def _rule(no: str, yes: str, low: float, high: float) -> str:
     if low == -math.inf:
         return f"{no} up to {format_bound(high)}"
     return f"{no} above {format_bound(low)} to {format_bound(high)}"
-
-
-def _section(lines: list[dict[str, Any]], notes: list[str]) -> ReportSection:
-    (table,) = slice_tables({"slices": lines})
-    shown = ReportTable(table.columns, table.in_words(), "wwnnnnn")
-    return ReportSection("Slices", shown, [*notes, *table.notes], long=True)
 
 
 def slice_tables(document: dict[str, Any]) -> list[ResultTable]:
