@@ -21,6 +21,7 @@ from manyheads.config.conversion import Values, convert_named, plain_settings
 from manyheads.config.facts import Setting, hooks, settings_where
 from manyheads.config.sentences import format_value
 from manyheads.errors import UserError
+from manyheads.runs.listing import differing_settings
 from manyheads.runs.summary import BOTH, NETWORK, models_of
 from manyheads.terminal import Sheet, print_sheet, typed_path
 
@@ -82,31 +83,22 @@ def refuse_many_devices(config: Config) -> None:
 
 
 def check_jobs(configs: Sequence[Config], typed: Typed) -> None:
-    """Refuse what a job of a sweep cannot have, before the first is done."""
-    refuse_twice(typed)
-    for config in configs:
-        refuse_many_devices(config)
-        refuse_shared_output(config, typed)
-    refuse_ranges(typed)
-
-
-def refuse_twice(typed: Typed) -> None:
-    """Refuse the same value twice: the second job would go where the first went, and fail once that has trained."""
+    """Refuse what a job of a sweep cannot have, before the first is done: what would fail the second once the first has
+    trained, such as the same value twice, or an output that several would write to."""
     swept = {**typed.swept_groups, **{name: _values(typed, name) for name in typed.swept}}
     for name, values in swept.items():
         for at, value in enumerate(values):
             if any((type(one), one) == (type(value), value) for one in values[:at]):
                 raise UserError(f"{name} is given {format_value(value)} twice: name each value once")
-
-
-def refuse_shared_output(config: Config, typed: Typed) -> None:
-    """Refuse an output that several jobs would write to: the second would fail once the first has trained."""
-    output = getattr(config, "output", "")  # which `runs` has not
-    if output not in ("", "-") and {*typed.varied} - {"output"}:
-        raise UserError(
-            f"output={output} would be shared by the jobs of -m, but each needs its own: remove it, and name "
-            "the folder of them all by hydra.sweep.dir=FOLDER"
-        )
+    for config in configs:
+        refuse_many_devices(config)
+        output = getattr(config, "output", "")  # which `runs` has not
+        if output not in ("", "-") and {*typed.varied} - {"output"}:
+            raise UserError(
+                f"output={output} would be shared by the jobs of -m, but each needs its own: remove it, and name "
+                "the folder of them all by hydra.sweep.dir=FOLDER"
+            )
+    refuse_ranges(typed)
 
 
 def with_output(config: Any, folder: str) -> Config:
@@ -225,7 +217,8 @@ def show_jobs(jobs: Sequence[JobScore]) -> None:
     above = Path(os.path.commonpath([folder.parent for folder in folders]))
     metric = chosen_metric(summaries[0])
     splits = [split for split in ("validation", "test") if all(metric in getattr(one, split) for one in summaries)]
-    of_network = any(name.startswith(OF_NETWORK) for name in _differing([job.run for job in jobs]))
+    settings = {str(at): {"settings": plain_settings(job.run)} for at, job in enumerate(jobs)}
+    of_network = any(name.startswith(OF_NETWORK) for name in differing_settings(settings))
     weights = [summary.linear for summary in summaries if of_network or summary.linear]  # of the linear model
     has_linear = any(weights)
 
@@ -254,12 +247,3 @@ def show_jobs(jobs: Sequence[JobScore]) -> None:
         else:
             notes = [f"{BOTH}: {part}, the network the rest."]
     print_sheet(Sheet(f"{len(lines)} runs in {typed_path(above)}", [*columns, "steps", "minutes"], lines, notes))
-
-
-def _differing(runs: Sequence[RunConfig]) -> set[str]:
-    """The settings in which runs differ, by dotted name."""
-    first, *others = [plain_settings(run) for run in runs]
-    found = set[str]()
-    for other in others:
-        found |= {name for name in {**first, **other} if first.get(name) != other.get(name)}
-    return found
