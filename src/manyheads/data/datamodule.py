@@ -157,19 +157,9 @@ class TextData(LightningDataModule):
 
     def plan(self, epoch: int, n_ranks: int = 1, rank: int = 0) -> list[Planned]:
         """The training batches of `rank` in `epoch`."""
+        counts = self.tokens["train"].counts
         return plan_epoch(
-            self._lengths["train"],
-            tokens=self.batch.tokens,
-            rows=self.batch.rows,
-            seed=self.seed,
-            epoch=epoch,
-            accumulate=self.batch.accumulate,
-            n_ranks=n_ranks,
-            rank=rank,
-            split=self.split,
-            counts=self.tokens["train"].counts,
-            labels=self.tokens["train"].labels,
-            balance=self.batch.balance,
+            self._lengths["train"], n_ranks=n_ranks, rank=rank, split=self.split, counts=counts, **self._order(epoch)
         )
 
     def per_step(self, n_ranks: int = 1) -> int:
@@ -187,17 +177,13 @@ class TextData(LightningDataModule):
 
     def _steps(self, epoch: int) -> list[list[Tensor]]:
         """The rows of each step of `epoch`, batch by batch."""
-        batch = self.batch
-        return plan_steps(
-            self._lengths["train"],
-            tokens=batch.tokens,
-            rows=batch.rows,
-            seed=self.seed,
-            epoch=epoch,
-            accumulate=batch.accumulate,
-            labels=self.tokens["train"].labels,
-            balance=batch.balance,
-        )
+        return plan_steps(self._lengths["train"], **self._order(epoch))
+
+    def _order(self, epoch: int) -> dict[str, Any]:
+        """All that the steps of `epoch` depend on, whatever the number of ranks."""
+        batch, labels = self.batch, self.tokens["train"].labels
+        size = {"tokens": batch.tokens, "rows": batch.rows, "accumulate": batch.accumulate}
+        return {**size, "seed": self.seed, "epoch": epoch, "labels": labels, "balance": batch.balance}
 
     def n_steps(self, max_epochs: int | None, max_steps: int | None = None) -> int:
         """Optimiser steps of the whole run, on however many ranks; None or -1 stands for no limit.

@@ -54,8 +54,9 @@ def hash_cells(cells: Any, what: str) -> tuple["array[int]", dict[int, str]]:
 
 def text_faults(texts: Sequence[Any], what: str) -> dict[int, str]:
     """By index, why a cell cannot be a text: null, not a string, blank, or not encodable."""
-    if _are_sound(texts):  # as nearly always: quicker than cell by cell
-        return {}
+    are_seen = {*map(type, texts)} <= {str} and not any(map(is_blank, texts))
+    if are_seen and (all(map(str.isascii, texts)) or is_encodable("".join(texts))):
+        return {}  # as nearly always: quicker than cell by cell
     faults: dict[int, str] = {}
     for index, text in enumerate(texts):
         if text is None or text == "":
@@ -69,12 +70,6 @@ def text_faults(texts: Sequence[Any], what: str) -> dict[int, str]:
         elif not is_encodable(text):
             faults[index] = f"{what} {NOT_UTF8}"
     return faults
-
-
-def _are_sound(texts: Sequence[Any]) -> bool:
-    if not set(map(type, texts)) <= {str} or any(map(is_blank, texts)):
-        return False
-    return all(map(str.isascii, texts)) or is_encodable("".join(texts))
 
 
 def is_blank(text: str) -> bool:
