@@ -173,11 +173,7 @@ def resolve_settings(base: Base, typed: Values, varied: Sequence[str] = ()) -> C
 
 
 def shown(verb: str, flags: Words, overrides: Words, config_dir: str | None = None) -> str:
-    """What `--cfg` prints: the checked settings as YAML (job), Hydra's own (hydra), or both (all), or a part of them.
-
-    Raises:
-        UserError: one sentence on the first mistake.
-    """
+    """What `--cfg` prints: the checked settings as YAML (job), Hydra's own (hydra), both (all), or a part of them."""
     given = dict(pairwise(flags))
     plain: dict[str, Any] = {}
     if given["--cfg"] != "hydra":

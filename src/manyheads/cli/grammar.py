@@ -42,11 +42,7 @@ def is_range(text: Any) -> bool:
 
 
 def read(text: str, *, names: bool = False) -> Parsed:
-    """A value, or several; with `names` each is a text, as it is written, or a list of texts.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """A value, or several; with `names` each is a text, as it is written, or a list of texts."""
     several = _parts(text)
     if len(several) > 1:
         return Parsed([_element(one, names) for one in several], sweep=True)

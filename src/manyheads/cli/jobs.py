@@ -31,9 +31,6 @@ def run_hydra(
     Returns:
         What the task returned for each job of `-m`, which another launcher ran elsewhere; nothing where a sweeper keeps
         it to itself.
-
-    Raises:
-        UserError: one sentence on the first mistake.
     """
     sweep, (_, folder) = "-m" in flags, resumed_folder(verb, overrides)
     if folder:

@@ -93,9 +93,6 @@ def read_overrides(
         config_dir: the user's own folder of presets.
         sweep: several values for one key are allowed (`-m`), and so are some of Hydra's own settings;
             `values` then holds the first of several.
-
-    Raises:
-        UserError: one sentence on the first word that is mistaken.
     """
     if config_dir:
         _use_plugins_of_presets(verb, words, config_dir)

@@ -27,9 +27,6 @@ def preset_values(verb: str, groups: Choices, config_dir: str | None = None) -> 
 
     Args:
         config_dir: a person's own folder of presets.
-
-    Raises:
-        UserError: a preset is mistaken.
     """
     if config_dir:
         return composed_by_hydra(verb, groups, config_dir)

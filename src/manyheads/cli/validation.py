@@ -40,9 +40,6 @@ def refuse_unused(config: Config, typed: Mapping[str, Any], varied: Collection[s
     Args:
         varied: settings and groups of presets that a sweep or search varies: what one of its runs reads is not refused
             for another.
-
-    Raises:
-        UserError: names the first such setting.
     """
     known = settings(type(config))
     for name, value in typed.items():

@@ -108,11 +108,7 @@ def unknown_notes(tokens: Tokens, tokenizer: Tokenizer) -> list[str]:
 
 
 def given_tokenizer(run: RunConfig, *, pairs: bool) -> Tokenizer:
-    """The tokenizer that is named by its path, or comes with the weights to begin with.
-
-    Raises:
-        UserError: see `load_tokenizer`, in the words that were typed.
-    """
+    """The tokenizer that is named by its path, or comes with the weights to begin with."""
     try:
         fields = isinstance(run.data.text, list)
         return load_tokenizer(run.tokenizer.path, pairs=pairs, prefix=run.tokenizer.prefix, fields=fields)

@@ -84,11 +84,7 @@ MOST_OF_SAMPLE = 0.25  # share of the held texts of a stream that is carved out 
 
 def read_rows(run: RunConfig, *, with_test: bool, with_unread: bool = False) -> Splits:
     """The splits that a run learns from and is judged on, as its task reads them. `with_unread`: their rows can give
-    the columns that are not read, which texts to learn from without labels cannot.
-
-    Raises:
-        UserError: see `read_splits`.
-    """
+    the columns that are not read, which texts to learn from without labels cannot."""
     task = plugin.task(run.task)
     if task.read is not None:
         return plugin.resolve(task.read)(run, with_test=with_test)

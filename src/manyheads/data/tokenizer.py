@@ -237,11 +237,7 @@ def tokenizer_sizes(tokenizer: Tokenizer, *, pairs: bool = False) -> TokenizerSi
 
 @contextmanager
 def tokenizer_errors(what: str) -> Iterator[None]:
-    """Say in a sentence that begins with `what` how the library failed. Its panics are no Exception.
-
-    Raises:
-        UserError: it did.
-    """
+    """Say in a sentence that begins with `what` how the library failed. Its panics are no Exception."""
     try:
         yield
     except BaseException as problem:  # its errors are nothing narrower

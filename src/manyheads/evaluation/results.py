@@ -212,9 +212,6 @@ def write_evaluation(
     Returns:
         The content of metrics.json: figures of the model at the top level, each as value, low, high; those of its
         members and of baselines by their names.
-
-    Raises:
-        UserError: the folder cannot be written to.
     """
     warnings = [data.learnt] if data.learnt else []
     names = getattr(model, "labels", [])

@@ -189,11 +189,7 @@ def _wanted(predictor: "Predictor[Any]", named: TextColumns | None) -> WantedCol
 
 @contextmanager
 def open_lines(file: Path) -> Iterator[Any]:
-    """A file of lines, decompressed, whose beginning can be seen before it is read.
-
-    Raises:
-        UserError: it cannot be opened.
-    """
+    """A file of lines, decompressed, whose beginning can be seen before it is read."""
     with reading(file):
         if file.suffix.lower() in OPENERS:
             packed: Any = OPENERS[file.suffix.lower()](file)  # which shows 8 KB alone

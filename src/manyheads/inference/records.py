@@ -119,11 +119,7 @@ def _objects(path: Path) -> Iterator[InputRow]:
 
 
 def chunks_of_rows(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
-    """The rows of a file of a kind that a plugin reads, which are in memory.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """The rows of a file of a kind that a plugin reads, which are in memory."""
     table = read_file(path)
     if table.hint and len(table.names) == 1 and table.names[0] not in wanted.text:
         raise UserError(f"{path} begins with '{format_value(table.names[0])}', which names no column: {table.hint}")
@@ -138,11 +134,7 @@ def chunks_of_rows(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = On
 
 
 def chunks_of_parquet(path: Path, wanted: WantedColumns, on_bad_row: OnBadText = OnBadText.empty) -> Iterator[Chunk]:
-    """The rows of a parquet file.
-
-    Raises:
-        UserError: it cannot be read.
-    """
+    """The rows of a parquet file."""
     from manyheads.data.formats.parquet import stream_parquet
 
     names, rows = stream_parquet(path)

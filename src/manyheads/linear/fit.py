@@ -87,12 +87,8 @@ def fit_linear(
 
 
 def cached_linear(folder: Path, splits: Splits, weights_C: np.ndarray | None) -> LinearModel | None:
-    """`fit_linear` of the training rows, with terms chosen on validation; from the cache where the same rows were
-    fitted before, as by another trial of a search.
-
-    Args:
-        folder: of the cache.
-    """
+    """`fit_linear` of the training rows, with terms chosen on validation; from the cache `folder` where the same rows
+    were fitted before, as by another trial of a search."""
     train, validation = (rows.digest(splits.labels) for rows in (splits.train, splits.validation))
     weights = None if weights_C is None else weights_C.tolist()
     kind = [splits.train.pairs is None, splits.train.voters is None]  # which digests do not say

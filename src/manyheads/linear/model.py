@@ -268,11 +268,7 @@ def write_baseline(folder: Path, baseline: LinearBaseline) -> None:
 
 
 def read_baseline(folder: Path, n_classes: int, *, multi: bool) -> LinearBaseline | None:
-    """What `write_baseline` has written; None where there is none.
-
-    Raises:
-        UserError: a file is not what it should be.
-    """
+    """What `write_baseline` has written; None where there is none."""
     tensors, written = (folder / name for name in BASELINE)
     if not tensors.is_file() or not written.is_file():
         return None

@@ -203,11 +203,6 @@ def occurs_in_other(ids: Tensor, layout: Layout, segments: Tensor) -> Tensor:
 
     A bag of words cannot see that, and a small encoder learns it late: the "exact match" of Chen et al. (2017),
     "Reading Wikipedia to Answer Open-Domain Questions", section 3.2. Nothing is read back from the device.
-
-    Args:
-        ids: token ids `(...)`.
-        layout: theirs.
-        segments: `(...)`, see `in_second`.
     """
     second = in_second(segments)
     if isinstance(layout, Padded):  # compares all pairs of tokens, which an exported graph can do

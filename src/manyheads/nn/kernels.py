@@ -171,9 +171,6 @@ def banded(
 
     The queries of block i attend to keys of blocks i - 1, i and i + 1 only; `textbook` is called as if each block
     were a document. Used in self-attention, where M is L.
-
-    Returns:
-        Contexts `(B, H, L, V)`.
     """
     B, _, L, _ = q_BHLK.shape
     n_blocks = -(-L // window)  # rounded up

@@ -155,11 +155,7 @@ def read_progress(checkpoint: Path) -> dict[str, Any]:
 
 @contextmanager
 def refuse_unfit(checkpoint: Path) -> Iterator[None]:
-    """Turn any error of reading a state that does not fit this run into one sentence, without words of a stranger.
-
-    Raises:
-        UserError: the block failed.
-    """
+    """Turn any error of reading a state that does not fit this run into one sentence, without words of a stranger."""
     try:
         yield
     except MemoryError:

@@ -98,9 +98,6 @@ def refuse_taken(output: str, *, by_training: bool = True) -> None:
 
     Args:
         by_training: an interrupted run could be resumed there, which the sentence then says.
-
-    Raises:
-        UserError: the folder is refused.
     """
     folder = Path(output).expanduser()
     if not output or not this_process().is_first:

@@ -158,11 +158,7 @@ def write_tables(output: str, tables: Sequence[ResultTable], of: str = "") -> No
 
 
 def write_file(output: str, content: str | bytes) -> None:
-    """Write the file that the setting `output` names.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Write the file that the setting `output` names."""
     try:
         write_atomic(Path(output), content)
     except OSError as error:

@@ -29,11 +29,7 @@ class VerbOutput(NamedTuple):
 
 def refuse_occupied(folder: Path, output: VerbOutput, *, overwrite: bool) -> None:
     """Refuse a folder that is not empty; with `overwrite`, one that holds anything but results of the same verb. Only
-    the first process asks, before any work.
-
-    Raises:
-        UserError: the folder is refused.
-    """
+    the first process asks, before any work."""
     if not this_process().is_first:
         return
     occupied = folder.is_dir() and any(folder.iterdir())

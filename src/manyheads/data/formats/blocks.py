@@ -112,11 +112,7 @@ def read_text_file(path: Path, *, large: bool, cache: Path | None = None) -> Raw
 
 def stream_file(path: Path, columns: Sequence[str] = ()) -> tuple[OpenFile, Iterator[tuple[int, Any, str]]]:
     """A file of text that is read once, as a pipe can be, and the number of each row, the row (see `RowBlock.records`),
-    and why it cannot be read, or nothing. `columns`: names that are looked for in a header.
-
-    Raises:
-        UserError: see `opening.read_file`.
-    """
+    and why it cannot be read, or nothing. `columns`: names that are looked for in a header."""
     file = open_file(Source(path, large=True, once=True), STREAMED, columns=columns)
     return file, _rows(file)
 
@@ -132,11 +128,7 @@ def _rows(file: OpenFile) -> Iterator[tuple[int, Any, str]]:
 
 
 def open_file(source: Source, n_bytes: int, *, cache: Path | None = None, columns: Sequence[str] = ()) -> OpenFile:
-    """Find out how a file of text is read, by its first `n_bytes`, or as many more as it takes.
-
-    Raises:
-        UserError: see `opening.read_file`.
-    """
+    """Find out how a file of text is read, by its first `n_bytes`, or as many more as it takes."""
     path, kind = source.path, str(kind_of(source.path))
     has_quotes = partial(_has_quotes, source, cache)
 

@@ -78,11 +78,7 @@ Parse = Callable[[bytes, int, bool, bool], RowBlock | None]
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say in a sentence why a file cannot be read or decompressed.
-
-    Raises:
-        UserError: it cannot.
-    """
+    """Say in a sentence why a file cannot be read or decompressed."""
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as problem:
@@ -121,9 +117,6 @@ def decoding(
 
     Args:
         rows_begun: how many rows a text has that is cut anywhere; None: each line is one.
-
-    Raises:
-        UserError: it is not; names the row.
     """
     for pattern, what in NO_MARK.items():
         if not offset and pattern.match(raw):

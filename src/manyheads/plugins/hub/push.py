@@ -55,11 +55,7 @@ def push(config: PushConfig) -> dict[str, int]:
 
 
 def upload(config: PushConfig, files: dict[str, bytes | Path], token: str) -> str:
-    """Upload the files; returns in words where they are.
-
-    Raises:
-        UserError: see `push`.
-    """
+    """Upload the files; returns in words where they are."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
     from huggingface_hub.utils import disable_progress_bars

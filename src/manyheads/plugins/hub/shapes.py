@@ -235,11 +235,7 @@ def likely_families(model: ModelConfig, marks: MarkIds) -> list[str]:
 
 
 def refuse_foreign(model: ModelConfig) -> None:
-    """Refuse models that no family has, whatever its other settings.
-
-    Raises:
-        UserError: see `describe_as_family`.
-    """
+    """Refuse models that no family has, whatever its other settings."""
     why = "which no model of BERT's family has: use format=transformers, or train one from a model of such a family"
     if model.encoder not in ("transformer", "deberta"):
         raise UserError(f"has model.encoder={format_value(model.encoder)}, {why} by init_from")

@@ -43,11 +43,7 @@ def family_of(predictor: TextClassifier) -> Described | None:
 
 
 def described_as(predictor: TextClassifier, *, pooled: bool = True) -> Described:
-    """The classifier as a family describes it, or its encoder alone where `pooled` is false.
-
-    Raises:
-        UserError: no family has its shape, see `describe_as_family`.
-    """
+    """The classifier as a family describes it, or its encoder alone where `pooled` is false."""
     embeddings, vocabulary = predictor.network.embeddings, predictor.tokenizer.get_vocab()
     marks = {mark: vocabulary[token] for mark, token in mark_tokens(predictor.tokenizer).items()}
     is_unigram = json.loads(predictor.tokenizer.to_str())["model"]["type"] == "Unigram"

@@ -47,11 +47,7 @@ TO_SET = (
 
 
 def write_export(config: ExportConfig, opened: ModelFolder, folder: Path) -> None:
-    """Write `folder`, whole or not at all, and print how it is opened.
-
-    Raises:
-        UserError: see `export`.
-    """
+    """Write `folder`, whole or not at all, and print how it is opened."""
     predictor = load_uncalibrated(opened)
     is_graph = config.format in READERS
     described, modules = None, list[Module]()

@@ -101,7 +101,6 @@ def heads_page(
 
     Args:
         predictor: in fp32, as `manyheads look` has it.
-        answer: the model's answer to the text.
         source: the name of the model.
 
     Raises:

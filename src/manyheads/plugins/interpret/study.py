@@ -176,11 +176,7 @@ def notes(study: Study) -> list[str]:
 
 
 def write_study(folder: Path, found: Study, data: EvaluationData) -> dict[str, Any]:
-    """Write study.json and study.html, both or none; returns what is in study.json.
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
+    """Write study.json and study.html, both or none; returns what is in study.json."""
     written = {**data.about, **found.as_json()}
     n_rows, n_heads = found.n_rows, len(found.ablation.silenced)
     title = f"{data.name}, {data.split} split: the heads"

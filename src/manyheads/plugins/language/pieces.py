@@ -90,11 +90,7 @@ def held_out(tokens: Tokens, most: int = MOST_HELD_OUT) -> Tokens:
 
 
 def check_held_out(tokens: Tokens) -> None:
-    """Refuse validation `tokens` that are too few to hide one of them: there would be no figure.
-
-    Raises:
-        UserError: they are too few.
-    """
+    """Refuse validation `tokens` that are too few to hide one of them: there would be no figure."""
     ids_N, lengths = tokens.ids_N.long(), tokens.offsets.diff()
     rows_N = torch.arange(len(tokens)).repeat_interleave(lengths)
     positions_N = torch.arange(ids_N.numel()) - tokens.offsets[:-1].repeat_interleave(lengths)

@@ -37,9 +37,6 @@ def read_texts(data: DataConfig, seed: int, also: list[str], *, with_test: bool 
         data: with `label` empty, labels are not read.
         also: further files or folders, whose texts are added to train.
         with_test: whether test rows are read, so that their texts can be left out of train.
-
-    Raises:
-        UserError: see `read_splits`.
     """
     if data.validates_on_train:
         raise UserError(

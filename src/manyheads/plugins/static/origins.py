@@ -117,11 +117,7 @@ def find_file(name: str, path: Path) -> Origin | None:
 
 
 def text_shape(path: Path) -> TextShape:
-    """The shape of a text file of vectors; of one that has not changed since, as it was found before.
-
-    Raises:
-        UserError: see `find_file`.
-    """
+    """The shape of a text file of vectors; of one that has not changed since, as it was found before."""
     state = path.stat()
     return _text_shape(path, state.st_size, state.st_mtime_ns)
 
@@ -160,11 +156,7 @@ def is_number(text: bytes) -> bool:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[GzipFile | BufferedReader]:
-    """The bytes of a file, unpacked.
-
-    Raises:
-        UserError: it cannot be read, or is damaged.
-    """
+    """The bytes of a file, unpacked."""
     try:
         with GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
             yield file

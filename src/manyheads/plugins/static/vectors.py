@@ -176,11 +176,7 @@ def _parted(path: Path, first: int, lines: list[bytes], width: int) -> tuple[lis
 
 
 def _parted_by_line(path: Path, first: int, lines: list[bytes], width: int) -> list[list[bytes]]:
-    """Word and numbers of each line; the word may have spaces, but not end in a further number.
-
-    Raises:
-        UserError: as above; names the line.
-    """
+    """Word and numbers of each line; the word may have spaces, but not end in a further number."""
     found: list[list[bytes]] = []
     for number, line in enumerate(lines, start=first):
         word, *numbers = line.rsplit(None, width) or [b""]
