@@ -45,7 +45,7 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
     read = reader_of(folder.settings.kept)
     cases = [cases_of(test, data.rows if data else None, config, read) for test in tests]
     for test, of_test in zip(tests, cases, strict=True):
-        if any(case.is_pair != folder.settings.pairs for case in of_test):
+        if any((len(case.texts) == 2) != folder.settings.pairs for case in of_test):
             kind = "pairs of texts, with a tab between them" if folder.settings.pairs else "single texts, without a tab"
             raise UserError(f"{config.tests}: the template of '{test.name}' must make {kind}, as the run reads them")
 

@@ -69,10 +69,6 @@ class Case:
     changed: str = ""
 
     @property
-    def is_pair(self) -> bool:
-        return len(self.texts) == 2
-
-    @property
     def after(self) -> list[str]:
         """What it is changed to."""
         return [self.changed, *self.texts[1:]]

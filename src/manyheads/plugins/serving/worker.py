@@ -57,9 +57,7 @@ class Served:
         predictions = self.predictor.predict(texts, pairs, tokens=tokens, network_nC=network_nC)
         found = []
         for at, prediction in enumerate(predictions):
-            marks_of_text = []
-            for marks_n in marks:
-                marks_of_text.append(None if marks_n is None else marks_n[at : at + 1])
+            marks_of_text = [None if marks_n is None else marks_n[at : at + 1] for marks_n in marks]
             found.append(ServedText(prediction, marks_of_text))
         return found
 
