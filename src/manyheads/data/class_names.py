@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 from manyheads.config.sentences import format_value
+from manyheads.data.ids.terms import normalise_unicode
 from manyheads.data.table import Coded
-from manyheads.data.texts import NOT_UTF8, is_encodable, normalise_unicode, type_in_words
+from manyheads.data.texts import NOT_UTF8, is_encodable, type_in_words
 
 MULTI_LABEL = "labels"  # the column in which datasets keep any number of labels a row
 WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")  # a whole number, with or without a fraction of zeros

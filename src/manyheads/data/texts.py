@@ -16,7 +16,6 @@ from manyheads.data.table import lists_of
 
 NOT_UTF8 = "holds half a character (a lone surrogate), which UTF-8 cannot write"
 LETTERS = 200  # of a text, by which its script is recognised
-MAX_MARKS = 1000  # combining marks on one letter
 BLANK = {"Cc", "Cf", "Zl", "Zp", "Zs"}  # general categories of Unicode: controls, signs of no width, white space
 TYPES = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object", bytes: "bytes"}
 
@@ -108,20 +107,3 @@ def script_of(text: str) -> str:
 @lru_cache(maxsize=2**14)
 def _script_of_letter(letter: str) -> str:
     return re.split("[ -]", unicodedata.name(letter, "unknown"))[0].lower()
-
-
-def normalise_unicode(text: str) -> str:
-    """The text in NFC. Python puts the marks of a letter in order in a time that grows with their number squared: runs
-    of more than `MAX_MARKS`, which no writing has, stay as they are."""
-    if len(text) <= MAX_MARKS:
-        return unicodedata.normalize("NFC", text)
-    parts = _long_runs_of_marks().split(text)
-    for at in range(0, len(parts), 2):  # between the runs
-        parts[at] = unicodedata.normalize("NFC", parts[at])
-    return "".join(parts)
-
-
-@lru_cache(maxsize=1)
-def _long_runs_of_marks() -> re.Pattern[str]:
-    marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.combining(chr(code))]
-    return re.compile(f"([{''.join(marks)}]{{{MAX_MARKS},}})")

@@ -36,7 +36,8 @@ from torch import Tensor
 import manyheads.plugin as plugin
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.config.sentences import format_value, older_tokenizer
-from manyheads.data.formats.fields import FIELD, UNIT
+from manyheads.data.formats.fields import FIELD
+from manyheads.data.ids.terms import UNIT
 from manyheads.data.rows import ROWS_AT_ONCE, Rows
 from manyheads.errors import UserError
 

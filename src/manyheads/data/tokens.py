@@ -22,7 +22,8 @@ from torch.nn import functional as F
 
 from manyheads.config import Cutting, Long
 from manyheads.config.data import CUT
-from manyheads.data.formats.fields import FIELD, UNIT, field_mark, field_parts, unit_ids
+from manyheads.data.formats.fields import FIELD, field_mark, field_parts, unit_ids
+from manyheads.data.ids.terms import UNIT
 from manyheads.data.tokenizer import PROBE, tokenizer_errors
 from manyheads.distributed.machine import n_cores
 from manyheads.errors import UserError

@@ -110,7 +110,8 @@ def cached_linear(folder: Path, splits: Splits, weights_C: np.ndarray | None) ->
 @cache
 def code_digest() -> str:
     """Of the files that make a linear model: one of another formula is not read from the cache."""
-    code = [Path(__file__).with_name(name).read_bytes() for name in ("blend.py", "fit.py", "model.py")]
+    here = Path(__file__).parent
+    code = [(here / name).read_bytes() for name in ("blend.py", "fit.py", "model.py", "../data/ids/terms.py")]
     return blake2b(b"".join(code), digest_size=8).hexdigest()
 
 

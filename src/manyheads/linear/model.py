@@ -1,10 +1,6 @@
 """A linear model of the terms of a text: what is counted, how it answers, and its file.
 
-The terms are words and pairs of neighbouring words, runs of characters, or both; and the units before a text, which say
-what is in other columns of its row (data/formats/fields.py). A text is composed (NFC, as our
-tokenizers do it: NFKC would also make `²` a `2`) and case-folded first. A word is a run of letters, digits and the
-marks that stand on them, so that a word of Hindi, Thai, Arabic or Hebrew stays whole however it is composed. Where no
-spaces stand between words, a "word" is a whole clause, and runs of characters are the terms.
+data/ids/terms.py says what the terms of a text are.
 
 Rare terms weigh more: Salton and Buckley (1988), "Term-weighting approaches in automatic text retrieval". The weight of
 a term is how often the text has it, times its inverse document frequency, over the length of the text's vector.
@@ -15,15 +11,12 @@ B, n texts . C classes
 
 import json
 import re
-import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -34,8 +27,7 @@ from torch.nn import functional as F
 from manyheads.config import Terms
 from manyheads.config.conversion import from_plain, to_plain
 from manyheads.config.facts import check_ranges, setting
-from manyheads.data.formats.fields import UNIT, split_units
-from manyheads.data.texts import normalise_unicode
+from manyheads.data.ids.terms import number_of, split_units, split_words, terms_by_sort
 from manyheads.errors import UserError
 from manyheads.runs.files import read_json
 
@@ -44,8 +36,6 @@ BASELINE = ("baseline.safetensors", "baseline.json")  # of a run whose model/ ho
 KINDS = {"terms_U": "I64", "rarity_U": "F32", "votes_UC": "F32", "bias_C": "F32"}
 MOST = 1e6  # of a value in the file: sums of larger ones may overflow
 AT_ONCE, LETTERS_AT_ONCE = 4096, 2_000_000  # texts, and letters in all of them: 400 MB
-SHORTEST, LONGEST = 2, 4  # characters of a run: with one of five as good, and half as many terms again
-ZERO_WIDTH_SPACE = 0x200B  # is between words of Thai, Khmer or Burmese
 UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana and Han, Javanese and Tai scripts, rare Han
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\ua980-\ua9df\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -60,55 +50,15 @@ class Counted(NamedTuple):
     bounds: "array[int]"
 
 
-class _Letters(dict[int, int | None]):
-    """For str.translate: what is part of a word stays, what cannot be seen goes, anything else becomes a space."""
-
-    def __missing__(self, code: int) -> int | None:
-        letter, kind = chr(code), unicodedata.category(chr(code))
-        unseen = kind == "Cf" or "VARIATION SELECTOR" in unicodedata.name(letter, "")
-        if code == ZERO_WIDTH_SPACE:
-            found = ord(" ")
-        elif unseen:
-            found = None
-        else:
-            found = code if letter.isalnum() or letter == "_" or kind.startswith("M") else ord(" ")
-        self[code] = found
-        return found
-
-
-_LETTERS = _Letters()
-
-
-def fold_case(text: str) -> str:
-    """A text in lower case and in composed letters (NFC)."""
-    if text.isascii():
-        return text.lower()
-    return normalise_unicode(normalise_unicode(text).casefold())
-
-
-def split_words(text: str) -> list[str]:
-    """Its words, in their order."""
-    return fold_case(text).translate(_LETTERS).split()
-
-
-def character_runs(text: str) -> Iterator[str]:
-    """All its runs of two to four characters, of which white space is one; a line break before each keeps them apart
-    from words. One by one, as those of a long text would fill the memory."""
-    letters = f" {' '.join(fold_case(text).split())} "
-    if len(letters) > SHORTEST:
-        for n in range(SHORTEST, LONGEST + 1):
-            yield from (f"\n{letters[at : at + n]}" for at in range(len(letters) - n + 1))
-
-
 def terms_of(text: str, pair: str | None = None, kind: Terms = Terms.words) -> Iterator[str]:
     """The terms of a text; of a pair what both texts have, what one of them has alone, and how many terms of each sort
     these are. Their order is the same in every process."""
     if pair is None:
-        for terms in _terms_by_sort(text, kind).values():
+        for terms in terms_by_sort(text, kind.name).values():
             yield from terms
         return
-    others = _terms_by_sort(pair, kind)
-    for sort, terms in _terms_by_sort(text, kind).items():
+    others = terms_by_sort(pair, kind.name)
+    for sort, terms in terms_by_sort(text, kind.name).items():
         one, other = set(terms), set(others.get(sort, ()))
         yield from (f"both {term}" for term in sorted(one & other))
         for side, alone in (("first", one - other), ("second", other - one)):
@@ -127,30 +77,11 @@ def counted(texts: Sequence[str], pairs: Sequence[str] | None, kind: Terms = Ter
     return found
 
 
-def number_of(term: str) -> int:
-    """32 bits that stand for a term, the same everywhere."""
-    return crc32(term.encode("utf-8", "surrogatepass"))
-
-
 def unspaced(texts: Sequence[str]) -> bool:
     """Whether a tenth of the letters are of scripts that put no spaces between words."""
     texts = [split_units(text)[0] for text in texts]
     n_letters = sum(len(word) for text in texts for word in split_words(text))
     return 10 * sum(len(UNSPACED.findall(text)) for text in texts) > n_letters
-
-
-def _terms_by_sort(text: str, kind: Terms) -> dict[str, Iterable[str]]:
-    """The terms of a text by their sorts, as how many a pair has alone is said of each."""
-    found: dict[str, Iterable[str]] = {}
-    text, units = split_units(text)
-    if units:
-        found[" units"] = [f"{UNIT}{unit}" for unit in units]
-    if kind is not Terms.characters:
-        words = split_words(text)
-        found |= {"": words, " neighbours": (f"{one} {other}" for one, other in pairwise(words))}
-    if kind is not Terms.words:
-        found[" runs"] = character_runs(text)
-    return found
 
 
 class LinearModel(nn.Module):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from manyheads.data.ids.terms import fold_case
 from manyheads.data.rows import Rows
-from manyheads.linear.model import fold_case
 
 ALIKE = 0.8  # from this Jaccard similarity on two texts are near repeats
 RUN = 5  # letters, of which a text is seen as a set

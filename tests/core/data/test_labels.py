@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from manyheads.config import DataConfig, MergeLabels, OnBadRow
 from manyheads.data.checks import check_class_names
 from manyheads.data.class_names import ClassLookup, join_names, label_names, normalise_name, split_names
+from manyheads.data.ids.terms import fold_case, normalise_unicode
 from manyheads.data.sources import read_split, read_splits
-from manyheads.data.texts import normalise_unicode
-from manyheads.linear.model import fold_case
 from manyheads.training.objectives import class_weights
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "saved")
@@ -105,7 +104,7 @@ def test_joiners_between_letters_and_in_emoji_stay():
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("e\u0301\u0323\u0327"), max_size=60))
 def test_texts_are_composed_as_unicode_says(text):
     normalise_unicode("e" * 2000)  # runs of a thousand marks are known from here on
-    with patch("manyheads.data.texts.MAX_MARKS", 20):
+    with patch("manyheads.data.ids.terms.MAX_MARKS", 20):
         assert normalise_unicode(text) == unicodedata.normalize("NFC", text)
 
 

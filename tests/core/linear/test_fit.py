@@ -18,10 +18,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from manyheads.config import Terms
+from manyheads.data.ids.terms import number_of
 from manyheads.data.rows import Rows, Splits
 from manyheads.linear import fit as linear
 from manyheads.linear.fit import MANY, OF_LABELS, STRENGTH, TOLERANCE, cached_linear, fit_counted, fit_linear, simplest
-from manyheads.linear.model import counted, linear_logits, number_of, terms_of
+from manyheads.linear.model import counted, linear_logits, terms_of
 
 TEXTS = ["a good film", "so bad", "The awful film, bad!", "good good fun", "a film", "an awful bore so bad"] * 4
 LABELS = [0, 1, 1, 0, 2, 1] * 4

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from manyheads.config import Terms
-from manyheads.linear.model import counted, fold_case, number_of, split_words, terms_of, unspaced
+from manyheads.data.ids.terms import fold_case, number_of, split_words
+from manyheads.linear.model import counted, terms_of, unspaced
 
 NEIGHBOURS = TfidfVectorizer(analyzer="word", ngram_range=(1, 2), token_pattern=r"\S+", lowercase=False)
 RUNS = TfidfVectorizer(analyzer="char", ngram_range=(2, 4), lowercase=False).build_analyzer()

@@ -21,7 +21,8 @@ from manyheads import TextData
 from manyheads.cli.main import main
 from manyheads.config import Cutting, Long, Terms
 from manyheads.data import column
-from manyheads.data.formats.fields import FIELD, UNIT, join_cells, split_units
+from manyheads.data.formats.fields import FIELD, join_cells
+from manyheads.data.ids.terms import UNIT, split_units
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_splits
 from manyheads.data.tokenizer import add_field_mark, kept_ids

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from manyheads.config import DataConfig, ModelConfig, Terms, TokenizerConfig, TokenizerKind
+from manyheads.data.ids.terms import count_terms
 from manyheads.data.rows import Rows
 from manyheads.data.tokenizer import train_tokenizer
 from manyheads.errors import UserError
@@ -27,7 +28,6 @@ from manyheads.nn import assemble
 from manyheads.plugins.hub import browser, graph_folder
 from manyheads.plugins.hub.config import ExportConfig, Format
 from manyheads.plugins.hub.export import export
-from manyheads.plugins.hub.linear_terms import count_terms
 from tests.plugins.hub.test_graph import LETTERS, TEXTS
 
 pytest.importorskip("onnxruntime")

@@ -20,6 +20,7 @@ from manyheads.config import DataConfig, Long
 from manyheads.config.facts import hooks
 from manyheads.config.sentences import list_names
 from manyheads.data.class_names import normalise_name
+from manyheads.data.ids.terms import UNIT
 from manyheads.data.table import RawTable
 from manyheads.data.texts import is_blank
 from manyheads.errors import UserError
@@ -27,13 +28,12 @@ from manyheads.errors import UserError
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-FIELD, UNIT = "\u241e", "\u241f"  # signs that can be seen, and that nobody types
+FIELD = "\u241e"  # a sign that can be seen, and that nobody types
 # A number, a time or null, as each format may hold it: 3.0 becomes 3, \N nothing, and a midnight its day. pandas
 # writes 00:00:00 to a csv where another row of the column has a time, but who reads one row cannot know the others.
 SPELLINGS = re.compile(
     r"^([+-]?[0-9]+)\.0*$|^([0-9-]{10})[T ](?:00:00:00|([0-9:]{8}(\.[0-9]*[1-9])?))\.?0*(Z|\+00:00)?$|^\\N$"
 )
-UNITS = re.compile(f"(?:{UNIT}[^{UNIT}]+{UNIT})+")
 AND = " + "  # between the names of columns that are joined
 ZIPPED = "manyheads.data.column:zipped"
 
@@ -51,13 +51,6 @@ def reader_of(kept: Mapping[str, Any]) -> Callable[[Sequence[str]], list[str]] |
         if section.read is not None and (read := plugin.resolve(section.read)(kept)) is not None:
             return read
     return None
-
-
-def split_units(text: str) -> tuple[str, list[str]]:
-    """The text without the units before it, and these."""
-    if not text.startswith(UNIT) or (found := UNITS.match(text)) is None:
-        return text, []
-    return text[found.end() :], found[0].strip(UNIT).split(UNIT * 2)
 
 
 def text_column(names: str | Sequence[str]) -> str:

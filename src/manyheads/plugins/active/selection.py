@@ -14,6 +14,7 @@ import torch
 
 from manyheads.config.sentences import install_extra, list_names
 from manyheads.data.class_names import MULTI_LABEL, join_names
+from manyheads.data.ids.terms import fold_case
 from manyheads.data.rows import Rows
 from manyheads.data.tokens import encode
 from manyheads.errors import UserError
@@ -28,7 +29,6 @@ from manyheads.inference.classifier import (
 )
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import ModelFolder, enclosing_run
-from manyheads.linear.model import fold_case
 from manyheads.linear.near_repeats import both_texts, near_repeats
 from manyheads.linear.thresholds import probabilities_of
 from manyheads.plugins.active.choosing import closeness, divergence, label_closeness, plus_plus, strange, unit

@@ -9,7 +9,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from manyheads.data.column import zipped
 from manyheads.data.disk_cache import cache_folder
-from manyheads.data.formats.fields import FIELD, UNIT
+from manyheads.data.formats.fields import FIELD
+from manyheads.data.ids.terms import UNIT
 from manyheads.data.prepare_tokens import splits_as_read
 from manyheads.data.rows import Splits
 from manyheads.evaluation.intervals import mean_interval

@@ -11,7 +11,8 @@ from math import inf, isfinite, nextafter
 from typing import Any
 
 from manyheads.data.class_names import natural_order
-from manyheads.data.formats.fields import FIELD, UNIT
+from manyheads.data.formats.fields import FIELD
+from manyheads.data.ids.terms import UNIT
 from manyheads.errors import UserError
 from manyheads.plugins.columns.config import column_names
 from manyheads.plugins.columns.row_units import as_number, clean, is_numbers, rows_with_units, unit_of

@@ -20,6 +20,7 @@ from torch import Tensor
 import manyheads.plugin as plugin
 from manyheads.config import Long, ModelConfig, Terms
 from manyheads.data.formats.fields import SPELLINGS, reader_of
+from manyheads.data.ids.terms import list_terms
 from manyheads.data.tokenizer import PROBE, copy_tokenizer, names_of_marks
 from manyheads.data.tokens import segments_of, texts_of_marks
 from manyheads.errors import UserError
@@ -33,7 +34,7 @@ from manyheads.plugins.hub.parity import Ask, apart, changed_by_rounding, hold_t
 from manyheads.runs.files import write_json
 
 HERE = Path(__file__).parent
-SCRIPT, TERMS = HERE / "templates" / "predict.py.j2", HERE / "linear_terms.py"
+SCRIPT = HERE / "templates" / "predict.py.j2"
 ASK = """import json, sys
 from predict import Classifier
 made = Classifier(".")
@@ -134,7 +135,7 @@ def write_graph_folder(part: Path, predictor: TextClassifier, model: Path, confi
     script = script_for(predictor, kind, settings.terms, example=example, is_plain=is_plain, read=read)
     (part / "predict.py").write_text(script, encoding="utf-8")
     if settings.terms is not None:
-        shutil.copyfile(TERMS, part / TERMS.name)
+        shutil.copyfile(inspect.getfile(list_terms), part / "linear_terms.py")
     with running_script(part) as exact:
         said = f"{compared.said}: {hold_to_run(predictor, exact, compared, kind, both=both)}"
         if config.precision is Rounding.int8:

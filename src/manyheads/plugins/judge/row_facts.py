@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from manyheads.config import Terms
+from manyheads.data.ids.terms import fold_case
 from manyheads.data.rows import Rows, class_counts
 from manyheads.data.splits import assign_folds, stratified_sample
 from manyheads.data.table import coded
@@ -23,7 +24,7 @@ from manyheads.data.tokens import multi_hot
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.statistics import error_at, percentile_interval, power_law, resamples
 from manyheads.linear.fit import fit_linear
-from manyheads.linear.model import fold_case, linear_logits
+from manyheads.linear.model import linear_logits
 from manyheads.linear.near_repeats import both_texts
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.runs.summary import Interval
