@@ -194,6 +194,14 @@ DAY = datetime(2024, 5, 31)
         (float("nan"), False, None),
         ("2024/05/31", True, datetime(2024, 5, 31)),
         ("2024.5.3 19:30", False, datetime(2024, 5, 3, 19, 30)),
+        ("31 May 2024", False, DAY),
+        ("Fri, 31 May 2024", False, DAY),
+        ("May 31, 2024", False, DAY),
+        ("31 December 99", False, datetime(1999, 12, 31)),
+        ("31/05/24", True, DAY),
+        ("5/31/24 7:30", False, DAY.replace(hour=7, minute=30)),
+        ("31.5.69", False, datetime(1969, 5, 31)),
+        ("1-2-68", True, datetime(2068, 2, 1)),
     ],
 )
 def test_dates_as_people_write_them(cell, day_first, expected) -> None:
@@ -205,6 +213,7 @@ def test_dates_as_people_write_them(cell, day_first, expected) -> None:
     [
         *("soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x", "2024/05.31", "2024/31/05"),
         *("2024053110", "202405311030", 202405311030, "31 May 2024 10:30 PM", "31/05/2024 10:30 p.m."),
+        *("31 May", "May 2024", "31 Mai 2024", "1 June at noon", "31/05/024"),
     ],
 )
 def test_what_is_no_date(cell) -> None:
@@ -249,6 +258,26 @@ def test_days_and_months_are_told_by_one_of_them() -> None:
         read_dates(["03/04/2024", "2024-01-01"], "data.split_by=d", "rows.csv", notes)
     with pytest.raises(ValueError, match=r"no cell of rows.csv is a date \(first: 'x'\)"):
         read_dates(["x", ""], "data.split_by=d", "rows.csv", notes)
+
+
+@pytest.mark.parametrize(
+    ("cells", "first"),
+    [
+        (["31/05/24", "30/05/24"], datetime(2024, 5, 31)),  # two days of one year
+        (["5/31/24", "6/1/24"], datetime(2024, 5, 31)),
+        (["31.05.24", "31.05.2024"], datetime(2024, 5, 31)),
+        (["31/05/24"], None),  # or 24 May 2031
+        (["24/05/31", "24/05/30"], None),
+        (["24.05.31", "23.05.30"], None),
+        (["05/04/24", "03/04/24", "02/04/24"], None),  # or months first
+    ],
+)
+def test_a_year_of_two_digits_is_read_where_it_must_come_last(cells, first) -> None:
+    if first is None:
+        with pytest.raises(ValueError, match=f"whether '{cells[0]}' begins with the day or the "):
+            read_dates(cells, "data.split_by=d", "rows.csv", [])
+    else:
+        assert read_dates(cells, "data.split_by=d", "rows.csv", [])[0] == first.replace(tzinfo=UTC).timestamp()
 
 
 def dated(home: Path, *more: tuple) -> list[tuple]:

@@ -27,7 +27,7 @@ STAMP = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])([01]\d|2[0-3])([0
 HALF_DAY = re.compile(r"\d\s*[ap]\.?m\b", re.IGNORECASE)  # which the standard library passes over
 LONGEST_SECONDS = 1e11  # more are thousandths
 SHORT_HOUR = re.compile(r"(?<=[T ,])(?=\d:\d\d)")  # of 9:30, where ISO 8601 has 09:30
-NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
+NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
 USUAL = "write dates such as 2024-05-31"
 
 
@@ -107,6 +107,14 @@ def read_dates(cells: Sequence[Any], setting: str, source: str, notes: list[str]
         f"{setting}: nothing in {source} says whether '{slashed[0][0] if slashed else ''}' begins with the day or the "
         f"month: {USUAL}",
     )
+    short = [one for one in numbered if one is not None and len(one[4]) == 2]
+    begins, ends = ({one[place] for one in short} for place in (1, 4))
+    is_known = n_month_first > n_day_first or len(begins) > len(ends) or len(short) < len([*filter(None, numbered)])
+    require(
+        not short or is_known,
+        f"{setting}: nothing in {source} says whether '{short[0][0] if short else ''}' begins with the day or the "
+        f"year: {USUAL}",
+    )
     seconds_V, is_plain_V = np.full(len(column.values), np.nan), np.zeros(len(column.values), dtype=bool)
     for at, cell in enumerate(column.values):
         try:
@@ -146,13 +154,14 @@ def read_date(cell: Any, *, day_first: bool) -> datetime | None:
         day, month = int(found[1]), int(found[3])
         if found[2] != "." and not day_first:
             day, month = month, day
-        return datetime.fromisoformat(f"{found[4]}-{month:02}-{day:02}T{found[5] or '00:00'}")
+        year = found[4] if len(found[4]) == 4 else f"{20 if int(found[4]) < 69 else 19}{found[4]}"  # as POSIX does
+        return datetime.fromisoformat(f"{year}-{month:02}-{day:02}T{found[5] or '00:00'}")
     if found := YEAR_FIRST.match(text):
         text = f"{found[1]}-{int(found[3]):02}-{int(found[4]):02}{text[found.end() :]}"
     try:
         return datetime.fromisoformat(re.sub(" UTC$", "Z", text))
     except ValueError:
-        return parsedate_to_datetime(text)
+        return parsedate_to_datetime(text if ":" in text else f"{text} 00:00")
 
 
 def _as_text(seconds_n: Any) -> tuple[str, str]:
