@@ -92,6 +92,28 @@ def test_a_quarter_of_times_is_named_by_all_their_digits() -> None:
     assert len({*kinds}) == len(kinds) == 21
 
 
+def test_empty_cells_of_a_column_of_numbers_are_a_slice_of_their_own() -> None:
+    some, right = stored()
+    cells = {"amount": ["" if at % 7 == 0 else at for at in range(600)]}
+    table = RawTable(["text", *cells], cells.__getitem__, range(2, 602), "x.csv")
+    some.rows.unread = Unread(table, [*cells], range(600))
+    found = {one["slice"]: one for one in lines(some, "column:amount")}
+    amounts = np.arange(600)
+    empty_n = amounts % 7 == 0
+    low, middle, high = amounts[~empty_n][np.ceil(np.array([0.25, 0.5, 0.75]) * (~empty_n).sum()).astype(int) - 1]
+    assert [*found] == [
+        f"up to {low}",
+        f"above {low} to {middle}",
+        f"above {middle} to {high}",
+        f"above {high}",
+        "(empty)",
+    ]
+    for name, between_n in ((f"up to {low}", amounts <= low), (f"above {high}", amounts > high)):
+        between_n = between_n & ~empty_n
+        assert (found[name]["n_rows"], found[name]["accuracy"]["value"]) == (between_n.sum(), right[between_n].mean())
+    assert (found["(empty)"]["n_rows"], found["(empty)"]["accuracy"]["value"]) == (empty_n.sum(), right[empty_n].mean())
+
+
 def test_the_worst_are_found_on_one_half_and_hold_on_the_other() -> None:
     some, right = stored(3000)
     worst = lines(some, "worst")[0]

@@ -125,13 +125,14 @@ def _cut(by: str, stored: LogitStore) -> Cut:
         return cells_of(rows, column)
 
     counted = _count_values(by, stored, values)
-    numbers = as_numbers(counted) if kind == "column" and len(counted) > MOST_VALUES else None
+    numbers = as_numbers(counted.keys() - {NOTHING}) if kind == "column" and len(counted) > MOST_VALUES else None
     if numbers is None:
         return _cut_values(by, counted, values)
     of_numbers = Counter[float]()
-    for name, n_rows in counted.items():
-        of_numbers[numbers[name]] += n_rows
-    return _cut_numbers(by, of_numbers, lambda rows: [numbers[name] for name in values(rows)], "")
+    for name, number in numbers.items():
+        of_numbers[number] += counted[name]
+    empty = NOTHING if NOTHING in counted else ""
+    return _cut_numbers(by, of_numbers, lambda rows: [numbers.get(name, np.nan) for name in values(rows)], "", empty)
 
 
 def _cut_values(by: str, counted: Counter[str], values: Callable[[Rows], list[str]]) -> Cut:
@@ -148,8 +149,11 @@ def _cut_values(by: str, counted: Counter[str], values: Callable[[Rows], list[st
     return Cut(by, names, masks)
 
 
-def _cut_numbers(by: str, counted: Counter[float], values: Callable[[Rows], list[Any]], unit: str) -> Cut:
-    """Into quarters of the rows, by numbers that were `counted`; fewer slices where many rows have the same number."""
+def _cut_numbers(
+    by: str, counted: Counter[float], values: Callable[[Rows], list[Any]], unit: str, empty: str = ""
+) -> Cut:
+    """Into quarters of the rows, by numbers that were `counted`; fewer slices where many rows have the same number.
+    Rows whose value is NaN are the slice `empty`."""
     numbers = np.array(sorted(counted))
     n_up_to = np.cumsum([counted[number] for number in numbers.tolist()])  # rows with this number or a smaller one
     bounds = {float(numbers[np.searchsorted(n_up_to, part * n_up_to[-1])]) for part in PARTS}
@@ -159,10 +163,12 @@ def _cut_numbers(by: str, counted: Counter[float], values: Callable[[Rows], list
         words = [format_bound(edge) for edge in edges]
         between = [f"above {low} to {high}" for low, high in pairwise(words)]
         names = [f"up to {words[0]}", *between, f"above {words[-1]}"]
-    names = [f"{name} {unit}".rstrip() for name in names]
+    names = [f"{name} {unit}".rstrip() for name in names] + [empty] * bool(empty)
 
     def masks(answered: AnsweredRows) -> Bools:
-        return _one_hot(np.digitize(values(answered.rows), edges, right=True), len(names))
+        values_n = np.array(values(answered.rows), dtype=np.float64)
+        slice_n = np.digitize(values_n, edges, right=True)
+        return _one_hot(np.where(np.isnan(values_n), len(names) - 1, slice_n), len(names))
 
     return Cut(by, names, masks)
 
