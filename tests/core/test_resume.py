@@ -365,7 +365,7 @@ def test_of_two_starts_in_one_folder_the_second_is_refused_until_the_first_is_go
         holder.stdout.readline()
         codes = [main([*command, *more]) for more in ([], ["hardware.devices=2"])]
         holder.kill()
-    sentence = f"output={folder} holds a run that is still in progress: wait for its end, or name another folder"
+    sentence = f"output={folder} is written by a command in progress: wait for its end, or name another folder"
     assert codes == [2, 2]
     assert capsys.readouterr().err.splitlines()[-2:] == [sentence] * 2
     assert sorted(folder.rglob("*")) == before

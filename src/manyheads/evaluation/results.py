@@ -1,7 +1,7 @@
 """Evaluations that are written: the summary and report of a run, and the folder of the verb `evaluate`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,10 +27,10 @@ from manyheads.inference.format import ModelFolder, enclosing_run
 from manyheads.inference.rules import fit_rules
 from manyheads.inference.workers import Workers, work_together
 from manyheads.linear.model import BASELINE, LinearBaseline
-from manyheads.runs.files import refuse_unwritable, write_atomic, write_json
+from manyheads.runs.files import write_atomic, write_json
 from manyheads.runs.metrics_csv import read_metrics_csv
 from manyheads.runs.summary import Figures, Summary, facts, figures_to_plain
-from manyheads.runs.verb_output import output_folder
+from manyheads.runs.verb_output import lock_output, output_folder
 from manyheads.terminal import progress_bar
 
 
@@ -161,7 +161,7 @@ def evaluate_data(config: EvaluateConfig, plan: EvaluationPlan, workers: Workers
     if data.splits is not None:
         setup = replace(setup, train=data.splits.train)
     setup = replace(setup, label_counts=data.label_counts)
-    with _results_folder(folder), ExitStack() as stack:
+    with lock_output(folder), ExitStack() as stack:
         if isinstance(predictor, TextClassifier):
             answers_of = None
             if not config.overwrite:
@@ -182,18 +182,6 @@ def _provenance(config: EvaluateConfig, opened: ModelFolder, digest: str, classi
             files.append(fingerprint(home / name))
     settings = {"tokens": config.batch.tokens, "baseline": files}
     return provenance(digest, opened, classifier, settings)
-
-
-@contextmanager
-def _results_folder(folder: Path) -> Iterator[None]:
-    """Make the folder, and remove it again if nothing was written."""
-    with refuse_unwritable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            folder.rmdir()
 
 
 def write_evaluation(

@@ -1,4 +1,4 @@
-"""The lock of a run folder: at most one run writes to it at a time. Standard library only."""
+"""The lock of a run folder or another output: at most one command writes to it at a time. Standard library only."""
 
 import fcntl
 import os
@@ -14,13 +14,13 @@ _locked: set[Path] = set()  # by this process, which may enter a folder again
 
 @contextmanager
 def lock_run_folder(folder: Path) -> Iterator[None]:
-    """Keep other runs out of `folder` while the block lasts. Only the first process locks; the others follow it.
+    """Keep other commands out of `folder` while the block lasts. Only the first process locks; the others follow it.
 
     The kernel holds the lock, on the folder itself, so a process that is killed leaves none. A disk without locks has
     none to give, and there the block runs unlocked.
 
     Raises:
-        UserError: another run is in the folder.
+        UserError: another command is in the folder.
     """
     if folder in _locked or not this_process().is_first:
         yield
@@ -32,7 +32,7 @@ def lock_run_folder(folder: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
-                    f"output={folder} holds a run that is still in progress: wait for its end, or name another folder"
+                    f"output={folder} is written by a command in progress: wait for its end, or name another folder"
                 ) from None
         _locked.add(folder)
         yield

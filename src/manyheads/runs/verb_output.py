@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
 from manyheads.runs.files import refuse_unwritable, replace_folder
 from manyheads.runs.folder import refuse_taken, refuse_unwritable_output
+from manyheads.runs.lock import lock_run_folder
 
 
 class VerbOutput(NamedTuple):
@@ -71,14 +72,27 @@ def _foreign_content(folder: Path, output: VerbOutput) -> str:
 
 
 @contextmanager
-def output_folder(folder: Path, output: VerbOutput, *, overwrite: bool) -> Iterator[Path]:
-    """Where to write results: `folder`, made if need be; with `overwrite` an empty folder that takes its place when the
-    block ends, so that after an error nothing has changed."""
+def lock_output(folder: Path) -> Iterator[None]:
+    """Keep other commands out of an output folder, made if need be, while the block lasts; a UserError where one is in
+    it. If nothing was written, the folder is removed again."""
     with refuse_unwritable(folder):
-        if overwrite:
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_run_folder(folder):
+            yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def output_folder(folder: Path, output: VerbOutput, *, overwrite: bool) -> Iterator[Path]:
+    """Where to write results: an empty folder that takes the place of `folder` when the block ends, so that after an
+    error nothing has changed; but without `overwrite`, where earlier results are replaced file by file, these."""
+    with refuse_unwritable(folder):
+        if overwrite or not folder.is_dir() or not any(folder.iterdir()):
             with replace_folder(folder.resolve()) as part:
                 yield part
-                refuse_occupied(folder, output, overwrite=True)  # something may have come in between
+                refuse_occupied(folder, output, overwrite=overwrite)  # something may have come in between
         else:
-            folder.mkdir(parents=True, exist_ok=True)
             yield folder

@@ -4,7 +4,10 @@ import csv
 import json
 import random
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from errno import ENOSPC
 from itertools import combinations
 from pathlib import Path
 from time import process_time
@@ -339,6 +342,32 @@ def test_the_verb(tmp_path: Path, capsys):
     assert cli.main(words) == 2
     assert "output=" in capsys.readouterr().err
     assert (tmp_path / "out/audit.html").read_text() == before
+
+
+def test_an_audit_leaves_all_files_or_none_and_keeps_others_out(tmp_path: Path, monkeypatch, capsys):
+    texts, labels = reviews(60)
+    with (tmp_path / "reviews.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    words = ["audit", f"data.path={tmp_path}/reviews.csv", f"output={tmp_path}/out"]
+
+    def full(*_):
+        raise OSError(ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_report, "write_suspects", full)
+        assert cli.main(words) == 2
+    assert "No space left" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["reviews.csv"]
+    inspect = audit_report.inspect
+
+    def ask_twice(*given):
+        other = subprocess.run([sys.executable, "-m", "manyheads", *words], capture_output=True, text=True)
+        assert (other.returncode, "is written by a command in progress" in other.stderr) == (2, True), other.stderr
+        return inspect(*given)
+
+    monkeypatch.setattr(audit_report, "inspect", ask_twice)
+    assert cli.main(words) == 0
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {"audit.html", "audit.json", "suspects.csv"}
 
 
 @pytest.mark.parametrize("package", ["cleanlab", "datasketch"])

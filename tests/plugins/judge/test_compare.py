@@ -1,10 +1,12 @@
 """Models compared on the same rows: the verb, whole; its figures against SciPy and a simulation."""
 
 import csv
+import fcntl
 import json
 import os
 import shutil
 import sys
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.inference.folder import load
 from manyheads.inference.predict import predict
+from manyheads.plugins.judge import comparison
 from manyheads.plugins.judge.calibrate import calibrate
 from manyheads.plugins.judge.compare import compare_models
 from manyheads.plugins.judge.comparison import (
@@ -101,6 +104,27 @@ def test_runs_and_a_file_of_anybodys_predictions_are_compared(ship_model, data: 
     assert "Settings that differ" not in page
     assert "<h2>Classes, those that differ most first</h2>" in page
     assert "theirs.csv is better than a: the accuracy of theirs.csv is" in capsys.readouterr().out
+
+
+def test_a_comparison_leaves_all_files_or_none_and_keeps_others_out(ship_model, data, tmp_path, monkeypatch) -> None:
+    first = ship_model(tmp_path / "a" / "model").parent
+    shutil.copytree(first, tmp_path / "b")
+    (tmp_path / "out").mkdir()
+    held = os.open(tmp_path / "out", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)  # as another process does
+    with pytest.raises(ValueError, match="out is written by a command in progress: wait for its end"):
+        run([first, tmp_path / "b"], data, tmp_path / "out")
+    os.close(held)
+
+    def full(*_):
+        raise OSError(ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(comparison, "write_json", full)
+        with pytest.raises(ValueError, match="No space left"):
+            run([first, tmp_path / "b"], data, tmp_path / "out")
+    assert not any("out" in one.name for one in tmp_path.iterdir())
+    run([first, tmp_path / "b"], data, tmp_path / "out")
 
 
 def test_a_model_of_any_number_of_labels_is_compared_by_all_of_them(label_folder: Path, tmp_path: Path) -> None:

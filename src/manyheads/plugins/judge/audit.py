@@ -14,7 +14,7 @@ from manyheads.data.sources import read_splits
 from manyheads.plugins.judge.config import AuditConfig
 from manyheads.runs.files import write_json
 from manyheads.runs.folder import start_folder
-from manyheads.runs.verb_output import VerbOutput, output_folder, refuse_occupied
+from manyheads.runs.verb_output import VerbOutput, lock_output, output_folder, refuse_occupied
 from manyheads.terminal import say, show_files
 
 AUDITED = VerbOutput("audit", "audit.json", ('"sampled":', '"source":'), ("audit.html", "suspects.csv"))
@@ -33,14 +33,16 @@ def audit(config: AuditConfig) -> dict[str, Any]:
 
     from manyheads.plugins.judge.audit_report import inspect, sentences, write_audit, write_suspects
 
-    found = inspect(splits, config)
     names = ["audit.html", "audit.json"]
-    with output_folder(folder, AUDITED, overwrite=config.overwrite) as part:
-        write_audit(part / "audit.html", found, config)
-        write_json(part / "audit.json", found.content)
-        if found.suspects is not None:
-            write_suspects(part / "suspects.csv", found.suspects, splits.labels)
-            names.append("suspects.csv")
+    with lock_output(folder):
+        refuse_occupied(folder, AUDITED, overwrite=config.overwrite)
+        found = inspect(splits, config)
+        with output_folder(folder, AUDITED, overwrite=config.overwrite) as part:
+            write_audit(part / "audit.html", found, config)
+            write_json(part / "audit.json", found.content)
+            if found.suspects is not None:
+                write_suspects(part / "suspects.csv", found.suspects, splits.labels)
+                names.append("suspects.csv")
     say(*splits.notes, *sentences(found.content))
     show_files(folder, names)
     return found.content

@@ -21,7 +21,7 @@ from manyheads.inference.format import ModelFolder, enclosing_run, open_folder
 from manyheads.plugins.judge.config import CompareConfig, compared_figures
 from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.runs.summary import names_of
-from manyheads.runs.verb_output import VerbOutput, refuse_occupied
+from manyheads.runs.verb_output import VerbOutput, lock_output, refuse_occupied
 
 FILES = (".csv", ".tsv", ".parquet", ".jsonl")  # of predictions
 COMPARED = VerbOutput("compare", "compare.json", ('"models":', '"pairs":', '"n_rows":'), ("changed.csv", "report.html"))
@@ -77,13 +77,16 @@ def compare_models(config: CompareConfig) -> dict[str, Any]:
 
     from manyheads.plugins.judge.comparison import ComparedModel, answers_of, write_comparison
 
-    for run, folder in folders.items():
-        answers[run] = answers_of(folder, data.rows, labels, config)
-    models = []
-    for name, run in zip(names, config.runs, strict=True):
-        home = enclosing_run(folders[run].path) if run in folders else None
-        models.append(ComparedModel(name, answers[run], home))
-    return write_comparison(output, COMPARED, models, data, labels, warnings, config)
+    with lock_output(output):
+        if config.output or config.overwrite:
+            refuse_occupied(output, COMPARED, overwrite=config.overwrite)
+        for run, folder in folders.items():
+            answers[run] = answers_of(folder, data.rows, labels, config)
+        models = []
+        for name, run in zip(names, config.runs, strict=True):
+            home = enclosing_run(folders[run].path) if run in folders else None
+            models.append(ComparedModel(name, answers[run], home))
+        return write_comparison(output, COMPARED, models, data, labels, warnings, config)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from manyheads.inference.format import enclosing_run, home_of, open_folder
 from manyheads.plugins.judge.config import ProbeConfig
 from manyheads.plugins.judge.probe_tests import CHANGES, BehaviourTest, cases_of, read_tests
 from manyheads.runs.folder import refuse_unwritable_output, within
-from manyheads.runs.verb_output import VerbOutput, refuse_occupied
+from manyheads.runs.verb_output import VerbOutput, lock_output, refuse_occupied
 
 PROBED = VerbOutput("probe", "probe.json", ('"tests":', '"run":'), ("report.html",))
 
@@ -51,5 +51,8 @@ def probe(config: ProbeConfig) -> dict[str, Any]:
 
     from manyheads.plugins.judge.behaviour import run_tests, write_behaviour
 
-    results = run_tests(tests, cases, folder, config)
-    return write_behaviour(output, PROBED, results, data, config)
+    with lock_output(output):
+        if config.output or config.overwrite:
+            refuse_occupied(output, PROBED, overwrite=config.overwrite)
+        results = run_tests(tests, cases, folder, config)
+        return write_behaviour(output, PROBED, results, data, config)
