@@ -27,6 +27,7 @@ from manyheads.linear.blend import row_weights, weighted
 from manyheads.linear.thresholds import ThresholdCounts, add_counts, best_thresholds, zero_counts
 from manyheads.nn import Classifier
 from manyheads.nn.cost import mean_flops
+from manyheads.training.context import RunContext
 
 
 class Mean(Metric):
@@ -312,3 +313,15 @@ def class_weights(choice: Any, labels: Tensor, names: list[str], weights_n: Tens
         weights_C = torch.tensor([chosen.get(name, 1.0) for name in names], dtype=torch.float64)
     weights_C = weights_C * rows_C.sum() / (weights_C @ rows_C)
     return weights_C.where(rows_C > 0, 1.0).float()
+
+
+def weights_of_linear(context: RunContext) -> Tensor | None:
+    """The `class_weights` of the linear model of a run, `(C,)`; None: it has none."""
+    choice, splits = context.run.optim.class_weights, context.splits
+    if choice == "none":
+        return None
+    tokens = context.tokens["train"]
+    learnt = tokens.labels
+    if splits.train.voters is not None and tokens.probabilities_nC is not None:
+        learnt = tokens.probabilities_nC
+    return class_weights(choice, learnt, splits.labels, tokens.weights_n)

@@ -49,7 +49,7 @@ from manyheads.training.build import assemble_network
 from manyheads.training.context import RunContext
 from manyheads.training.dry_run import plan_figures, show_plan
 from manyheads.training.logs import choices_of, introduce
-from manyheads.training.objectives import class_weights
+from manyheads.training.objectives import weights_of_linear
 from manyheads.training.own_parts import check_part
 from manyheads.training.trainer import check_same, check_trainer, fit
 
@@ -168,15 +168,8 @@ def fit_members(context: RunContext) -> Tuned:
     """Fit the linear model; with `linear=true` also the weights with which both members answer, and the thresholds of
     rows with any number of labels."""
     run, splits, n_classes = context.run, splits_as_read(context.splits), len(context.splits.labels)
-    weights_C = factors_C = None
-    if run.optim.class_weights != "none":
-        tokens = context.tokens["train"]
-        learnt = tokens.labels
-        if splits.train.voters is not None and tokens.probabilities_nC is not None:
-            learnt = tokens.probabilities_nC  # as by the linear model
-        weights_C = class_weights(run.optim.class_weights, learnt, splits.labels, tokens.weights_n)
-        factors_C = weights_C.numpy()
-    linear = cached_linear(cache_folder(run.data), splits, factors_C)
+    weights_C = weights_of_linear(context)
+    linear = cached_linear(cache_folder(run.data), splits, None if weights_C is None else weights_C.numpy())
     if linear is None and too_many(splits.train, n_classes):
         log.warning("no linear model: one of %s classes would take hours", f"{n_classes:,}")
     logits_nC = None

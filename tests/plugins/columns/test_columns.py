@@ -531,3 +531,24 @@ def test_the_figures_of_the_docs(tmp_path, monkeypatch) -> None:
     assert splits.notes[-1] in page
     figure = gain_of_columns(SimpleNamespace(run=run, splits=splits))[FIGURE]
     assert f"{FIGURE}: {figure.words}" in page
+
+
+def test_what_columns_add_is_measured_with_the_class_weights_of_the_run(asked) -> None:
+    """As the accuracy of the linear model of this run, less that of a run without columns."""
+    drawn, rows = random.Random(3), []
+    for at in range(400):
+        label = drawn.choice(["refund", "refund", "refund", "voucher"])
+        word = "money" if (label == "refund") == (drawn.random() < 0.7) else "coupon"
+        rows.append((f"{word} {at}", drawn.choice([label, "either"]), drawn.randrange(50), label))
+    with open("odd.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([NAMES, *rows])
+    accuracy = {}
+    for name in ("columns", "texts"):
+        words = ["data.columns=[priority,amount]"] * (name == "columns")
+        weights = ["optim.class_weights={refund: 1, voucher: 9}", *TINY, "trainer.max_steps=2"]
+        assert main(["train", "data.path=odd.csv", f"output=odd-{name}", *words, *weights]) == 0
+        found = read_json(Path(f"odd-{name}/summary.json"))
+        accuracy[name] = found["baselines"]["linear model"]["accuracy"]["value"]
+        if name == "columns":
+            gain = found["measured"][FIGURE]["value"]
+    assert gain == pytest.approx(accuracy["columns"] - accuracy["texts"])

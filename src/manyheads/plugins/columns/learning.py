@@ -19,6 +19,7 @@ from manyheads.linear.fit import cached_linear
 from manyheads.linear.model import linear_logits
 from manyheads.plugins.columns.units import units_of
 from manyheads.runs.summary import Interval
+from manyheads.training.objectives import weights_of_linear
 
 FIGURE = "accuracy that columns add to the linear model"
 
@@ -35,6 +36,7 @@ def gain_of_columns(context: Any) -> dict[str, Interval]:
     """The hook `Section.measure`: the accuracy of the linear model, less that of one fitted to the texts alone, on the
     rows that the run is judged on; with several labels a row the mean over labels."""
     splits, alone, right = context.splits, dict[str, Any](), []
+    weights_C = weights_of_linear(context)
     if not splits.kept.get("columns", {}).get("known"):
         return {}
     n_texts = splits.kept["columns"]["texts"]
@@ -45,7 +47,8 @@ def gain_of_columns(context: Any) -> dict[str, Interval]:
     for name, rows in splits.by_name().items():
         alone[name] = replace(rows, texts=zipped([rows.texts], texts_alone, f"{n_texts} texts"))
     for some in (splits_as_read(splits), replace(splits, **alone)):
-        linear, rows = cached_linear(cache_folder(context.run.data), some, None), some.test or some.validation
+        linear = cached_linear(cache_folder(context.run.data), some, None if weights_C is None else weights_C.numpy())
+        rows = some.test or some.validation
         if linear is None:
             return {}
         logits_nC, labels = linear_logits(linear, rows.texts, rows.pairs), label_tensor(rows, len(splits.labels))
