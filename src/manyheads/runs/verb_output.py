@@ -90,7 +90,8 @@ def output_folder(folder: Path, output: VerbOutput, *, overwrite: bool) -> Itera
     """Where to write results: an empty folder that takes the place of `folder` when the block ends, so that after an
     error nothing has changed; but without `overwrite`, where earlier results are replaced file by file, these."""
     with refuse_unwritable(folder):
-        if overwrite or not folder.is_dir() or not any(folder.iterdir()):
+        folder.mkdir(parents=True, exist_ok=True)
+        if overwrite or not any(folder.iterdir()):
             with replace_folder(folder.resolve()) as part:
                 yield part
                 refuse_occupied(folder, output, overwrite=overwrite)  # something may have come in between
