@@ -231,6 +231,9 @@ class _Watch:
         left, silent = "", ""
         for rank, since in self._changed.items():
             record, silence = self._seen.get(rank), time.monotonic() - since
+            is_dead = record and record.machine == self.own.machine and not is_alive(record.process)
+            if is_dead:
+                record = _read_record(self.files[rank]) or record  # since it was read, the process may have ended well
             if record is None:
                 if silence > quiet and not silent:
                     silent = f"rank {rank} has not begun within {silence:.0f} seconds"
@@ -240,7 +243,7 @@ class _Watch:
                 left = record.why
             elif record.ended:
                 return f"rank {rank} failed {record.place}: {record.why}"
-            elif record.machine == self.own.machine and not is_alive(record.process):
+            elif is_dead:
                 return f"rank {rank} died {_place(record, (record, self.own))}"
             elif silence > quiet:
                 place = _place(record, (record, self.own))

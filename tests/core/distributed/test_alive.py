@@ -196,6 +196,16 @@ def test_while_all_go_on_or_have_ended_well_nothing_is_lost(two, tmp_path):
     assert watch.lost() == "", "it has ended, and is not expected to answer"
 
 
+def test_one_that_ends_well_while_it_is_looked_at_is_not_lost(two, tmp_path, monkeypatch):
+    """It says so and is gone between the two questions, as on a busy machine."""
+    watch = watch_of(tmp_path, 60.0)
+    watch.own.machine = "elsewhere"
+    two(step=3)
+    watch.look()
+    monkeypatch.setattr(alive, "is_alive", lambda process: two(step=3, ended="done"))
+    assert watch.lost() == ""
+
+
 def test_where_a_process_was_is_told_by_those_who_waited_for_it(two, tmp_path):
     two(step=3, marks=9, phase="training")
     other = Record(0, 1, "here", "validation", 4, 12, "lost", "rank 1 died")
