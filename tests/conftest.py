@@ -488,14 +488,17 @@ def bare(fork_server: Callable[[str], Connection]) -> Iterator[ForkedPython]:
 def pytest_configure(config: pytest.Config) -> None:
     """Importing and collecting make millions of objects and hardly any garbage.
 
-    Examples are the same in each run, so that a change fails by what it changed; a seed, as every night, draws others.
+    Examples are few and the same in each run, so that a change fails by what it changed; a seed, as every night, draws
+    others, and more.
     """
     gc.disable()
+    is_drawn = config.getoption("--hypothesis-seed") is not None
     hypothesis.settings.register_profile(
         "any machine",
         deadline=None,  # a busy one is no mistake
         suppress_health_check=[HealthCheck.too_slow],
-        derandomize=config.getoption("--hypothesis-seed") is None,
+        derandomize=not is_drawn,
+        max_examples=100 if is_drawn else 30,
     )
     hypothesis.settings.load_profile("any machine")
 

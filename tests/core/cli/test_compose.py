@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from hydra.core.override_parser.types import Quote, QuotedString
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from manyheads.cli import grammar, verbs
@@ -277,7 +277,6 @@ def test_config_yaml_there_and_back(tmp_path):
     assert "_target_" not in (tmp_path / "config.yaml").read_text()
 
 
-@settings(deadline=None, max_examples=40)
 @example("\x85", "\u2028", 1.0, {"\x85": 1.0})
 @given(st.text(), st.text(), st.floats(1e-300, 1e300), st.dictionaries(st.text(), st.floats(1e-9, 1e9), max_size=3))
 def test_any_text_and_number_survives_config_yaml(tmp_path_factory, path, column, lr, weights):

@@ -37,7 +37,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(WORDS)
 def test_any_word_composes_or_is_one_sentence_naming_it(word):
     check(word)

@@ -175,7 +175,6 @@ labels_of = st.lists(st.sampled_from([0, 0, 0, 0, 1, 1, 3, 4]), min_size=1, max_
 
 
 @given(labels_of, balances, st.integers(0, 9), st.integers(1, 4), st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
 def test_rows_are_drawn_by_the_size_of_their_class(labels, balance, seed, n_ranks, accumulate):
     n_rows = len(labels)
     how = {"tokens": 60, "rows": 5, "seed": seed, "epoch": 1, "labels": labels.int(), "balance": balance}

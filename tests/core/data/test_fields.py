@@ -87,7 +87,6 @@ def shares(lengths: list[int], room: int) -> list[int]:
     return kept
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.integers(0, 25), min_size=2, max_size=4),
     st.integers(0, 20),

@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -61,7 +61,6 @@ def told(path: Path, *, in_blocks: bool) -> object:
     return table.names, cells, [int(one) for one in table.numbers], table.broken, table.source
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from([".csv", ".tsv"]), st.integers(1, 40))
 def test_a_table_in_blocks_is_what_the_csv_module_reads(tmp_path_factory, data, kind, n_bytes):
     path = tmp_path_factory.getbasetemp() / f"any{kind}"

@@ -257,7 +257,6 @@ def test_a_tokenizer_without_a_letter_of_the_probe_reads_whole_texts():
 NORMALIZER = normalizers.Sequence([normalizers.NFC(), normalizers.BertNormalizer(strip_accents=False, lowercase=True)])
 
 
-@settings(max_examples=60, deadline=None)
 @given(TEXTS)
 def test_words_are_counted_as_they_are_in_whole_texts(texts: list[str]):
     rows, parts = Rows(texts, None, [0] * len(texts), "test", range(len(texts))), pre_tokenizers.BertPreTokenizer()

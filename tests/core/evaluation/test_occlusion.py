@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.evaluation.mistakes import MOST_READ, spans_of, with_words
@@ -57,7 +57,6 @@ def test_each_word_adds_what_is_lost_without_it(folder: str, request: pytest.Fix
             assert f"“{text[slice(*span)]}” {-100 * largest:+.1f}" in found.note or classifier.pairs
 
 
-@settings(max_examples=40, deadline=None)
 @given(text=st.text(max_size=900))
 def test_pieces_are_the_text_that_is_shown(classifier: TextClassifier, text: str) -> None:
     (found,) = with_words(classifier, [Example("row 1", [text], "good", "bad")])
@@ -68,7 +67,6 @@ def test_pieces_are_the_text_that_is_shown(classifier: TextClassifier, text: str
         assert len(spans_of(word_tokenizer().encode(text), [text])[0]) < 2 or len(text) > MOST_LETTERS
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     texts=st.lists(st.lists(st.sampled_from(["good", "bad", "film", "?", "爱"]), max_size=300), min_size=1, max_size=4)
 )

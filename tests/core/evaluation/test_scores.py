@@ -168,7 +168,6 @@ def test_sure_answers_that_are_all_right_leave_a_doubt_of_calibration(confidence
     assert found.high == pytest.approx(1 - share_interval(20, 20).low, abs=0.02)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 60), st.integers(0, 1000), st.integers(0, 1000))
 def test_the_mean_gap_of_binomial_draws_is_that_of_all_outcomes(n: int, sure: float, true: float) -> None:
     sure, true = sure / 1000, true / 1000

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.config import OnBadText
@@ -22,7 +22,6 @@ def texts_of(chunks: Any) -> list[str]:
     return [text for chunk in chunks for text in chunk.texts]
 
 
-@settings(max_examples=70, deadline=None)
 @given(st.lists(LETTERS | st.sampled_from(ODD), max_size=30), st.sampled_from(["\n", "\r\n"]))
 def test_a_line_is_what_stands_between_newlines(texts: list[str], end: str) -> None:
     content = "".join(text + end for text in texts).encode()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.data.formats import blocks
@@ -40,7 +40,6 @@ def read(
 table, objects = partial(read, "csv"), partial(read, "jsonl")
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[LETTERS | st.just('a\n"b",c')] * 2).filter(any), min_size=1, max_size=20))
 def test_every_column_is_kept(rows: list[tuple[str, str]]) -> None:
     file = io.StringIO(newline="")
@@ -129,7 +128,6 @@ def test_a_quote_that_is_never_closed_does_not_fill_the_memory(monkeypatch: pyte
         table('text,b\n"' + "and so on\n" * 50)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries({"text": LETTERS, "id": PLAIN, "more": st.lists(PLAIN, max_size=2)}),

@@ -119,7 +119,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([*json.loads(write_settings(GOOD)), "model.d_ff", "model.norm", "columns.label"]), JSON)
 def test_any_json_anywhere_is_read_or_refused(tmp_path: Path, path: str, value: Any) -> None:
     content = json.loads(write_settings(GOOD))

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -100,7 +100,6 @@ def assert_logits_are_its_own(classifier: Classifier, documents: list[Document],
     torch.testing.assert_close(packed_logits(classifier, reordered), alone[order], atol=1e-5, rtol=0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(EVERY),
     st.sampled_from(FURTHER),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 from torch import Tensor
@@ -29,14 +29,12 @@ def by_bisection(scores: np.ndarray, alpha: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", SPARSE)
-@settings(max_examples=150, deadline=None)
 @given(scores=rows)
 def test_a_sparse_normaliser_is_its_definition(kind, scores):
     weights = make_block("normaliser", kind)(torch.from_numpy(scores), None).numpy()
     np.testing.assert_allclose(weights, by_bisection(scores, SPARSE[kind]), atol=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
 @given(scores=rows)
 def test_sparsemax_is_the_nearest_point_of_the_simplex(scores):
     """No other point is nearer: for the projection p, (s - p) · (x - p) <= 0 for every corner x."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -45,7 +45,6 @@ documents_strategy = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(documents_strategy, st.integers(0, 3))
 def test_texts_are_parted_as_a_loop_over_documents_parts_them(documents, extra):
     firsts = [[token for token, segment in document if segment == 0] for document in documents]

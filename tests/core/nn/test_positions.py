@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.layout import Packed
@@ -52,7 +52,6 @@ def test_rotary_turns_pairs_of_dimensions_as_complex_numbers():
     np.testing.assert_allclose(ours.numpy(), np.concatenate([turned.real, turned.imag], -1), atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 500), st.integers(0, 500), st.integers(0, 400), st.sampled_from([2, 4, 10]))
 def test_the_product_of_turned_vectors_depends_on_their_distance_alone(query_at, key_at, shift, d_k):
     rotary = Rotary(max_length=1000, d_k=d_k)

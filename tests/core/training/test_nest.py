@@ -67,7 +67,7 @@ NESTS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nest=NESTS)
 def test_any_nest_survives(tmp_path: Path, nest: Any) -> None:
     assert same(load_pytree(written(nest, tmp_path / "nest")), nest)

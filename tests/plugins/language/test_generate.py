@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -49,7 +49,6 @@ def documents(*sources: int) -> tuple[Tensor, Packed]:
     return torch.tensor([token for source in sources for token in (source, 7)]), Packed.of_lengths([2] * len(sources))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 8), st.lists(st.integers(2, 9), max_size=5))
 def test_each_document_is_alone(seed, max_length, sources):
     model = Prefixes(4, seed)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -189,7 +189,6 @@ def build(small):
     return classifier
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(SOME), st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(0, 5))
 def test_logits_of_a_document_are_its_own(build, combination, lengths, extra):
     classifier, layout = build(*combination), Packed.of_lengths(lengths)

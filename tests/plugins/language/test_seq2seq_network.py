@@ -4,7 +4,7 @@ from itertools import cycle, product
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -96,7 +96,6 @@ def test_documents_may_be_repeated_dropped_and_reordered_between_steps(build, fa
     torch.testing.assert_close(got, whole[:, 2], atol=1e-5, rtol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(FAMILIES), st.integers(0, LONGEST - 1), st.booleans(), st.integers(0, 10**6))
 @torch.no_grad()
 def test_a_later_token_never_changes_an_earlier_output(build, family, at, padded, seed):
@@ -243,7 +242,14 @@ def test_positions_enter_self_attention_and_not_the_attention_to_another_text(sm
             assert (getattr(across, positions), across.window, across.causal) == (None, 0, False)
 
 
-@pytest.mark.parametrize("family", [{"positions": "learned"}, {"encoder": "gru", "score": "additive"}], ids=str)
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param({"positions": "learned"}, marks=pytest.mark.slow),  # a run does: test_seq2seq_runs.py
+        {"encoder": "gru", "score": "additive"},
+    ],
+    ids=str,
+)
 def test_it_learns_to_turn_a_sequence_round(small, family):
     sizes = {"n_layers": 1, "n_heads": 4, "d_model": 32, "d_k": 8, "d_v": 8, "d_ff": 64}
     model = assemble_seq2seq(small(**sizes, **family), vocab_size=VOCAB, max_length=LONGEST)

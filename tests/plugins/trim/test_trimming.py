@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -118,7 +118,6 @@ def spelt(tokenizer: Tokenizer, text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-@settings(max_examples=60, deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=4), st.integers(0, 20), TEXT)
 def test_training_texts_are_read_alike_and_no_other_gets_an_unknown_word(kind, texts, reserve, other):
     whole = TOKENIZERS[kind]
