@@ -15,7 +15,8 @@ def test_a_file_and_a_group_of_files_run_in_one_process(tmp_path):
         file.write_text(TEST)
     command = [sys.executable, "-P", "-m", "pytest", "-p", "tests.scheduling", "-n", "2", "--dist", "loadfile", "-q"]
     command += ["--import-mode=importlib", "--rootdir", str(tmp_path), "--no-loadscope-reorder", str(tmp_path)]
-    subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
+    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others take a second to import
+    subprocess.run([*command, "-p", "xdist"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     made = {tuple(line.split()) for line in (tmp_path / "made").read_text().splitlines()}
     assert sorted(Path(file).stem for file, _ in made) == ["test_a", "test_c", "test_d", "test_extending", "test_graph"]
     process = {Path(file).stem: number for file, number in made}

@@ -100,6 +100,7 @@ def test_two_processes_are_one_run(start, home):
     assert said.count("epoch 1, step") == 1
 
 
+@pytest.mark.slow  # test_launch.py has the sentence
 def test_another_number_of_devices_is_refused(start, home):
     words = [*TORCHRUN, "--standalone", "--nproc-per-node=2", SCRIPT, *SMALL, "hardware.devices=3", "output=refused"]
     said = finished(start(*words), code=1)  # the exit code of torchrun itself

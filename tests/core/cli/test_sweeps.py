@@ -247,7 +247,6 @@ def test_an_output_for_several_jobs_is_refused_before_the_first(swept, calls, ca
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["model.n_heads=2,4"], ["model.n_heads=2", "model.n_heads=4"]),
         (["model.pooling=first,max", "optim.lr=1e-3"], ["model.pooling=first", "model.pooling=max"]),
         (["data.text=a/b,c"], ["0", "1"]),
         (["seed=1,2", "model=tiny,mini"], [f"model={model},seed={n}" for n in (1, 2) for model in ("tiny", "mini")]),
@@ -305,7 +304,8 @@ def check_sweep(words, calls):
         ("model.scale", ["null", "1", "0.5"]),
         pytest.param("optim.lr", ["1e-05", "1", "3E-4"], marks=pytest.mark.slow),
         ("batch.tokens", ["auto", "1e3"]),
-        ("data.label", ["no", "010", "1e3", "1_000", "12:30", "'null'", "on", "标签", "'a, b'", "it's"]),
+        ("data.label", ["no", "010", "12:30", "标签", "'a, b'", "it's"]),
+        pytest.param("data.label", ["1e3", "1_000", "'null'", "on"], marks=pytest.mark.slow),
         pytest.param("data.text", ["'a b'", '"c"', "d e"], marks=pytest.mark.slow),
         pytest.param("model.pooling", ["mean", "'max'"], marks=pytest.mark.slow),
         ("optim.class_weights", ["none", "{010: 2, no: 1}", "{'yes, please': 2, null: 1}", "balanced", "{a:1}"]),

@@ -38,7 +38,8 @@ def breaches(tree: ast.AST, file: str = "") -> list[str]:
 
 
 def _call(node: ast.Call, called: str, file: str) -> list[str]:
-    given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+    judged = ("shell", "trust_remote_code", "allow_pickle", "weights_only", "Loader")
+    given = {word.arg: ast.unparse(word.value) for word in node.keywords if word.arg in judged}
     rules = {
         "shell": given.get("shell", "False") != "False",
         "trust_remote_code": given.get("trust_remote_code", "False") != "False",

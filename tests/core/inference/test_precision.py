@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import manyheads
@@ -61,7 +61,6 @@ def test_matrices_cast_once_answer_as_autocast_does(shape: dict[str, Any], tmp_p
     assert torch.equal(halved.on("cpu").logits(TEXTS, seconds), exactly)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(max_size=30) | st.sampled_from(TEXTS), max_size=10), st.sampled_from([1, 9, 4096]))
 def test_many_texts_are_answered_as_each_alone(model_folder: Path, texts: list[str], tokens: int) -> None:
     model = load(model_folder)

@@ -1,6 +1,7 @@
 """Every field of ModelConfig arrives in the module, and every parameter of the module learns."""
 
 from dataclasses import fields
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -105,9 +106,14 @@ def test_every_choice_is_a_model_of_its_own(small, choices, field):
         assert not any(torch.allclose(first, second, atol=1e-4) for second in logits[at + 1 :])
 
 
-@pytest.mark.parametrize("pooling", plugin.names("pooling"))
-@pytest.mark.parametrize("positions", plugin.names("positions"))
-@pytest.mark.parametrize("pair", [one.name for one in PairKind])
+PAIRS, POOLINGS, POSITIONS = [one.name for one in PairKind], plugin.names("pooling"), plugin.names("positions")
+QUICK = [(*both, one) for both, one in zip(product(PAIRS, POOLINGS), cycle(POSITIONS), strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("pair", "pooling", "positions"),
+    [pytest.param(*one, marks=[pytest.mark.slow] * (one not in QUICK)) for one in product(PAIRS, POOLINGS, POSITIONS)],
+)
 def test_no_documents_give_no_logits_and_every_parameter_a_gradient_of_zero(small, positions, pooling, pair):
     classifier = fresh(small(positions=positions, pooling=pooling, pair=pair, placement="both"))
     nothing = torch.zeros(0, dtype=torch.int64)

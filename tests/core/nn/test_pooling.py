@@ -47,7 +47,7 @@ def of_one_document(kind: str, pooling: nn.Module, x_LD: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("padded", [False, True])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(lengths=st.lists(st.integers(0, 4), min_size=1, max_size=4))
 @example(lengths=[0, 0])
 @example(lengths=[2, 2])

@@ -159,7 +159,7 @@ def test_thousands_of_heads_take_no_memory():
     assert activation_bytes(network, given(batch), precision="32-true") > 10 * 4 * 512 * n * length
 
 
-@pytest.mark.parametrize("layers", [{"n_layers": 1}, {"n_layers": 4}])
+@pytest.mark.parametrize("layers", [pytest.param({"n_layers": 1}, marks=pytest.mark.slow), {"n_layers": 4}])
 def test_what_is_computed_again_is_kept_of_one_layer_alone(layers):
     """Against the storages that are alive when a real forward pass has ended."""
     network, batch = make_classifier(**layers), TextData({"train": make_tokens()}, BatchConfig(), 0).largest_batch()

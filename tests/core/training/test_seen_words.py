@@ -53,7 +53,7 @@ def trained(train: Tokens, clip: float, **optim: float) -> tuple[Any, Any]:
     return network, before
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5)  # each trains twice
 @given(
     ids=st.lists(st.integers(0, N_IDS - 1), min_size=1, max_size=30, unique=True),
     average=st.sampled_from([0, 3]),

@@ -113,13 +113,11 @@ def test_every_shape_answers_there_as_here(name, pairs, drawn, tmp_path):
     torch.testing.assert_close(right, expected, rtol=0, atol=1e-5)
     assert torch.equal(left, right)
     theirs.save_pretrained(tmp_path / "again")
-    again = opened(tmp_path / "again")
-    assert load_file(tmp_path / "again" / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
-    for (one, tensor), (other, same) in zip(theirs.state_dict().items(), again.state_dict().items(), strict=True):
-        assert one == other
-        assert torch.equal(tensor, same)
-    assert torch.equal(again(**given(folder, seconds)).logits, right)
-    assert to_plain(again.config.architecture()) == to_plain(model.model)
+    again, before = (load_file(one / "model.safetensors") for one in (tmp_path / "again", folder))
+    assert again.keys() == before.keys()
+    assert all(torch.equal(again[one], before[one]) for one in before)
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "again")
+    assert to_plain(config.architecture()) == to_plain(model.model)
 
 
 def only_batch(model: TextClassifier, text: str, second: str | None) -> Batch:
@@ -261,7 +259,7 @@ def test_losses_are_those_of_the_problem(drawn, tmp_path):
     assert transformers.AutoConfig.from_pretrained(tmp_path / "any").problem_type == "multi_label_classification"
 
 
-@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("pairs", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_trainer_learns_what_a_text_says_and_saves_it(pairs, drawn, tmp_path):
     """A short fine-tuning: from weights drawn at random to every training text right."""
     pytest.importorskip("accelerate")
@@ -277,7 +275,7 @@ def test_the_trainer_learns_what_a_text_says_and_saves_it(pairs, drawn, tmp_path
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path / "out"), num_train_epochs=12, per_device_train_batch_size=6, learning_rate=1e-2,
-        report_to=[], save_strategy="epoch", save_total_limit=1, logging_strategy="no", use_cpu=True, disable_tqdm=True,
+        report_to=[], save_strategy="steps", save_steps=48, logging_strategy="no", use_cpu=True, disable_tqdm=True,
     )  # fmt: skip
     trainer = transformers.Trainer(
         model=model,

@@ -174,7 +174,12 @@ def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMet
     if method is not isotonic:  # whose line may be 0 where few rows are
         assert after["loss"]["value"] < before["loss"]["value"]
     assert after["calibration_error"]["value"] < before["calibration_error"]["value"]
-    elsewhere = run.parent / "elsewhere"
+
+
+def test_a_calibration_is_written_into_the_run_or_a_new_folder(run: Path) -> None:
+    method = CalibrationMethod.vector
+    found = calibrated(run, method)
+    texts, elsewhere = ["a good film", "bad", "so so"], run.parent / "elsewhere"
     assert calibrated(run, method, output=str(elsewhere)) == found
     torch.testing.assert_close(load(elsewhere).logits(texts), load(run).logits(texts))
     with pytest.raises(ValueError, match="elsewhere is there already: name a new folder"):
