@@ -82,8 +82,12 @@ def lists_of(column: Any) -> Iterable[list[Any]]:
 
 
 def cells_in(array: Any) -> list[Any]:
-    """The cells of a column of Arrow. A number in single precision is the shortest decimal that means it, as in a csv:
-    0.1, not 0.10000000149011612."""
+    """The cells of a column of Arrow. A number in single or half precision is the shortest decimal that means it, as in
+    a csv: 0.1, not 0.10000000149011612."""
+    if array.type == "halffloat":
+        from numpy import float16
+
+        return [None if cell is None else float(str(float16(cell))) for cell in array.to_pylist()]
     if array.type == "float32":
         array = array.cast("string").cast("float64")
     return array.to_pylist()

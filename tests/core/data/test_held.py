@@ -177,6 +177,20 @@ def test_times_of_a_frame_are_read_as_those_of_its_csv(tmp_path):
     assert given == join_cells([of_csv.column(name)[2] for name in names[:2]])
 
 
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+def test_labels_of_low_precision_are_named_as_written(tmp_path, kind):
+    """In parquet, Arrow, a mapping of arrays or series, and rows of NumPy's numbers."""
+    cells = numpy.array([0.1, 1, 2.5, numpy.nan], kind)
+    arrow = pyarrow.table({"text": list("abcd"), "label": pyarrow.array(cells, from_pandas=True)})
+    pyarrow.parquet.write_table(arrow, tmp_path / "rows.parquet")
+    series = pandas.Series(cells)
+    held = [arrow, {"text": list("abcd"), "label": cells}, {"text": list("abcd"), "label": series}]
+    held.append([{"text": text, "label": cell} for text, cell in zip("abcd", cells, strict=True)])
+    for table in (read_file(tmp_path / "rows.parquet"), *(table_from(rows, "rows") for rows in held)):
+        names, _ = label_names(table.column("label"), None)
+        assert [*map(str, names)] == ["0.1", "1.0", "2.5", ""]
+
+
 def test_numbers_in_single_precision_are_read_as_those_of_their_csv(tmp_path):
     cells = numpy.array([0.1, numpy.nan, 3, 1e-5, 16777, 2.5e20, 1 / 3], numpy.float32)
     frame = pandas.DataFrame({"text": list("abcdefg"), "label": cells, "amount": pandas.array(cells, "Float32")})

@@ -105,6 +105,8 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
         found = {name: cells_in(table.column(name)) for name in table.column_names}
     elif isinstance(rows, Mapping):
         for name, cells in rows.items():
+            if getattr(getattr(cells, "dtype", None), "kind", "") == "f":
+                cells = list(cells.__array__())  # whose precision tolist() forgets
             found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
     else:
         found = _columns_of(list(rows), source)
@@ -121,7 +123,10 @@ def _without_array(cell: Any) -> Any:
     in the place of NumPy's, which does not stand for a class, and with None in the place of pandas.NA."""
     if type(cell).__name__ == "NAType":  # which compares with nothing
         return None
-    is_number = getattr(getattr(cell, "dtype", None), "kind", "") in "iu"
+    kind = getattr(getattr(cell, "dtype", None), "kind", "")
+    if kind == "f" and not cell.ndim:  # of which 0.1 in single precision is 0.1
+        return float(str(cell))
+    is_number = kind in "iu"
     return cell.tolist() if getattr(cell, "ndim", 0) or (is_number and hasattr(cell, "tolist")) else cell
 
 
