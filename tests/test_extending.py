@@ -74,6 +74,22 @@ def test_blocks_of_ones_own_from_training_to_answers(home, capsys, monkeypatch):
         assert (home / "run" / "look" / "1.html").is_file()
 
 
+def test_a_bug_in_a_block_is_traced_to_its_line(home, capsys):
+    """An error within torch, in the middle of a training, which leaves its checkpoint."""
+    line = "        x_BLD = layout.grid(self.mix(x))\n"
+    broken = f"        self.calls = getattr(self, 'calls', 0) + self.training\n{line}"
+    broken += "        torch.zeros(2) @ torch.zeros(3 if self.calls == 5 else 2)\n"
+    assert BLOCKS[0].count(line) == 1
+    (home / "my_parts.py").write_text(BLOCKS[0].replace(line, broken), encoding="utf-8")
+    at = BLOCKS[0][: BLOCKS[0].index(line)].count("\n") + 3
+    assert main(["train", "data.path=rows.csv", *MINE, *TINY, "output=broken"]) == 1
+    said = capsys.readouterr().err.rstrip()
+    assert "Traceback" in said
+    assert said.endswith(f"the error above comes from plugin my_parts, line {at} of {home}/my_parts.py")
+    assert (home / "broken" / "checkpoints").is_dir()
+    assert not (home / "broken" / "model").exists()
+
+
 @pytest.mark.slow
 def test_two_processes_have_the_parts_of_their_command(home):
     words = ["train", "data.path=rows.csv", *MINE, *TINY, "hardware.devices=2", "output=two"]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from traceback import walk_tb
 
 from manyheads.config.conversion import unknown_sentence
 from manyheads.config.facts import settings
@@ -44,6 +45,15 @@ def user_sentence(error: BaseException) -> str | None:
         return one_line(f"plugin {owner}: {error}" if owner else str(error))
     place = f"line {trace.tb_lineno} of {trace.tb_frame.f_code.co_filename}"
     return one_line(f"plugin {owner}: {error} ({place})") if owner else None
+
+
+def place_in_plugin(error: BaseException) -> str:
+    """The innermost line of a user's plugin that an error passed through; empty: there is none."""
+    place = ""
+    for frame, line in walk_tb(error.__traceback__):
+        if owner := plugin_of(frame.f_globals.get("__name__", "")):
+            place = f"plugin {owner}, line {line} of {frame.f_code.co_filename}"
+    return place
 
 
 def paths_as_typed(sentence: str) -> str:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from manyheads.cli.errors import paths_as_typed, user_sentence
+from manyheads.cli.errors import paths_as_typed, place_in_plugin, user_sentence
 from manyheads.cli.for_programs import FLAG, as_document, found_by, mistake, output_to, take_readers, wants_json_errors
 from manyheads.cli.help import top_help, verb_help
 from manyheads.cli.verbs import VERBS, Config, require_verb, schema_of
@@ -95,7 +95,11 @@ def run_with_exit_code(work: Callable[[], int], say: Callable[[str, int], int]) 
         sentence = user_sentence(error)
         if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
             traceback.print_exc()
-            return 1 if sentence is None else code_of(error)
+            if sentence is not None:
+                return code_of(error)
+            if place := place_in_plugin(error):
+                print(f"the error above comes from {place}", file=sys.stderr)
+            return 1
         return say(sentence, code_of(error))
 
 
