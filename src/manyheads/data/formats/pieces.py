@@ -106,8 +106,9 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
     elif isinstance(rows, Mapping):
         for name, cells in rows.items():
             if getattr(getattr(cells, "dtype", None), "kind", "") == "f":
-                cells = list(cells.__array__())  # whose precision tolist() forgets
-            found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
+                found[str(name)] = list(cells.__array__())  # tolist() forgets the precision
+            else:
+                found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
     else:
         found = _columns_of(list(rows), source)
     lengths = {name: len(cells) for name, cells in found.items()}
