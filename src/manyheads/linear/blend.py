@@ -26,9 +26,9 @@ Vector Machines", section 2.1, has such targets."""
 LEAST = 1e-30  # of a probability
 SHARES = [at / 20 for at in range(21)]  # that are tried
 PRIOR_ROWS = 8.0  # that draw the share towards a prior one
-EVENLY, LINEAR_FIRST = 0.5, 0.8  # prior shares: where the network begins with trained weights, and from scratch, where
-# few rows teach a linear model more
-NETWORK_FIRST = 0.0  # with trained weights and few rows, which have few of the words of new texts
+LINEAR_FIRST, NETWORK_FIRST = 0.8, 0.25  # prior shares: where the network begins from scratch, as few rows teach a
+# linear model more, and with trained weights
+NETWORK_ALONE = 0.0  # with trained weights and few rows, which have few of the words of new texts
 LEAST_SHARE = SHARES[1]  # the prior counts none as this: between the two, the rows alone decide
 
 
@@ -71,7 +71,7 @@ def tune(
     weights_C: Tensor | None = None,
     *,
     answers: bool = True,
-    prior_share: float = EVENLY,
+    prior_share: float = NETWORK_FIRST,
 ) -> Tuned:
     """What is best on `rows`: the share by their likelihood, in which classes count by `weights_C`, then thresholds by
     F1.
@@ -129,7 +129,7 @@ def usual_share(*, trained: bool, few: bool) -> float:
     """The prior share of the linear model, by whether the network begins with trained weights and rows are few."""
     if not trained:
         return LINEAR_FIRST
-    return NETWORK_FIRST if few else EVENLY
+    return NETWORK_ALONE if few else NETWORK_FIRST
 
 
 def label_tensor(rows: Rows, n_classes: int) -> Tensor:
@@ -157,7 +157,7 @@ def best_share(
     linear_nC: Tensor,
     labels: Tensor,
     weights_C: Tensor | None = None,
-    prior_share: float = EVENLY,
+    prior_share: float = NETWORK_FIRST,
     own_n: Tensor | float = 1.0,
 ) -> tuple[float, float, float]:
     """Share, temperature of the network and temperature of the linear model by rows of known `labels`, class ids `(n,)`

@@ -256,7 +256,7 @@ class EpochLines(Callback):
         )
 
 
-def choices_of(context: RunContext) -> list[tuple[str, str]]:
+def explained_choices(context: RunContext) -> list[tuple[str, str]]:
     """What was chosen by a rule, see `explain_choices`."""
     precision = choose_precision(context.run.hardware.precision, choose_device(context.run.hardware))
     return [*explain_choices(context.typed, context.run, precision.name)]
@@ -283,7 +283,7 @@ def introduce(context: RunContext) -> None:
         log.info("devices: %d %s", n_devices, "CPU processes" if device.type == "cpu" else "GPUs")
     elif device.type == "cpu" and run.hardware.devices == 0:
         log.info("devices: one CPU process, as there is no GPU")
-    if choices := choices_of(context):
+    if choices := explained_choices(context):
         log.info("chosen automatically: %s", ", ".join(choice for choice, _ in choices))
     for _, why in choices:
         log.info("%s", why, extra=FOR_FILE)

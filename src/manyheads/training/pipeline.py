@@ -48,7 +48,7 @@ from manyheads.training.budget import settle_budget
 from manyheads.training.build import assemble_network
 from manyheads.training.context import RunContext
 from manyheads.training.dry_run import plan_figures, show_plan
-from manyheads.training.logs import choices_of, introduce
+from manyheads.training.logs import explained_choices, introduce
 from manyheads.training.objectives import weights_of_linear
 from manyheads.training.own_parts import check_part
 from manyheads.training.trainer import check_same, check_trainer, fit
@@ -69,7 +69,7 @@ def run_pipeline(context: RunContext) -> Summary | None:
     check_part(context.run, context.network)
     settle_sizes(context)
     if context.run.dry:
-        chosen = ", ".join(choice for choice, _ in choices_of(context))
+        chosen = ", ".join(choice for choice, _ in explained_choices(context))
         figures = plan_figures(context.run, splits, context.tokens, context.network) | {"chosen automatically": chosen}
         show_plan(figures, splits.notes)
         return None

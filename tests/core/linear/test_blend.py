@@ -17,8 +17,8 @@ from manyheads.data.rows import Rows
 from manyheads.inference.folder import load, save
 from manyheads.linear import model as ship
 from manyheads.linear.blend import (
-    EVENLY,
     LINEAR_FIRST,
+    NETWORK_ALONE,
     NETWORK_FIRST,
     Blend,
     Tuned,
@@ -85,12 +85,12 @@ def test_few_rows_do_not_leave_one_of_them_out(labels):
     right_nC, noise_nC = right_and_noise(labels)
     shares = [best_share(right_nC[:n], noise_nC[:n], labels[:n])[0] for n in (4, 8, 16, 200)]
     assert shares == sorted(shares, reverse=True)
-    assert 0.0 < shares[0] < 0.5
-    assert best_share(right_nC[:4], right_nC[:4], labels[:4])[0] == pytest.approx(0.5)
+    assert 0.0 < shares[0] < NETWORK_FIRST
+    assert best_share(right_nC[:4], right_nC[:4], labels[:4])[0] == pytest.approx(NETWORK_FIRST)
     assert best_share(right_nC[:4], right_nC[:4], labels[:4], prior_share=LINEAR_FIRST)[0] == pytest.approx(0.8)
     assert best_share(right_nC, noise_nC, labels, prior_share=LINEAR_FIRST)[0] < 0.2, "many rows decide"
-    assert best_share(right_nC[:4], right_nC[:4], labels[:4], prior_share=NETWORK_FIRST)[0] == 0.0
-    assert best_share(noise_nC, right_nC, labels, prior_share=NETWORK_FIRST)[0] > 0.5, "many rows decide"
+    assert best_share(right_nC[:4], right_nC[:4], labels[:4], prior_share=NETWORK_ALONE)[0] == 0.0
+    assert best_share(noise_nC, right_nC, labels, prior_share=NETWORK_ALONE)[0] > 0.5, "many rows decide"
 
 
 def test_each_is_first_made_as_sure_as_it_may_be():
@@ -378,7 +378,12 @@ def test_a_network_that_was_trained_to_find_the_rare_class_keeps_its_say():
 
 @pytest.mark.parametrize(
     ("init_from", "few", "prior_share"),
-    [("", 0, LINEAR_FIRST), ("", 50, LINEAR_FIRST), ("outputs/other", 0, EVENLY), ("outputs/other", 50, NETWORK_FIRST)],
+    [
+        ("", 0, LINEAR_FIRST),
+        ("", 50, LINEAR_FIRST),
+        ("outputs/other", 0, NETWORK_FIRST),
+        ("outputs/other", 50, NETWORK_ALONE),
+    ],
 )
 def test_few_rows_leave_the_answer_to_the_linear_model_unless_weights_are_trained(
     monkeypatch, init_from, few, prior_share

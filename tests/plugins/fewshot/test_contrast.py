@@ -27,6 +27,7 @@ from manyheads.plugins.fewshot.contrast import (
     contrastive_loss,
     draw_rows,
     rate,
+    rows_of_step,
 )
 from manyheads.plugins.fewshot.resolve import with_contrast
 from manyheads.runs.config_file import read_run
@@ -71,13 +72,23 @@ def test_the_loss_is_that_of_the_paper():
     assert float(contrastive_loss(vectors_BD[:2], labels_B[:2])) == 0.0
 
 
-@pytest.mark.parametrize(("n_classes", "classes", "each"), [(2, 2, 8), (3, 3, 5), (20, 8, 2)])
-def test_a_step_has_two_rows_of_a_class_at_least(n_classes, classes, each):
+@pytest.mark.parametrize(("n_classes", "most_tokens", "n_rows"), [(8, 320, 16), (9, 320, 18), (77, 320, 64)])
+def test_a_step_of_many_classes_has_more_rows_if_tokens_allow(n_classes, most_tokens, n_rows):
+    tokens = few_rows()  # of five tokens each
+    assert rows_of_step(tokens, n_classes, most_tokens) == n_rows
+    assert rows_of_step(tokens, n_classes, 5 * 17) == min(n_rows, 17)
+    assert rows_of_step(tokens, n_classes, 10) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "n_rows", "classes", "each"), [(2, 16, 2, 8), (3, 16, 3, 5), (20, 16, 8, 2), (20, 40, 20, 2)]
+)
+def test_a_step_has_two_rows_of_a_class_at_least(n_classes, n_rows, classes, each):
     labels = torch.arange(200) % n_classes
-    rows = draw_rows(labels, torch.Generator().manual_seed(0))
+    rows = draw_rows(labels, n_rows, torch.Generator().manual_seed(0))
     counts = labels[rows].bincount()
     assert counts[counts > 0].tolist() == [each] * classes
-    assert len(rows.unique()) == len(rows) <= ROWS
+    assert len(rows.unique()) == len(rows) <= n_rows
 
 
 def test_the_rate_rises_and_falls():

@@ -23,7 +23,7 @@ from manyheads.terminal import progress_bar
 from manyheads.training.build import fit_head
 from manyheads.training.optim import clip_gradients, freeze
 
-ROWS = 16  # of a step: at least two of each class in it
+ROWS, MOST_ROWS = 16, 64  # of a step: at least two of each class in it, and of many classes more rows
 TEMPERATURE = 0.1
 WARMUP = 0.1  # share of the steps
 WEIGHT_DECAY, CLIP = 0.01, 1.0
@@ -62,7 +62,8 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
     were. Word vectors stay as they are: to learn them gains nothing.
     """
     at_n = rows_that_count(tokens)
-    n_steps = max(1, round(run.optim.contrast_epochs * len(at_n) / ROWS))
+    n_rows = rows_of_step(tokens, len(tokens.labels[at_n].unique()), run.batch.tokens)
+    n_steps = max(1, round(run.optim.contrast_epochs * len(at_n) / n_rows))
     most = run.trainer.get("max_steps")
     if most not in (None, -1):
         n_steps = min(n_steps, most)
@@ -83,7 +84,7 @@ def learn(run: Any, network: Classifier, tokens: Tokens, weights: list[nn.Parame
         order = torch.Generator().manual_seed(run.seed)
         for step in range(n_steps):
             beat()
-            batch = gather(tokens, Planned(at_n[draw_rows(tokens.labels[at_n], order)], 1.0)).to(device)
+            batch = gather(tokens, Planned(at_n[draw_rows(tokens.labels[at_n], n_rows, order)], 1.0)).to(device)
             with multiplying_in(dtype, device):
                 vectors_BD = batch.layout.pooled(network.read(batch.ids_N, batch.layout, batch.segments_N))
             scaler.scale(contrastive_loss(vectors_BD.float(), batch.labels_B)).backward()
@@ -102,14 +103,22 @@ def rows_that_count(tokens: Tokens) -> Tensor:
     return torch.arange(len(tokens)) if tokens.weights_n is None else tokens.weights_n.nonzero().flatten()
 
 
-def draw_rows(labels: Tensor, order: torch.Generator) -> Tensor:
-    """The rows of a step `(B,)`: as many of each class, at least two if it has them, of as many classes as fit."""
+def rows_of_step(tokens: Tokens, n_classes: int, most_tokens: int) -> int:
+    """How many rows a step has. Where classes are many it shall compare more of them: alike are those that are rarely
+    drawn together. It grows as far as `most_tokens` hold its rows, be they the longest."""
+    longest = int(tokens.offsets.diff().max())
+    return max(ROWS, min(2 * n_classes, MOST_ROWS, most_tokens // longest))
+
+
+def draw_rows(labels: Tensor, n_rows: int, order: torch.Generator) -> Tensor:
+    """At most `n_rows` rows of a step `(B,)`: as many of each class, at least two if it has them, of as many classes as
+    fit."""
     classes = labels.unique()
-    n_classes = min(len(classes), ROWS // 2)
+    n_classes = min(len(classes), n_rows // 2)
     drawn = []
     for label in classes[torch.randperm(len(classes), generator=order)[:n_classes]]:
         rows = (labels == label).nonzero().flatten()
-        drawn.append(rows[torch.randperm(len(rows), generator=order)[: ROWS // n_classes]])
+        drawn.append(rows[torch.randperm(len(rows), generator=order)[: n_rows // n_classes]])
     return torch.cat(drawn)
 
 
