@@ -50,12 +50,14 @@ class Blend(NamedTuple):
 
 class Tuned(NamedTuple):
     """What to ship: the linear model with the network, if it may answer; thresholds, where a text has any number of
-    labels, and those of each member asked by itself; and the linear model alone, as the baseline of the run."""
+    labels, and those of each member asked by itself; the linear model alone, as the baseline of the run; and the
+    temperature by which the network's head is to be divided, where it answers alone with one class for a text."""
 
     blend: Blend | None = None
     thresholds: list[float] | None = None
     member_thresholds: dict[str, list[float]] = {}  # noqa: RUF012 - read alone
     baseline: LinearBaseline | None = None
+    temperature: float = 1.0
 
     @property
     def share(self) -> float:
@@ -101,9 +103,9 @@ def tune(
     else:
         linear_temperature = best_temperature(linear_nC, labels, row_weights(labels, weights_C) * own_n)
     linear, linear_nC = linear.over(linear_temperature), linear_nC / linear_temperature
-    blend = Blend(linear, share, temperature if share else 1.0)
+    blend, of_head = Blend(linear, share, temperature if share else 1.0), 1.0 if share else temperature
     if not multi or network_nC is None:
-        return Tuned(blend if answers else None, baseline=LinearBaseline(linear))
+        return Tuned(blend if answers else None, baseline=LinearBaseline(linear), temperature=of_head)
     linear_thresholds = thresholds_of(linear_nC, labels)
     baseline = LinearBaseline(linear, linear_thresholds)
     thresholds = thresholds_of(blend.of(network_nC, linear_nC, multi=True), labels)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.loggers import Logger
+from torch import nn
 
 import manyheads.plugin as plugin
 from manyheads.config import Resume, RunConfig
@@ -139,6 +140,8 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
     tuned, task = Tuned(), plugin.task(run.task)
     if run.task == "classify":
         tuned = fit_members(context)
+        if tuned.temperature != 1 and context.user_network is None:
+            divide_head(context.network.head, tuned.temperature)
     figures: dict[str, str] = {}
     if best := training["best"]:
         how = f"of the network in {training['precision']}"  # as it was trained, which is not as it is evaluated
@@ -177,6 +180,14 @@ def fit_members(context: RunContext) -> Tuned:
         logits_nC = network_logits(context.network, context.tokens["validation"], choose_device(run.hardware))
     prior_share = usual_share(trained=bool(run.init_from), few=run.optim.are_few(len(splits.train), n_classes))
     return tune(logits_nC, linear, splits.validation, n_classes, weights_C, answers=run.linear, prior_share=prior_share)
+
+
+@torch.no_grad()
+def divide_head(head: nn.Linear, temperature: float) -> None:
+    """Divide the logits of a network by a temperature. The same answers get probabilities that validation rows bear
+    out: Guo et al. (2017), "On Calibration of Modern Neural Networks", section 4.2."""
+    head.weight /= temperature
+    head.bias /= temperature
 
 
 def evaluate_model(context: RunContext, model: AnyPredictor, training: dict[str, Any]) -> Summary:

@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from manyheads.cli.main import main
 from manyheads.config import DataConfig, OptimConfig, Terms
 from manyheads.data.rows import Rows
+from manyheads.evaluation import results
 from manyheads.inference.folder import load, save
+from manyheads.linear import blend
 from manyheads.linear import model as ship
 from manyheads.linear.blend import (
     LINEAR_FIRST,
@@ -395,3 +398,43 @@ def test_few_rows_leave_the_answer_to_the_linear_model_unless_weights_are_traine
     splits = SimpleNamespace(labels=["a", "b"], train=[""], validation=[], multi=False, kept={})
     pipeline.fit_members(SimpleNamespace(run=run, splits=splits))
     assert found == {"answers": True, "prior_share": prior_share}
+
+
+def test_a_network_that_answers_alone_is_as_sure_as_validation_rows_bear_out(model_folder, tmp_path, monkeypatch):
+    """Its head is divided by the temperature; all else is what it is without a linear model."""
+    monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(results, "write_page", lambda path, _: path.touch())
+    rows = [f"a {('bad', 'good')[at % 2]} film {at},{('no', 'yes')[at % 2]}" for at in range(40)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]))
+    words = [f"data.path={tmp_path / 'rows.csv'}", f"init_from={model_folder}", "hardware=cpu", "trainer.max_epochs=1"]
+    asked = []
+
+    def found(network_nC, linear_nC, labels, *_):
+        asked.append(best_temperature(network_nC, labels, torch.ones(())))
+        return 0.0, asked[0], 1.0
+
+    monkeypatch.setattr(blend, "best_share", found)
+    weights = []
+    for name, answers in (("raw", "false"), ("divided", "true")):
+        assert main(["train", *words, f"linear={answers}", f"output={tmp_path / name}"]) == 0
+        weights.append(load_file(tmp_path / name / "model" / "model.safetensors"))
+    (temperature,) = asked
+    assert temperature != 1
+    raw, divided = weights
+    for name, one in raw.items():
+        expected = one / temperature if name.startswith("head.") else one
+        torch.testing.assert_close(divided[name], expected, rtol=1e-6, atol=0)
+    model, text = load(tmp_path / "divided" / "model"), ["a good film 1"]
+    alone = load(tmp_path / "raw" / "model").logits(text)
+    torch.testing.assert_close(model.logits(text), alone / temperature)
+
+
+def test_of_a_network_that_answers_alone_the_temperature_is_for_its_head(monkeypatch):
+    rows = Rows(TEXTS, None, [0, 1, 1, 0, 2, 1], "x.csv", range(1, 7))
+    network_nC = 0.1 * torch.eye(3)[torch.tensor(rows.labels)]
+    for share, expected in ((0.0, (1.0, 0.25)), (0.5, (0.25, 1.0))):
+        monkeypatch.setattr(blend, "best_share", lambda *_, share=share: (share, 0.25, 1.0))
+        tuned = blend.tune(network_nC, linear(), rows, 3)
+        assert tuned.blend is not None
+        assert (tuned.blend.temperature, tuned.temperature) == expected
+    assert blend.tune(network_nC, linear(), rows, 3, answers=False).temperature == 1.0
