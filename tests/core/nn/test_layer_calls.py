@@ -127,11 +127,11 @@ def real_lengths() -> torch.Tensor:
     return torch.tensor([min(len(text.split()), 128) for text in texts])
 
 
-def test_two_hundred_batches_of_real_texts_are_two_graphs(small, counted):
+def test_five_hundred_batches_of_real_texts_are_two_graphs(small, counted):
     model = assemble(small(windows=[0, 4], positions="rotary"), vocab_size=20, n_classes=3, max_length=128)
     model.encoder.call = make_call(mode="default", backend="eager")
     lengths, n_batches, counts = real_lengths(), 0, set()
-    while n_batches < 200:
+    while n_batches < 500:
         for planned in plan_epoch(lengths, tokens=1024, rows=16, seed=0, epoch=n_batches):
             layout = Packed.of_lengths(lengths[planned.rows].tolist())
             model(torch.zeros(layout.n_tokens, dtype=torch.int64), layout)
