@@ -186,8 +186,8 @@ def fit_members(context: RunContext) -> Tuned:
 def divide_head(head: nn.Linear, temperature: float) -> None:
     """Divide the logits of a network by a temperature. The same answers get probabilities that validation rows bear
     out: Guo et al. (2017), "On Calibration of Modern Neural Networks", section 4.2."""
-    head.weight /= temperature
-    head.bias /= temperature
+    head.weight.div_(temperature)
+    head.bias.div_(temperature)
 
 
 def evaluate_model(context: RunContext, model: AnyPredictor, training: dict[str, Any]) -> Summary:
