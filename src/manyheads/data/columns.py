@@ -183,7 +183,9 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
             f"joins the names of those that are 1 by |, such as {'|'.join(marks[:2])}"
         )
     if any(len(name.split()) >= WORDS_OF_TEXT or name.strip().isdigit() for name in table.names):
-        remedy += ", or, if that is a row, put a first line that names the columns, such as label,text, on top"
+        first, last = (len(name.split()) for name in (table.names[0], table.names[-1]))
+        names_line = "text,label" if first > last else "label,text"
+        remedy += f", or, if that is a row, put a first line that names the columns, such as {names_line}, on top"
     return remedy
 
 

@@ -228,21 +228,21 @@ def write_answers(path: Path, rows: Rows, columns: list[str], answers: Iterable[
     if rows.unread:
         is_untyped = path.suffix == ".parquet" and Path(rows.source).suffix != ".parquet"
         for name, cells in rows.unread.columns().items():
-            while name in own or name in kept or name in columns:
+            while name in own or name in kept:
                 name = f"input_{name}"
             kept[name] = map(plain_cell, cells)
             if is_untyped:
                 kept[name] = map(json_text, kept[name])
-    names = [*own, *kept, *columns]
+    names = [*own, *kept]
 
-    def lines() -> Iterator[dict[str, Any]]:
+    def lines() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         for *cells, answer in zip(*own.values(), *kept.values(), answers, strict=True):
-            yield dict(zip(names, (*cells, *answer), strict=True))
+            yield dict(zip(names, cells, strict=True)), dict(zip(columns, answer, strict=True))
 
     remaining = lines()
     with replaced_answers(path) as file:
         while some := list(islice(remaining, ROWS_AT_ONCE)):
-            file.write([{}] * len(some), some)
+            file.write([of_file for of_file, _ in some], [answer for _, answer in some])
 
 
 def warnings_of(

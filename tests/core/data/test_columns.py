@@ -49,11 +49,18 @@ def test_another_spelling_of_capitals_is_named():
     )
 
 
-@pytest.mark.parametrize("names", [("3", "Oil prices rise"), ("ham", "Go until jurong point, crazy..")])
-def test_a_file_whose_first_line_is_a_row_is_told_from_one_with_other_names(names):
+@pytest.mark.parametrize(
+    ("names", "header"),
+    [
+        (("3", "Oil prices rise"), "label,text"),
+        (("ham", "Go until jurong point, crazy.."), "label,text"),
+        (("Go until jurong point, crazy..", "ham"), "text,label"),
+    ],
+)
+def test_a_file_whose_first_line_is_a_row_is_told_from_one_with_other_names(names, header):
     assert complaint(table_of(*names), DataConfig()) == (
         f"train.csv has no column 'text' (data.text): its columns are {', '.join(names)}; name one by "
-        "data.text=<column>, or, if that is a row, put a first line that names the columns, such as label,text, on top"
+        f"data.text=<column>, or, if that is a row, put a first line that names the columns, such as {header}, on top"
     )
 
 

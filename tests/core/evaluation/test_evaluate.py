@@ -125,6 +125,23 @@ def test_answers_are_found_again_in_the_file_and_keep_its_columns(run: Path, tmp
             assert kept == tuple(of_file[name] for name in ("id", "label", "split note", "prediction", "p_good"))
 
 
+@pytest.mark.parametrize("predictions", Predictions)
+def test_columns_called_as_parts_of_an_answer_are_kept(run: Path, tmp_path: Path, predictions: Predictions) -> None:
+    """Such as those of what `predict` wrote, and notes whose name begins as that of a probability."""
+    with (tmp_path / "more.csv").open("w", newline="") as file:
+        lines = [("p_notes", "probabilities", "text", "label")]
+        csv.writer(file).writerows(lines + [(f"by {name}", '{"bad": 1}', f"film {name}", name) for name in LABELS])
+    evaluate(config(run, data=run_data(path=str(tmp_path / "more.csv")), predictions=predictions))
+    written = run / "evaluate" / "more-all" / f"predictions.{predictions.name}"
+    if predictions is Predictions.parquet:
+        rows = read_parquet(written).to_pylist()
+    else:
+        with written.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    assert [row["p_notes"] for row in rows] == ["by bad", "by good", "by so-so"]
+    assert [row["probabilities"] for row in rows] == ['{"bad": 1}'] * 3
+
+
 def test_an_evaluation_may_be_repeated(run: Path) -> None:
     first = evaluate(config(run, split="validation"))
     assert evaluate(config(run / "model", split="validation")) == first
