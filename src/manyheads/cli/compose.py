@@ -18,7 +18,7 @@
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -94,6 +94,8 @@ def compose(verb: str, overrides: Words = (), *, config_dir: str | None = None, 
     """
     if isinstance(overrides, str):
         raise UserError(f"overrides is a single str: put it in a list, [{overrides!r}]")
+    if isinstance(overrides, Mapping) or not all(isinstance(word, str) for word in overrides):
+        raise UserError(f"overrides={overrides!r} must be a list of texts: write each setting as 'model.n_heads=8'")
     use(plugins)
     words = take_plugins(overrides)
     require_verb(verb)  # which a plugin may add

@@ -106,7 +106,11 @@ class TextData(LightningDataModule):
         if run.batch.is_auto:
             raise UserError("batch.tokens=auto is found by manyheads.train alone: give a number of tokens")
         given = {"train": train, "validation": validation, "test": test}
-        tables = {role: table_from(rows, f"rows/{role}", labels) for role, rows in given.items() if rows is not None}
+        tables = {
+            role: table_from(rows, f"rows/{role}", labels)
+            for role, rows in given.items()
+            if rows is not None or role == "train"
+        }
         for table in tables.values():
             table.classes |= {name: [*labels] for name in (run.data.label, MULTI_LABEL) if labels}
         held = {"all": tables["train"]} if len(tables) == 1 else tables
@@ -134,6 +138,8 @@ class TextData(LightningDataModule):
                 are the longest texts. Where `fast_dev_run` tries the code no figure is meant.
         """
         trainer: Any = self.trainer
+        if trainer is None:  # as where a notebook looks at batches
+            return
         if trainer.overfit_batches:
             raise UserError(
                 f"overfit_batches={trainer.overfit_batches} of the Trainer would train on other rows in each epoch, as "

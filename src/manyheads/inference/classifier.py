@@ -308,8 +308,10 @@ class TextClassifier(Predictor[Classifier]):
         own, and uncalibrated where both were calibrated together; itself where nobody else answers.
 
         Raises:
-            UserError: there is no linear model.
+            UserError: there is no linear model, or no member of that name.
         """
+        if member not in ("network", "linear"):
+            raise UserError(f"member={format_value(member)} is not a choice: choose network or linear")
         if self.blend is None and member == "linear":
             raise UserError("the model has no linear model that could answer alone")
         if self.blend is None or self.members == (member,):

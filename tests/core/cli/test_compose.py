@@ -14,6 +14,7 @@ from manyheads.cli import presets as in_presets
 from manyheads.cli.compose import compose
 from manyheads.cli.grammar import parse
 from manyheads.config import DataConfig, ModelConfig, OptimConfig, RunConfig
+from manyheads.errors import UserError
 from manyheads.runs.config_file import preset_yaml, read_run, save_run
 
 TINY = ModelConfig(matches=True)  # what train takes by default
@@ -35,6 +36,9 @@ def test_what_is_no_verb_and_no_list_of_words_is_refused():
         compose("trian")
     with pytest.raises(ValueError, match=r"^overrides is a single str: put it in a list"):
         compose("train", "data.path=rows.csv")
+    for overrides in ({"data.path": "rows.csv"}, ["data.path=rows.csv", 3]):
+        with pytest.raises(UserError, match=r"^overrides=.* must be a list of texts: write each setting as"):
+            compose("train", overrides)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def test_numbers_may_be_written_in_any_way():

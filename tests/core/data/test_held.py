@@ -63,6 +63,18 @@ def test_numbers_of_classes_get_their_names_and_splits_stay_apart():
     assert data.tokens["validation"].labels.tolist() == [0]
 
 
+def test_batches_may_be_looked_at_without_a_trainer():
+    data = TextData.from_rows(ROWS)
+    data.setup("fit")
+    assert sorted(row for batch in data.train_dataloader() for row in batch.rows_B.tolist()) == list(range(48))
+
+
+@pytest.mark.parametrize("rows", [None, 3, []])
+def test_no_rows_to_train_on_are_refused(rows):
+    with pytest.raises(ValueError, match=r"^rows/train holds no rows that can be read: give a DataFrame"):
+        TextData.from_rows(rows)
+
+
 def test_a_column_split_is_followed_as_that_of_a_file():
     splits = TextData.from_rows({**COLUMNS, "split": ["train"] * 40 + ["dev"] * 12 + ["test"] * 8}).splits
     assert splits is not None

@@ -120,6 +120,8 @@ def test_wrong_arguments_are_one_sentence(model: TextClassifier, pair_model: Tex
         pair_model.predict(["a"])
     with pytest.raises(ValueError, match="there are 2 texts but 1 second texts"):
         pair_model.predict(["a", "b"], ["c"])
+    with pytest.raises(UserError, match="member=both is not a choice: choose network or linear"):
+        model.alone("both")
 
 
 def test_manyheads_load_opens_both_folders(model_folder: Path, model: TextClassifier) -> None:

@@ -1,6 +1,6 @@
 """Tables of several pieces: the shards of a split, the texts of class folders, rows that were given in Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -110,7 +110,7 @@ def given_rows(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
             else:
                 found[str(name)] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
     else:
-        found = _columns_of(list(rows), source)
+        found = _columns_of(list(rows) if isinstance(rows, Iterable) else [], source)
     lengths = {name: len(cells) for name, cells in found.items()}
     if len({*lengths.values()}) != 1:
         raise UserError(f"{source} has columns of different lengths, {lengths}: give each row a cell in each")
