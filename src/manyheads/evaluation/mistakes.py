@@ -70,9 +70,10 @@ class Worst:
         wrong_nC = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, -1.0)
         probability_n, rows = wrong_nC.max(1), found.rows
         n_wrong = int((probability_n >= 0).sum())
+        least = self._found[-1][0] if len(self._found) == self.n else -1.0
         for row in np.argsort(-probability_n, kind="stable")[: min(self.n, n_wrong)].tolist():
             probability = float(probability_n[row])
-            if len(self._found) == self.n and probability <= self._found[-1][0]:
+            if probability <= least:
                 break  # before its text is read
             label = ", ".join(found.words(found.marks_nC[row])) or NO_LABEL
             answer = found.names[int(wrong_nC[row].argmax())]

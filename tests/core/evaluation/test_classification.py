@@ -211,6 +211,19 @@ def test_mistakes_come_surest_first() -> None:
     assert worst_mistakes(AnsweredRows.of(Rows(["a"], None, [0], "x.csv", [2]), ["no", "yes"], logits[:1])) == []
 
 
+def test_mistakes_of_several_chunks_are_those_of_all_rows() -> None:
+    random = np.random.default_rng(0)
+    for n_rows in range(1, 60):
+        sure = random.integers(1, 9, n_rows) / 4  # many are equally sure
+        logits = torch.tensor(np.stack([np.zeros(n_rows), sure], axis=1))
+        some = Rows(["x"] * n_rows, None, [0] * n_rows, "x.csv", range(n_rows))
+        judged, worst = AnsweredRows.of(some, ["no", "yes"], logits), Worst(5)
+        for chunk in np.array_split(np.arange(n_rows), random.integers(1, 6)):
+            worst.add(judged.pick(chunk))
+        expected = np.argsort(-sure, kind="stable")[:5]
+        assert [int(one.place.split()[-1]) for one in worst.examples()] == expected.tolist()
+
+
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_file_holds_every_row_as_it_is(model_folder: Path, pair_folder: Path, tmp_path: Path, pairs: bool) -> None:
     stored = predictions(pair_folder if pairs else model_folder, rows(pairs))
