@@ -77,22 +77,26 @@ def lock_output(folder: Path) -> Iterator[None]:
     it. If nothing was written, the folder is removed again."""
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with lock_run_folder(folder):
+    with lock_run_folder(folder):
+        try:
             yield
-    finally:
-        with suppress(OSError):
-            folder.rmdir()
+        finally:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 @contextmanager
 def output_folder(folder: Path, output: VerbOutput, *, overwrite: bool) -> Iterator[Path]:
     """Where to write results: an empty folder that takes the place of `folder` when the block ends, so that after an
-    error nothing has changed; but without `overwrite`, where earlier results are replaced file by file, these."""
+    error nothing has changed; but without `overwrite` the folder itself, where earlier results are replaced file by
+    file, and one that no other can take the place of: a mounted one, the current one, or one whose parent is not ours.
+    """
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if overwrite or not any(folder.iterdir()):
-            with replace_folder(folder.resolve()) as part:
+        place = folder.resolve()
+        stays = place.is_mount() or place.samefile(os.curdir) or not os.access(place.parent, os.W_OK)
+        if overwrite or not (stays or any(place.iterdir())):
+            with replace_folder(place) as part:
                 yield part
                 refuse_occupied(folder, output, overwrite=overwrite)  # something may have come in between
         else:
