@@ -263,12 +263,16 @@ def test_days_and_months_are_told_by_one_of_them() -> None:
 @pytest.mark.parametrize(
     ("cells", "first"),
     [
-        (["31/05/24", "30/05/24"], datetime(2024, 5, 31)),  # two days of one year
+        ([f"{day}/05/24" for day in range(31, 3, -1)], datetime(2024, 5, 31)),  # days of a month
+        ([f"{day}.05.{day + 60}" for day in range(31, 3, -1)], datetime(1991, 5, 31)),
         (["5/31/24", "6/1/24"], datetime(2024, 5, 31)),
         (["31.05.24", "31.05.2024"], datetime(2024, 5, 31)),
         (["31/05/24"], None),  # or 24 May 2031
         (["24/05/31", "24/05/30"], None),
         (["24.05.31", "23.05.30"], None),
+        (["31/05/24", "30/05/24"], None),  # or two years, and the same day of each
+        ([f"{year}-{month:02}-01" for year in range(19, 25) for month in range(1, 13)], None),
+        ([f"{year:02}.05.15" for year in range(40)], None),
         (["05/04/24", "03/04/24", "02/04/24"], None),  # or months first
     ],
 )

@@ -28,6 +28,7 @@ HALF_DAY = re.compile(r"\d\s*[ap]\.?m\b", re.IGNORECASE)  # which the standard l
 LONGEST_SECONDS = 1e11  # more are thousandths
 SHORT_HOUR = re.compile(r"(?<=[T ,])(?=\d:\d\d)")  # of 9:30, where ISO 8601 has 09:30
 NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
+FEWEST_DAYS, LAST_DAY = 28, 31  # of a month: as many different numbers of two digits are no years
 USUAL = "write dates such as 2024-05-31"
 
 
@@ -108,10 +109,10 @@ def read_dates(cells: Sequence[Any], setting: str, source: str, notes: list[str]
         f"month: {USUAL}",
     )
     short = [one for one in numbered if one is not None and len(one[4]) == 2]
-    begins, ends = ({one[place] for one in short} for place in (1, 4))
-    is_known = n_month_first > n_day_first or len(begins) > len(ends) or len(short) < len([*filter(None, numbered)])
+    firsts = {int(one[1]) for one in short}  # days, or years of which a column may have many and always the same day
+    are_days = n_month_first > n_day_first or len(firsts) >= FEWEST_DAYS or len(short) < len([*filter(None, numbered)])
     require(
-        not short or is_known,
+        not short or (are_days and max(firsts) <= LAST_DAY),
         f"{setting}: nothing in {source} says whether '{short[0][0] if short else ''}' begins with the day or the "
         f"year: {USUAL}",
     )
