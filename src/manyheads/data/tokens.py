@@ -98,15 +98,18 @@ class Tokens:
         """Tokens of each document: int64."""
         return self.offsets.diff() if self.windows is None else self.windows.bounds.diff()
 
-    def sizes(self) -> list[tuple[int, int, int]]:
-        """The sizes of documents: tokens, those of the second text of a pair among them, and how many documents there
-        are of this size."""
-        lengths = self.documents
-        seconds = torch.zeros_like(lengths)
+    def sizes(self) -> list[tuple[int, int, int, int]]:
+        """The sizes of documents: tokens, among them those of the second text of a pair and second marks at the end of
+        the first (`embeddings.is_surplus`), and how many documents there are of this size."""
+        sizes = self.documents << 32  # one number takes less memory than three
         if self.segments_N is not None:  # read as by `embeddings.in_second`
-            seconds = F.pad((self.segments_N & 1).cumsum(0), (1, 0))[self.offsets].diff()
-        both, counts = ((lengths << 32) + seconds).unique(return_counts=True)  # one number takes less memory than two
-        return [(size >> 32, size % 2**32, count) for size, count in zip(both.tolist(), counts.tolist(), strict=True)]
+            parts_N = ((self.segments_N & 1).long() << 1) + (self.segments_N >> 2)
+            sizes = sizes + F.pad(parts_N.cumsum(0), (1, 0))[self.offsets].diff()
+        found, counts = sizes.unique(return_counts=True)
+        return [
+            (size >> 32, size % 2**32 >> 1, size & 1, count)
+            for size, count in zip(found.tolist(), counts.tolist(), strict=True)
+        ]
 
 
 def drop_pages(tokens: Tokens) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import manyheads.plugin as plugin
-from manyheads.config import ModelConfig
+from manyheads.config import ModelConfig, PairKind
 from manyheads.nn.assemble import encoder
 
 
@@ -15,17 +15,19 @@ def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def mean_flops(model: ModelConfig, texts: Iterable[tuple[int, int, int]], *, pooled: bool = True) -> float:
+def mean_flops(model: ModelConfig, texts: Iterable[tuple[int, int, int, int]], *, pooled: bool = True) -> float:
     """`flops_per_token`, averaged over the tokens of all texts.
 
     Args:
-        texts: (tokens of a text, those of them in the second text of a pair, number of such texts).
+        texts: (tokens of a text, those of them in the second text of a pair, those that `embeddings.is_surplus` names,
+            number of such texts).
         pooled: whether the tokens are pooled to one vector, as in a classifier.
     """
     total = n_tokens = 0.0
-    for length, second, n_texts in texts:
+    for length, second, surplus, n_texts in texts:
         n_tokens += length * n_texts
-        total += length * n_texts * flops_per_token(model, length, second, pooled=pooled)
+        n_read = length - surplus if model.pair is PairKind.compare else length
+        total += n_read * n_texts * flops_per_token(model, n_read, second, pooled=pooled)
     return total / n_tokens
 
 

@@ -108,9 +108,22 @@ def test_pairs_cost_what_torch_counts(small, fields):
 @pytest.mark.parametrize("pair", ["joint", "cross", "compare"])
 def test_a_mean_over_tokens_is_of_texts_as_long_as_they_are(small, pair):
     model = small(n_heads=6, pair=pair)
-    texts = [(5, 2, 3), (2 * LENGTH, 7, 1), (9, 1, 2)]
-    total = sum(n * counted_pair(model, length - second, second) for length, second, n in texts)
-    assert mean_flops(model, texts) == pytest.approx(total / sum(n * length for length, _, n in texts))
+    texts = [(5, 2, 0, 3), (2 * LENGTH, 7, 0, 1), (9, 1, 0, 2)]
+    total = sum(n * counted_pair(model, length - second, second) for length, second, _, n in texts)
+    assert mean_flops(model, texts) == pytest.approx(total / sum(n * length for length, _, _, n in texts))
+
+
+@pytest.mark.parametrize("pair", ["joint", "cross", "compare"])
+def test_a_second_mark_costs_something_where_it_is_read(small, pair):
+    model = small(n_heads=6, pair=pair)
+    classifier = assemble(model, vocab_size=5, n_classes=N_CLASSES, max_length=3 * LENGTH, n_segments=2)
+    segments = torch.tensor([0] * LENGTH + [4] + [1] * (LENGTH - 1 if pair == "compare" else LENGTH))
+    ids = torch.zeros(len(segments), dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        classifier(ids, Packed.of_lengths([len(segments)]), segments)
+    counted = counter.get_total_flops() - 2 * classifier.head.in_features * N_CLASSES
+    size = (len(segments), int((segments & 1).sum()), 1, 1)
+    assert mean_flops(model, [size]) == pytest.approx(counted / len(segments))
 
 
 @given(st.integers(1, 40), st.integers(0, 45), st.booleans())

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,14 +31,6 @@ def test_a_command_that_is_refused_does_not_let_a_third_in(tmp_path: Path) -> No
     assert other_command(tmp_path / "out") == ""
 
 
-@contextmanager
-def current(folder: Path):
-    before = Path.cwd()
-    os.chdir(folder)
-    yield
-    os.chdir(before)
-
-
 @pytest.mark.parametrize("why", ["current", "mounted", "parent"])
 def test_an_empty_folder_that_none_can_replace_is_written_to_itself(why: str, tmp_path: Path, monkeypatch) -> None:
     folder = tmp_path / "out"
@@ -50,8 +41,8 @@ def test_an_empty_folder_that_none_can_replace_is_written_to_itself(why: str, tm
         monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path and may(path, mode))
     if why == "mounted":
         monkeypatch.setattr(Path, "is_mount", lambda path: path == folder or is_mount(path))
-    with current(folder if why == "current" else tmp_path), lock_output(folder):
-        with output_folder(folder, AUDITED, overwrite=False) as place:
-            (place / "audit.json").write_text("{}")
+    monkeypatch.chdir(folder if why == "current" else tmp_path)
+    with lock_output(folder), output_folder(folder, AUDITED, overwrite=False) as place:
+        (place / "audit.json").write_text("{}")
     assert folder.stat().st_ino == before
     assert [one.name for one in folder.iterdir()] == ["audit.json"]

@@ -235,12 +235,13 @@ def test_a_token_costs_what_texts_of_all_lengths_cost_and_not_one_of_mean_length
     assert told.startswith(f"{sum(each) / sum(LENGTHS):,.0f} forward")
 
 
-@pytest.mark.parametrize("segments", [None, [0, 0, 0, 1, 1, 0, 3, 3], [0, 0, 2, 1, 1, 2, 2, 1]])
+@pytest.mark.parametrize("segments", [None, [0, 0, 0, 1, 1, 0, 3, 3], [0, 0, 4, 3, 3, 2, 2, 1]])
 def test_sizes_of_documents_are_counted(segments):
     N = None if segments is None else torch.tensor(segments, dtype=torch.uint8)
     tokens = Tokens(torch.zeros(8).int(), torch.tensor([0, 5, 8]), N, torch.zeros(2))
-    second = [0, 0] if segments is None else [sum(one % 2 for one in part) for part in (segments[:5], segments[5:])]
-    assert sorted(tokens.sizes()) == sorted([(5, second[0], 1), (3, second[1], 1)])
+    parts = [segments[:5], segments[5:]] if segments else [[], []]
+    expected = [(n, sum(one % 2 for one in part), part.count(4), 1) for n, part in zip((5, 3), parts, strict=True)]
+    assert sorted(tokens.sizes()) == sorted(expected)
 
 
 def test_frozen_layers_keep_nothing_where_few_words_are_read(monkeypatch):

@@ -11,7 +11,7 @@ from manyheads.config import ModelConfig, Placement
 from manyheads.nn import assemble
 from manyheads.plugins.sweep.budget import Sizes, match_width, n_parameters
 
-SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, texts=[(11, 0, 1)])
+SIZES = Sizes(vocab_size=300, n_classes=4, max_length=16, n_segments=0, texts=[(11, 0, 0, 1)])
 BOTH = ["model.d_ff", "model.d_model"]
 MODELS = st.builds(
     ModelConfig,
