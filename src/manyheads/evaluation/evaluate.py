@@ -12,7 +12,14 @@ from manyheads.config import EvaluateConfig
 from manyheads.config.required import check_reached
 from manyheads.distributed.launch import n_to_start, run_on_all_ranks
 from manyheads.distributed.ranks import this_process
-from manyheads.evaluation.evaluation_data import EVALUATED, PART, EvaluationPlan, find_data, results_name
+from manyheads.evaluation.evaluation_data import (
+    EVALUATED,
+    PART,
+    EvaluationPlan,
+    find_data,
+    results_name,
+    training_counts,
+)
 from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import enclosing_run, home_of, open_folder
 from manyheads.runs.folder import refuse_unwritable_output, within
@@ -62,6 +69,8 @@ def prepare_evaluation(config: EvaluateConfig) -> EvaluationPlan:
     plugin.asked("answer_rule", config, opened)
     labels = opened.labels()
     data = find_data(config, home, settings, labels)
+    if data.run is None:
+        data.label_counts = training_counts(model, settings, labels)
     analyses = plugin.asked("analysis", config, opened, data.rows)
     if plugin.task(settings.task).has_classes and data.run is None and not data.role:
         n_learnt, sentence = learnt_texts(model, data.rows, labels)

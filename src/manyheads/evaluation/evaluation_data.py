@@ -30,11 +30,12 @@ from manyheads.inference.format import (
     ModelFolder,
     Settings,
     check_text_columns,
+    learnt_in,
     refuse_other_task,
 )
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import read_json
-from manyheads.runs.summary import written_summary
+from manyheads.runs.summary import JOINT, written_summary
 from manyheads.runs.verb_output import VerbOutput
 
 DEFAULTS = DataConfig()
@@ -146,16 +147,25 @@ def find_data(config: EvaluateConfig, home: Path | None, settings: Settings, lab
             "data.text_pair=<column>"
         )
     if data.run is None and home is not None:
-        summary = written_summary(home)
-        known, digest = summary.get("digests"), data.rows.digest(labels)
+        known, digest = written_summary(home).get("digests"), data.rows.digest(labels)
         if isinstance(known, dict):
             data.role = next((name for name in ROLES if known.get(name) == digest), "")
-        counts = summary.get("label_counts")
-        if isinstance(counts, dict) and labels and list(counts) == labels:
-            data.label_counts = list(counts.values())
     data.digest = _digest(named)
     data.folder = results_name(config, home, settings)
     return data
+
+
+def training_counts(model: Path, settings: Settings, labels: list[str]) -> list[int]:
+    """How many training rows of the run around a model have each of its labels, by summary.json, where those of one of
+    several columns follow its name; empty if this is unknown."""
+    home = learnt_in(model)
+    counts = written_summary(home).get("label_counts") if home else None
+    if labels and isinstance(counts, dict):
+        for column in ("", f"{settings.columns.label}{JOINT}"):
+            own = {name.removeprefix(column): n for name, n in counts.items() if name.startswith(column)}
+            if list(own) == labels:
+                return list(own.values())
+    return []
 
 
 def results_name(config: EvaluateConfig, home: Path | None, settings: Settings) -> str:

@@ -16,6 +16,7 @@ from manyheads.errors import UserError
 from manyheads.runs.files import read_json, write_json
 from manyheads.runs.notebook import html_table
 
+JOINT = ": "  # between one of several columns of labels and a label of it
 MEAN = "mean"  # a figure of several columns of labels: the mean of the main figure of each
 NETWORK, LINEAR, BOTH = "network", "linear model", "both"  # the models of a run in tables, reports and files
 CALIBRATION = "calibration.json"  # that `manyheads calibrate` adds to model/

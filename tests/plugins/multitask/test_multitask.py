@@ -361,6 +361,20 @@ def test_evaluate_judges_each_column(home, quick, capsys):
     assert main([*command[:-1], "output=newer", "require=[urgency.accuracy>1]"]) == 3
 
 
+def test_the_model_of_a_column_knows_its_most_frequent_class(home, quick, capsys):
+    """That of the training rows, where most of the new rows have another."""
+    run = compose("train", [f"data.path={home / 'tickets.csv'}", *WORDS])
+    splits = read_rows(run, with_test=True)
+    column = columns_of(splits.labels, kept_columns(run.data))[1]
+    counts = np.bincount(rows_of(column, splits.train)[0].labels)
+    usual, other = [*URGENCY][counts.argmax()], [*URGENCY][counts.argmin()]
+    assert counts[0] != counts[1]
+    write(quick / "new.csv", HEADER, [(f"new {at}", "", usual if at < 3 else other, "") for at in range(10)])
+    assert main(["evaluate", f"run={home / 'run/model/urgency'}", CPU, "data.path=new.csv", "output=new"]) == 0
+    assert read_json(Path("new/metrics.json"))["baselines"]["most frequent class"]["accuracy"]["value"] == 0.3
+    assert "the training rows are not known" not in capsys.readouterr().out
+
+
 def test_report_has_the_tables_of_each_column(home, quick, capsys):
     """Of an evaluation of enough rows, of which each bin of the table has some."""
     pytest.importorskip("manyheads.plugins.papers")

@@ -10,8 +10,9 @@ from manyheads.config.sentences import format_value
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.table import coded
 from manyheads.errors import UserError
-from manyheads.plugins.multitask.config import JOINT, columns_in, kept_columns
+from manyheads.plugins.multitask.config import columns_in, kept_columns
 from manyheads.runs.result_table import ResultTable, tables_of
+from manyheads.runs.summary import JOINT
 
 
 class LabelColumn(NamedTuple):

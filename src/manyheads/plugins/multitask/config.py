@@ -8,9 +8,8 @@ from manyheads.config.required import OF_COLUMN, bounds_of
 from manyheads.config.sentences import format_list, format_value
 from manyheads.config.training import is_factor
 from manyheads.errors import UserError
-from manyheads.runs.summary import MEAN
+from manyheads.runs.summary import JOINT, MEAN
 
-JOINT = ": "  # between a column and one of its labels
 RESERVED = (MEAN, "probabilities", "row", "index", "text", "text_pair")  # which answers and figures have already
 
 

@@ -23,7 +23,8 @@ from manyheads.inference.predictor import CardText, Predictor, ShapeWords
 from manyheads.inference.rules import AnswerRule
 from manyheads.nn import Classifier
 from manyheads.plugins.multitask.columns import LabelColumn, columns_of
-from manyheads.plugins.multitask.config import JOINT, columns_in
+from manyheads.plugins.multitask.config import columns_in
+from manyheads.runs.summary import JOINT
 
 
 class ColumnsPrediction(NamedTuple):

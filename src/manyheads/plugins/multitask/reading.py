@@ -21,7 +21,7 @@ from manyheads.data.class_names import (
 from manyheads.data.column import in_memory
 from manyheads.data.table import Coded, RawTable, coded
 from manyheads.errors import UserError
-from manyheads.plugins.multitask.config import JOINT
+from manyheads.runs.summary import JOINT
 
 
 def join_labels(data: Any, tables: dict[str, Any]) -> dict[str, Any]:

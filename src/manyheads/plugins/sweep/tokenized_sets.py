@@ -18,7 +18,7 @@ class Sizes:
     n_classes: int
     max_length: int
     n_segments: int
-    texts: list[tuple[int, int, int]]
+    texts: list[tuple[int, int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
