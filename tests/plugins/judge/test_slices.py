@@ -141,6 +141,31 @@ def test_numbers_beyond_those_of_the_tree_are_asked_for_too() -> None:
     assert (worst["accuracy"]["value"], worst["rest"]) == (0, 1)
 
 
+@pytest.mark.parametrize("wrong", ["up to", "above", "empty", "filled"])
+def test_the_worst_are_found_in_a_column_of_numbers_with_empty_cells(wrong: str) -> None:
+    """Whose rows are those that the sentence names."""
+    some, _ = stored(3000)
+    random = np.random.default_rng(4)
+    amount_n, is_empty_n = 10 * random.integers(-50, 50, 3000), random.random(3000) < 0.3
+    cells = np.where(is_empty_n, "", amount_n.astype(str)).tolist()
+    table = RawTable(["amount"], {"amount": cells}.__getitem__, range(3000), "x.csv")
+    some.rows.texts, some.rows.unread = ["a film"] * 3000, Unread(table, ["amount"], range(3000))
+    low_n = amount_n <= -200
+    wrong_n = {
+        "up to": is_empty_n | low_n, "above": ~is_empty_n & ~low_n, "empty": is_empty_n, "filled": ~is_empty_n & low_n
+    }[wrong]  # fmt: skip
+    some.logits = {NETWORK: np.eye(2, dtype=np.float32)[some.rows.labels ^ wrong_n]}
+    (worst,) = lines(some, "worst")
+    assert (worst["accuracy"]["value"], worst["rest"]) == (0, 1)
+    expected = {
+        "up to": {"amount up to -195 or (empty)"},
+        "above": {"amount above -195"},
+        "empty": {"amount is (empty)"},
+        "filled": {"amount is not (empty)", "amount up to -195 or (empty)"},
+    }
+    assert {*worst["slice"].split(", ")} == expected[wrong]
+
+
 def test_what_is_asked_twice_of_a_length_is_said_once() -> None:
     some, _ = stored(4000)
     random = np.random.default_rng(2)

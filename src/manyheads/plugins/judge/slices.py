@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import fisher_exact
@@ -315,15 +315,23 @@ def _worst(stored: LogitStore, seed: int) -> list[dict[str, Any]]:
     return lines
 
 
-def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.ndarray]:
+class Feature(NamedTuple):
+    """What the tree looks at, in words for no and for yes; a number has its name and nothing for yes. `empty` says that
+    rows without the number count as the smallest."""
+
+    no: str
+    yes: str = ""
+    empty: str = ""
+
+
+def _features(rows: Rows, first_n: Bools) -> tuple[list[Feature], np.ndarray]:
     """What the tree looks at: lengths, words that are neither rare nor everywhere, and values of columns.
 
     Args:
         first_n: the rows that the words are counted in.
 
     Returns:
-        Each feature in words, for no and for yes; one that is a number has a name and nothing for yes. And their values
-        `(n, F)`.
+        Each feature in words, and their values `(n, F)`.
     """
     # of each row; no set, whose order is another each time
     words = [dict.fromkeys(WORD.findall(text.lower())) for text in both_texts(rows)]
@@ -333,25 +341,27 @@ def _features(rows: Rows, first_n: Bools) -> tuple[list[tuple[str, str]], np.nda
     n = max(1, int(first_n.sum()))
     usual = [word for word, times in counted.most_common() if 0.01 <= times / n <= 0.5]
 
-    names, columns = [("length", "")], [np.array(n_characters(rows))]
+    names, columns = [Feature("length")], [np.array(n_characters(rows))]
     for word in usual[:MOST_WORDS]:
-        names.append((f"without '{word}'", f"with '{word}'"))
+        names.append(Feature(f"without '{word}'", f"with '{word}'"))
         columns.append(np.array([word in of_row for of_row in words]))
     for name in rows.unread.columns() if rows.unread else ():
         cells = cells_of(rows, name)
         values = Counter(cells)
-        numbers = as_numbers(values) if len(values) > MOST_VALUES else None
+        numbers = as_numbers(values.keys() - {NOTHING}) if len(values) > MOST_VALUES else None
+        usual_values = [value for value, _ in values.most_common(MOST_VALUES)] if len(values) <= MOST_OF_TREE else []
         if numbers is not None:
-            names.append((name, ""))
-            columns.append(np.clip([numbers[cell] for cell in cells], -LARGEST, LARGEST))
-        elif len(values) <= MOST_OF_TREE:
-            for value, _ in values.most_common(MOST_VALUES):
-                names.append((f"{name} is not {value}", f"{name} is {value}"))
-                columns.append(np.array([cell == value for cell in cells]))
+            usual_values = [NOTHING] if NOTHING in values else []
+            names.append(Feature(name, empty=f" or {NOTHING}" * len(usual_values)))
+            smallest = min(numbers.values())
+            columns.append(np.clip([numbers.get(cell, smallest) for cell in cells], -LARGEST, LARGEST))
+        for value in usual_values:
+            names.append(Feature(f"{name} is not {value}", f"{name} is {value}"))
+            columns.append(np.array([cell == value for cell in cells]))
     return names, np.stack(columns, axis=1, dtype=np.float32)  # as the tree takes them
 
 
-def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
+def _rules(tree: Any, names: list[Feature]) -> dict[int, str]:
     """The conditions of each leaf of scikit-learn's tree, in words."""
     found: dict[int, str] = {}
     to_visit: list[tuple[int, dict[int, tuple[float, float]]]] = [(0, {})]  # nodes, with the bounds of each feature
@@ -359,7 +369,7 @@ def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
         node, bounds = to_visit.pop()
         left, right = int(tree.children_left[node]), int(tree.children_right[node])
         if left == right:  # a leaf
-            found[node] = ", ".join([_rule(*names[feature], *bounds[feature]) for feature in bounds])
+            found[node] = ", ".join([_rule(names[feature], *bounds[feature]) for feature in bounds])
             continue
         feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
         low, high = bounds.get(feature, (-math.inf, math.inf))
@@ -368,15 +378,15 @@ def _rules(tree: Any, names: list[tuple[str, str]]) -> dict[int, str]:
     return found
 
 
-def _rule(no: str, yes: str, low: float, high: float) -> str:
-    """A feature of `_features` that is above `low`, up to `high`."""
-    if yes:
-        return no if low == -math.inf else yes
+def _rule(feature: Feature, low: float, high: float) -> str:
+    """A feature that is above `low`, up to `high`."""
+    if feature.yes:
+        return feature.no if low == -math.inf else feature.yes
     if high == math.inf:
-        return f"{no} above {format_bound(low)}"
+        return f"{feature.no} above {format_bound(low)}"
     if low == -math.inf:
-        return f"{no} up to {format_bound(high)}"
-    return f"{no} above {format_bound(low)} to {format_bound(high)}"
+        return f"{feature.no} up to {format_bound(high)}{feature.empty}"
+    return f"{feature.no} above {format_bound(low)} to {format_bound(high)}"
 
 
 def slice_tables(document: dict[str, Any]) -> list[ResultTable]:
