@@ -176,6 +176,9 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
     if key != "text" and table.source.endswith((".txt", ".txt.gz")):
         return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
     remedy = f"name one by data.{key}=<column>"
+    for name in table.names:
+        if len(table.numbers) and isinstance(cell := table.column(name)[0], dict) and typed.split(".")[-1] in cell:
+            return f"{format_value(name)} holds objects with one: give each of their fields a column of its own"
     marks = _zero_or_one(table) if key == "label" else []
     if len(marks) > 1:
         return (

@@ -64,6 +64,16 @@ def test_a_file_whose_first_line_is_a_row_is_told_from_one_with_other_names(name
     )
 
 
+@pytest.mark.parametrize("typed", ["text", "data.text"])
+def test_fields_within_a_column_are_told(typed):
+    cells = {"id": [1], "data": [{"text": "a film", "label": "good"}]}
+    table = RawTable([*cells], cells.__getitem__, range(1, 2), "train.jsonl")
+    assert complaint(table, DataConfig(text=typed)) == (
+        f"train.jsonl has no column '{typed}' (data.text): its columns are id, data; data holds objects with one: give "
+        "each of their fields a column of its own"
+    )
+
+
 def test_a_txt_cannot_have_labels():
     table = RawTable(["text"], lambda name: [], range(0), "train.txt")
     assert complaint(table, DataConfig()) == (
