@@ -225,6 +225,7 @@ def train_folds(run: RunConfig, callbacks: "Sequence[Callback]") -> None:
     A fold that was stopped is resumed, a finished one is left as it is.
     """
     if run.dry:
+        run = with_rows(run, read_rows(run, with_test=False, with_unread=True))  # all rows, as below
         train(replace(run, data=replace(run.data, fold=1), require=""))
         return
     if this_process().started_by:

@@ -254,6 +254,8 @@ def test_all_folds_and_the_run_on_all_rows_begin_alike(sentences, tmp_path, monk
     names = ("", "fold-1", "fold-2", "all-rows")
     assert {read_run(tmp_path / "cv" / name).optim.contrast for name in names} == {0}
     capsys.readouterr()
+    assert main(["train", *words, many, "data.folds=2", "dry=true"]) == 0
+    assert "optim.contrast" not in capsys.readouterr().out
     assert main(["train", *words, few, "dry=true"]) == 0
     assert "optim.contrast=20" in capsys.readouterr().out
     run = tmp_path / "run"
