@@ -33,6 +33,7 @@ from manyheads.errors import UserError
 ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "False", "True"}
 ALIKE = 0.8  # of the letters of two names, one of which may be mistyped
 MOST_TITLED = 100  # columns
+MOST_LOOKED_AT = 100  # columns, for a remedy: each is read whole
 WORDS_OF_TEXT = 5  # names of columns seldom have as many
 UNLABELLED = "; a test split without labels is left unread by test=false"
 SIGNS = ",;|"  # that join names
@@ -176,8 +177,8 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
     if key != "text" and table.source.endswith((".txt", ".txt.gz")):
         return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
     remedy = f"name one by data.{key}=<column>"
-    for name in table.names:
-        if len(table.numbers) and isinstance(cell := table.column(name)[0], dict) and typed.split(".")[-1] in cell:
+    for name in table.names[:MOST_LOOKED_AT] if len(table.numbers) else ():
+        if isinstance(cell := table.column(name)[0], dict) and typed.split(".")[-1] in cell:
             return f"{format_value(name)} holds objects with one: give each of their fields a column of its own"
     marks = _zero_or_one(table) if key == "label" else []
     if len(marks) > 1:
