@@ -26,9 +26,9 @@ Vector Machines", section 2.1, has such targets."""
 LEAST = 1e-30  # of a probability
 SHARES = [at / 20 for at in range(21)]  # that are tried
 PRIOR_ROWS = 8.0  # that draw the share towards a prior one
-LINEAR_FIRST, NETWORK_FIRST = 0.8, 0.25  # prior shares: where the network begins from scratch, as few rows teach a
-# linear model more, and with trained weights
-NETWORK_ALONE = 0.0  # with trained weights and few rows, which have few of the words of new texts
+# Prior shares of the linear model: with a network from scratch, to which few rows teach less; with trained weights; and
+# with these where rows are few, as they have few of the words of new texts.
+LINEAR_FIRST, NETWORK_FIRST, NETWORK_ALONE = 0.8, 0.25, 0.0
 LEAST_SHARE = SHARES[1]  # the prior counts none as this: between the two, the rows alone decide
 
 
@@ -103,7 +103,9 @@ def tune(
     else:
         linear_temperature = best_temperature(linear_nC, labels, row_weights(labels, weights_C) * own_n)
     linear, linear_nC = linear.over(linear_temperature), linear_nC / linear_temperature
-    blend, of_head = Blend(linear, share, temperature if share else 1.0), 1.0 if share else temperature
+    blend, of_head = Blend(linear, share, temperature), 1.0
+    if not share:  # the network answers alone, and its own head may have the temperature
+        blend, of_head = Blend(linear, share), temperature
     if not multi or network_nC is None:
         return Tuned(blend if answers else None, baseline=LinearBaseline(linear), temperature=of_head)
     linear_thresholds = thresholds_of(linear_nC, labels)

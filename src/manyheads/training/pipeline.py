@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch.loggers import Logger
-from torch import nn
 
 import manyheads.plugin as plugin
 from manyheads.config import Resume, RunConfig
@@ -71,8 +70,8 @@ def run_pipeline(context: RunContext) -> Summary | None:
     settle_sizes(context)
     if context.run.dry:
         chosen = ", ".join(choice for choice, _ in explained_choices(context))
-        figures = plan_figures(context.run, splits, context.tokens, context.network) | {"chosen automatically": chosen}
-        show_plan(figures, splits.notes)
+        figures = plan_figures(context.run, splits, context.tokens, context.network)
+        show_plan(figures | {"chosen automatically": chosen or "nothing"}, splits.notes)
         return None
     context.files = file_digests(context.run)  # before training, during which somebody may change the files
     check_same(context.start, context.tokens, context.files)
@@ -133,15 +132,19 @@ def fit_with_restarts(context: RunContext) -> dict[str, Any] | None:
 def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
     """Write the model folder and open it again, on the device of the run: what is evaluated is what a user will load.
 
-    The linear model is fitted here, once. With `linear=true` it lies in model/ and answers together with the network;
-    else it lies in the run folder, as the baseline that `TextClassifier.baseline(run folder)` opens.
+    A network that answers alone has its logits divided by the temperature with which validation rows are likeliest
+    (Guo et al., 2017, "On Calibration of Modern Neural Networks", section 4.2). The linear model is fitted here, once.
+    With `linear=true` it lies in model/ and answers together with the network; else it lies in the run folder, as the
+    baseline that `TextClassifier.baseline(run folder)` opens.
     """
     run, splits = context.run, context.splits
     tuned, task = Tuned(), plugin.task(run.task)
     if run.task == "classify":
         tuned = fit_members(context)
         if tuned.temperature != 1 and context.user_network is None:
-            divide_head(context.network.head, tuned.temperature)
+            with torch.no_grad():
+                for parameter in context.network.head.parameters():
+                    parameter /= tuned.temperature
     figures: dict[str, str] = {}
     if best := training["best"]:
         how = f"of the network in {training['precision']}"  # as it was trained, which is not as it is evaluated
@@ -180,14 +183,6 @@ def fit_members(context: RunContext) -> Tuned:
         logits_nC = network_logits(context.network, context.tokens["validation"], choose_device(run.hardware))
     prior_share = usual_share(trained=bool(run.init_from), few=run.optim.are_few(len(splits.train), n_classes))
     return tune(logits_nC, linear, splits.validation, n_classes, weights_C, answers=run.linear, prior_share=prior_share)
-
-
-@torch.no_grad()
-def divide_head(head: nn.Linear, temperature: float) -> None:
-    """Divide the logits of a network by a temperature. The same answers get probabilities that validation rows bear
-    out: Guo et al. (2017), "On Calibration of Modern Neural Networks", section 4.2."""
-    head.weight.div_(temperature)
-    head.bias.div_(temperature)
 
 
 def evaluate_model(context: RunContext, model: AnyPredictor, training: dict[str, Any]) -> Summary:

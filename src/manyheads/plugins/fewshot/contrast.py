@@ -104,8 +104,8 @@ def rows_that_count(tokens: Tokens) -> Tensor:
 
 
 def rows_of_step(tokens: Tokens, n_classes: int, most_tokens: int) -> int:
-    """How many rows a step has. Where classes are many it shall compare more of them: alike are those that are rarely
-    drawn together. It grows as far as `most_tokens` hold its rows, be they the longest."""
+    """How many rows a step has: with many classes two of each, up to `MOST_ROWS`, as in small steps classes that are
+    easily confused rarely meet; but no more than fit into `most_tokens` if all texts were as long as the longest."""
     longest = int(tokens.offsets.diff().max())
     return max(ROWS, min(2 * n_classes, MOST_ROWS, most_tokens // longest))
 
