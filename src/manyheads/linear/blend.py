@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from manyheads.data.rows import Rows
@@ -51,7 +51,7 @@ class Blend(NamedTuple):
 class Tuned(NamedTuple):
     """What to ship: the linear model with the network, if it may answer; thresholds, where a text has any number of
     labels, and those of each member asked by itself; the linear model alone, as the baseline of the run; and the
-    temperature by which the network's head is to be divided, where it answers alone with one class for a text."""
+    temperature by which the network's head is to be divided, where it answers alone."""
 
     blend: Blend | None = None
     thresholds: list[float] | None = None
@@ -104,8 +104,8 @@ def tune(
         linear_temperature = best_temperature(linear_nC, labels, row_weights(labels, weights_C) * own_n)
     linear, linear_nC = linear.over(linear_temperature), linear_nC / linear_temperature
     blend, of_head = Blend(linear, share, temperature), 1.0
-    if not share:  # the network answers alone, and its own head may have the temperature
-        blend, of_head = Blend(linear, share), temperature
+    if not share and network_nC is not None:  # the network answers alone, and its own head may have the temperature
+        blend, of_head, network_nC = Blend(linear, share), temperature, network_nC / temperature
     if not multi or network_nC is None:
         return Tuned(blend if answers else None, baseline=LinearBaseline(linear), temperature=of_head)
     linear_thresholds = thresholds_of(linear_nC, labels)
@@ -114,7 +114,14 @@ def tune(
     if not answers:
         return Tuned(None, thresholds, baseline=baseline)
     members = {"network": thresholds_of(network_nC, labels), "linear": linear_thresholds}
-    return Tuned(blend, thresholds, members, baseline)
+    return Tuned(blend, thresholds, members, baseline, of_head)
+
+
+@torch.no_grad()
+def divide_head(head: nn.Linear, temperature: float, ids: slice = slice(None)) -> None:
+    """Divide the logits `ids` of a head by `temperature`."""
+    head.weight[ids] /= temperature
+    head.bias[ids] /= temperature
 
 
 def rows_of_shares(rows: Rows) -> tuple[Rows, Tensor]:

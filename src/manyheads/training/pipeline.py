@@ -32,7 +32,7 @@ from manyheads.inference.card import add_results, card_figures, card_notes
 from manyheads.inference.folder import AnyPredictor, load, save
 from manyheads.inference.origin import file_digests
 from manyheads.inference.precision import choose_device
-from manyheads.linear.blend import Tuned, tune, usual_share
+from manyheads.linear.blend import Tuned, divide_head, tune, usual_share
 from manyheads.linear.fit import cached_linear, too_many
 from manyheads.linear.model import write_baseline
 from manyheads.runs.config_file import save_run
@@ -142,9 +142,7 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
     if run.task == "classify":
         tuned = fit_members(context)
         if tuned.temperature != 1 and context.user_network is None:
-            with torch.no_grad():
-                for parameter in context.network.head.parameters():
-                    parameter /= tuned.temperature
+            divide_head(context.network.head, tuned.temperature)
     figures: dict[str, str] = {}
     if best := training["best"]:
         how = f"of the network in {training['precision']}"  # as it was trained, which is not as it is evaluated

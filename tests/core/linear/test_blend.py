@@ -438,3 +438,29 @@ def test_of_a_network_that_answers_alone_the_temperature_is_for_its_head(monkeyp
         assert tuned.blend is not None
         assert (tuned.blend.temperature, tuned.temperature) == expected
     assert blend.tune(network_nC, linear(), rows, 3, answers=False).temperature == 1.0
+
+
+def test_with_any_number_of_labels_thresholds_are_those_of_the_divided_head(monkeypatch):
+    """The same labels are given as without a temperature, by probabilities that are other ones."""
+    sets = [(0,), (1, 2), (1,), (0, 2), (2,), ()]
+    rows = Rows(TEXTS, None, [0, 2, 1, 2, 2, 3], "x.csv", range(1, 7), sets=sets)
+    network_nC = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    given = []
+    for temperature in (1.0, 0.25):
+        found = 0.0, temperature, 1.0
+        monkeypatch.setattr(blend, "best_share", lambda *_, found=found: found)
+        tuned = blend.tune(network_nC, linear(), rows, 3)
+        assert tuned.temperature == temperature
+        assert tuned.member_thresholds["network"] == tuned.thresholds
+        given.append((network_nC / temperature).sigmoid() >= torch.tensor(tuned.thresholds, dtype=torch.float64))
+    assert torch.equal(*given)
+    assert tuned.thresholds != blend.tune(network_nC, linear(), rows, 3, answers=False).thresholds
+
+
+def test_the_logits_of_some_classes_are_divided():
+    head = torch.nn.Linear(4, 5)
+    x_BD = torch.randn(3, 4)
+    before_BC = head(x_BD)
+    blend.divide_head(head, 2.5, slice(1, 3))
+    expected_BC = before_BC / torch.tensor([1, 2.5, 2.5, 1, 1])
+    torch.testing.assert_close(head(x_BD), expected_BC)

@@ -20,6 +20,7 @@ from manyheads.data.sources import read_rows, read_split
 from manyheads.distributed import faults
 from manyheads.errors import UserError
 from manyheads.evaluation import results
+from manyheads.linear import blend
 from manyheads.plugins.multitask.columns import LabelColumn, check_labels, columns_of, rows_of
 from manyheads.plugins.multitask.config import kept_columns
 from manyheads.plugins.multitask.learning import ColumnFigures, column_losses
@@ -316,6 +317,22 @@ def test_a_stopped_run_is_resumed_to_the_bit(quick, monkeypatch):
         assert all(torch.equal(one[key], other[key]) for key in one)
     one, other = (read_json(Path(folder) / "summary.json") for folder in ("whole", "stopped"))
     assert (one["validation"], one["train"], one["best"]) == (other["validation"], other["train"], other["best"])
+
+
+def test_heads_that_answer_alone_are_divided_by_their_temperature(quick, monkeypatch):
+    """In the network of all columns as in the classifier of one."""
+    write(quick / "tickets.csv", HEADER, tickets())
+    heads = {"model/model.safetensors": [], "model/topic/model.safetensors": []}
+    for temperature in (1.0, 4.0):
+        found = 0.0, temperature, 1.0
+        monkeypatch.setattr(blend, "best_share", lambda *_, found=found: found)
+        words = ["data.path=tickets.csv", *WORDS, *TINY, "trainer.max_epochs=1", "test=false"]
+        assert main(["train", *words, f"output={temperature}"]) == 0
+        for name, head in heads.items():
+            weights = load_file(Path(str(temperature)) / name)
+            head.append(torch.cat([weights["head.weight"].flatten(), weights["head.bias"]]))
+    for raw, divided in heads.values():
+        torch.testing.assert_close(divided, raw / 4)
 
 
 # What is typed

@@ -19,7 +19,7 @@ from manyheads.data.tokens import Tokens
 from manyheads.inference.batching import network_logits
 from manyheads.inference.folder import save
 from manyheads.inference.precision import choose_device
-from manyheads.linear.blend import Blend, Tuned, tune, usual_share
+from manyheads.linear.blend import Blend, Tuned, divide_head, tune, usual_share
 from manyheads.linear.fit import cached_linear
 from manyheads.nn import Classifier
 from manyheads.nn.cost import mean_flops
@@ -151,6 +151,7 @@ def fit_columns(context: RunContext) -> Callable[[Path], None]:
             if found.thresholds is not None:
                 members = {"network": found.thresholds, "linear": found.baseline.thresholds or []}
             found = found._replace(blend=Blend(found.baseline.linear, 0.0), member_thresholds=members)
+        divide_head(context.network.head, found.temperature, column.ids)
         tuned.append(found)
 
     def write(folder: Path) -> None:
