@@ -51,6 +51,13 @@ def test_answers_are_a_list_and_a_table(model_folder, label_folder):
     assert cells(labels._repr_html_())[1][1] == ", ".join(labels[0].labels)
 
 
+def test_a_model_is_a_line_without_its_network_and_vocabulary(model_folder):
+    model = manyheads.load(model_folder)
+    assert repr(model).startswith("TextClassifier(autocast=")
+    assert f"labels={model.labels}" in repr(model)
+    assert len(repr(model)) < 200
+
+
 def test_a_summary_is_a_table_of_all_models():
     figure = Interval(0.5, 0.25, 0.75)
     known = {"parameters": 1, "epochs": 2, "steps": 3, "seconds": 1.0, "wall_seconds": 2.0, "real_tokens_per_s": 5.0}

@@ -63,6 +63,13 @@ class TextData(LightningDataModule):
         self.few_counts = False
         self._lengths = {name: split.lengths for name, split in tokens.items()}
 
+    def __str__(self) -> str:
+        """The rows of each split; Lightning's own calls the loaders, whose batches it cannot describe."""
+        rows = ", ".join(f"{name} {len(split):,}" for name, split in self.tokens.items())
+        return f"{type(self).__name__}(rows: {rows})"
+
+    __repr__ = __str__
+
     @classmethod
     def from_run(cls, run: RunConfig) -> Self:
         """The texts of a run, read, checked and tokenized as `manyheads train` does it; `splits` holds the rows and the

@@ -85,6 +85,10 @@ def table_from(rows: Any, source: str, classes: Sequence[str] = ()) -> RawTable:
         UserError: they are none of these, or columns differ in length.
     """
     if hasattr(rows, "features") and hasattr(rows, "with_format"):
+        if not hasattr(rows, "data"):  # a `datasets.IterableDataset`
+            raise UserError(
+                f"{source} is a stream of datasets, whose rows are not counted: load it with streaming=False"
+            )
         return plugin.resolve(DATASET)(rows, source)
     return plugin.resolve(ROWS)(rows, source, classes)
 

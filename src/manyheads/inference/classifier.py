@@ -77,7 +77,7 @@ class TextClassifier(Predictor[Classifier]):
     labels: list[str]
     thresholds: list[float] | None = None
     member_thresholds: dict[str, list[float]] = field(default_factory=dict)
-    blend: Blend | None = None
+    blend: Blend | None = field(default=None, repr=False)
     calibration: Calibration | None = None
     _cast: Classifier | None = field(default=None, repr=False)  # the network with matrices of type `autocast`
 

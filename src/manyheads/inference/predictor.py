@@ -54,9 +54,9 @@ class Predictor(ABC, Generic[NetworkT]):
 
     task: ClassVar[str]
     added: ClassVar[str] = ""  # what `answered` adds to a row
-    network: NetworkT
-    tokenizer: Tokenizer
-    settings: Settings
+    network: NetworkT = field(repr=False)  # like the next ones it would fill a page of a notebook
+    tokenizer: Tokenizer = field(repr=False)
+    settings: Settings = field(repr=False)
     autocast: torch.dtype | None = field(default=None, kw_only=True)
     workers: Workers | None = field(default=None, kw_only=True, repr=False)
 

@@ -69,6 +69,12 @@ def test_batches_may_be_looked_at_without_a_trainer():
     assert sorted(row for batch in data.train_dataloader() for row in batch.rows_B.tolist()) == list(range(48))
 
 
+def test_rows_are_shown_by_their_numbers():
+    """Printed, and at the end of a cell of a notebook."""
+    data = TextData.from_rows(ROWS)
+    assert str(data) == repr(data) == "TextData(rows: train 48, validation 6, test 6)"
+
+
 @pytest.mark.parametrize("rows", [None, 3, []])
 def test_no_rows_to_train_on_are_refused(rows):
     with pytest.raises(ValueError, match=r"^rows/train holds no rows that can be read: give a DataFrame"):
@@ -167,6 +173,7 @@ def test_a_run_of_rows_that_were_given_says_so_when_they_are_asked_for():
         (pandas.Series(["a", "b"]), "rows holds no rows that can be read"),
         ("rows.csv", "rows is 'rows.csv', not rows: give a file by data.path="),
         ({"text": ["a"], "label": []}, "rows has columns of different lengths"),
+        (dataset().to_iterable_dataset(), "rows is a stream of datasets, whose rows are not counted: load it with"),
     ],
 )
 def test_what_is_no_table_is_refused(rows, sentence):
