@@ -157,10 +157,9 @@ RECORDS = (  # what tables are made of, and the file that needs nothing but text
     Part("record", "reliability", "manyheads.runs.report:reliability_tables", facts={"keys": ("reliability",)}),
     Part("writer", ".md", "manyheads.runs.report:markdown_tables", facts={"several": True}),
 )
-RISK = Part("finding", "risk_coverage", "manyheads.evaluation.mistakes:risk_by_coverage")
 
 PLUGIN = Plugin(
     "core",
     verbs=VERBS,
-    parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *FIGURES, *SOURCES, *OBJECTIVES, *RECORDS, RUN, RISK),
+    parts=(Part("task", "classify", CLASSIFY), *BLOCKS, *FIGURES, *SOURCES, *OBJECTIVES, *RECORDS, RUN),
 )

@@ -19,7 +19,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
     *("task", "objective", "source", "file", "weights", "tokenizer", "module"),
-    *("figure", "analysis", "finding", "answer_rule", "view", "record", "writer"),
+    *("figure", "analysis", "finding", "chapter", "advice", "answer_rule", "view", "record", "writer"),
 )
 
 

@@ -14,6 +14,7 @@ from manyheads.data.table import Unread, take
 from manyheads.data.texts import hash_texts
 
 ROWS_AT_ONCE = 4096
+NO_LABEL = "no label"  # of a row that may have any number of them
 STABLE = "manyheads.data.hashes:stable_text_hashes"  # imports NumPy
 
 
@@ -239,4 +240,4 @@ def label_words(rows: Rows, labels: list[str]) -> list[str]:
     """The name of each row's class; where a row has any number of labels, their names joined, or that it has none."""
     if rows.sets is None:
         return [labels[label] for label in rows.labels]
-    return [join_names([labels[label] for label in ids]) or "no label" for ids in rows.sets]
+    return [join_names([labels[label] for label in ids]) or NO_LABEL for ids in rows.sets]

@@ -1,5 +1,5 @@
-"""Evaluation of a text classifier, whose rows have one class each or any number of labels: figures, baselines,
-confusions, and the worst mistakes with the words that carry them.
+"""Evaluation of a text classifier, whose rows have one class each or any number of labels: figures and baselines.
+Plugins add what a report says of its mistakes.
 
 n rows
 """
@@ -13,23 +13,15 @@ import manyheads.plugin as plugin
 from manyheads.config.figures import figures_of, figures_of_answers
 from manyheads.config.sentences import count_rows
 from manyheads.data.rows import Rows, class_counts
-from manyheads.evaluation.advice import advise
 from manyheads.evaluation.answered import LogitStore, answer_rows, write_predictions
-from manyheads.evaluation.evaluation import Evaluation, Finding, Setup, compared, figures_section
+from manyheads.evaluation.evaluation import Evaluation, Finding, Judged, Setup, compared, figures_section
 from manyheads.evaluation.metrics import LabelScore, Outcomes, Scores, change_of_answers, score_answers
-from manyheads.evaluation.mistakes import cell_groups, cell_key, with_words, worst_mistakes
-from manyheads.evaluation.report import Link, Picture, ReportSection, ReportTable, draw_reliability
+from manyheads.evaluation.report import Picture, ReportSection, ReportTable, draw_reliability
 from manyheads.inference.classifier import TextClassifier
 from manyheads.runs.summary import LINEAR, Figures, lead_words, linear_words, strongest, with_baselines, words_of
 
 MOST_CLASSES = 20  # of a square table
-MOST_CONFUSIONS = 20  # in a list of them, if there are more classes
 MOST_WORST = 12  # in the table of the worst, if there are more classes
-MOST_LINKED = 40  # cells whose texts are shown
-WORDS = (
-    "underlined words support the answer, words with a dotted underline oppose it: by how much its probability changes "
-    "if they are removed from the text"
-)
 N_TILES = 4  # figures at the top of a report: the first of its tables
 
 
@@ -52,14 +44,12 @@ def evaluate_classifier(
     network: the linear model of the run, and the most frequent class or label.
 
     Args:
-        stored: answers to `rows` that are known already. If several classifiers each answered some of the rows, as in a
-            cross-validation, mistakes are shown without the words that carry them.
+        stored: answers to `rows` that are known already.
 
     Raises:
         UserError: there are no rows, or they are pairs and the model takes single texts, or the other way round.
     """
     kind, n_classes = LABELS if classifier.multi else CLASSES, len(classifier.labels)
-    explains = stored is None or stored.of_model_n is None
     if stored is None:
         stored = answer_rows(classifier, rows, setup)
     own_name, *other_names = stored.models
@@ -95,19 +85,7 @@ def evaluate_classifier(
     models = with_baselines(members, baselines)
     models = {f"{own_name} (this model)": models.pop(own_name), **models}
 
-    def mistake_sections() -> list[ReportSection]:
-        mistakes = worst_mistakes(stored)
-        if explains:
-            mistakes = with_words(classifier, mistakes)
-        sections = [confusion_section(scores, stored)] if scores.confusion else []
-        if mistakes:
-            sections.append(
-                ReportSection(
-                    "Most confident mistakes", notes=[WORDS] if explains else [], examples=mistakes, long=True
-                )
-            )
-        return sections
-
+    judged = Judged(classifier, stored, scores, own, setup.train, members, leads)
     return Evaluation(
         title=kind.title,
         size=f"{count_rows(scores.n_rows)}, {n_classes} {kind.rows}",
@@ -119,12 +97,20 @@ def evaluate_classifier(
         tiles=reported(scores, table[:N_TILES]),
         comparison=compared("Compared with simpler models, on the same rows", models, first, second, note=note),
         note=note,
-        advise=lambda training: advise(scores, own, rows, setup.train, members, leads, training),
-        mistakes=mistake_sections,
+        advise=lambda training: from_parts("advice", judged, training),
+        mistakes=lambda: from_parts("chapter", judged),
         findings=findings(stored, setup, own),
         details=lambda: details(scores),
         write=lambda path: write_predictions(path, stored),
     )
+
+
+def from_parts(kind: str, *given: Any) -> list[Any]:
+    """What the parts of a kind make of what they are given, one after another."""
+    found = []
+    for name in plugin.names(kind):
+        found += plugin.make(kind, name)(*given)
+    return found
 
 
 def outcomes_of(stored: LogitStore, name: str) -> Outcomes:
@@ -201,42 +187,3 @@ def details(scores: Scores) -> list[ReportSection]:
         caption = "accuracy by confidence, with 95 % intervals; calibrated on the dashed line; pale: few rows"
         sections.append(ReportSection("", pictures=[Picture("reliability", draw_reliability(scores), caption)]))
     return [*sections, figures_section(reported(scores))]
-
-
-def confusion_section(scores: Scores, stored: LogitStore) -> ReportSection:
-    """Counts of classes and answers, with links to the texts of wrong ones; of many classes the most frequent
-    confusions only."""
-    n_classes = len(scores.labels)
-    is_square = n_classes <= MOST_CLASSES
-    wrong = []
-    for label, of_class in enumerate(scores.confusion):
-        for answer, count in enumerate(of_class):
-            if count and label != answer:
-                wrong.append((count, label, answer))
-    wrong.sort(key=lambda cell: -cell[0])
-    n_linked = MOST_LINKED if is_square else MOST_CONFUSIONS
-    linked = {(label, answer): count for count, label, answer in wrong[:n_linked]}
-    groups = cell_groups(stored, linked)
-
-    def link(label: int, answer: int) -> Link:
-        count = scores.confusion[label][answer]
-        share = count / max(sum(scores.confusion[label]), 1)
-        if (label, answer) not in linked:
-            return Link(f"{count:,}", share=share)
-        title = f"{count:,} rows of {scores.labels[label]} answered as {scores.labels[answer]}: show them"
-        return Link(f"{count:,}", cell_key(label, answer), title, share)
-
-    lines: list[list[Any]] = []
-    if is_square:
-        for label, name in enumerate(scores.labels):
-            lines.append([name, *(link(label, answer) for answer in range(n_classes))])
-        table = ReportTable(["true class", *scores.labels], lines, "w" + "s" * n_classes)
-        note = "rows are true classes, columns answers, shaded by the share of the class; a number shows its texts"
-        return ReportSection("Confusion", table, [note], groups=groups, long=True)
-    for label, answer in linked:
-        cell = link(label, answer)
-        lines.append([scores.labels[label], scores.labels[answer], cell, f"{cell.share:.0%}", cell.share])
-    if not linked:
-        return ReportSection("Most frequent confusions", notes=["every row is answered right"])
-    table = ReportTable(["true class", "answered as", "rows", "of the class", ""], lines, "wwlnb")
-    return ReportSection("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)

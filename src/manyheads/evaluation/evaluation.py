@@ -5,19 +5,22 @@ A part of kind `analysis` asks more of the answers of a classifier: `make(config
 and raises UserError if this model or these rows do not allow it; it is called before torch is imported.
 
 All parts of kind `finding` are asked, by each evaluation of a classifier, that of a training too: `make(stored,
-outcomes)` returns a `Finding` of its `LogitStore` and its `metrics.Outcomes`, or None.
+outcomes)` returns a `Finding` of its `LogitStore` and its `metrics.Outcomes`, or None. So are those of kind `chapter`,
+`make(judged)`, for the sections that a report begins with, and of kind `advice`, `make(judged, training)`, for what to
+do next.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manyheads.config.sentences import count_rows, format_value, list_names
 from manyheads.data.rows import Rows, class_counts
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.logits import KeptLogits
+from manyheads.evaluation.metrics import Outcomes, Scores
 from manyheads.evaluation.report import (
     Advice,
     Page,
@@ -58,6 +61,26 @@ class Finding:
     sections: list[ReportSection]
     lines: list[str] = field(default_factory=list)
     figures: Figures = field(default_factory=dict)
+
+
+class Judged(NamedTuple):
+    """An evaluated classifier, as parts of kind `chapter` and `advice` are given it.
+
+    Attributes:
+        stored: its answers, a `LogitStore`.
+        scores, outcomes: its figures, and whether each answer is right.
+        train: the training rows, if they are known.
+        members: the main figures of all models that answer, by name.
+        leads: those of the classifier less those of each baseline.
+    """
+
+    classifier: Any
+    stored: Any
+    scores: Scores
+    outcomes: Outcomes
+    train: Rows | None
+    members: dict[str, Figures]
+    leads: dict[str, Figures]
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

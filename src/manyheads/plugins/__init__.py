@@ -20,4 +20,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "columns": "manyheads.plugins.columns",
     "multitask": "manyheads.plugins.multitask",
     "papers": "manyheads.plugins.papers",
+    "review": "manyheads.plugins.review",
 }

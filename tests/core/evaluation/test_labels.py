@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,11 @@ from sklearn.metrics import f1_score
 from manyheads.config import Accelerator, DataConfig, EvaluateConfig, InferenceHardware, PredictConfig, RunConfig
 from manyheads.data.rows import Rows, Splits
 from manyheads.data.sources import read_splits
-from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.classification import LABELS as KIND
 from manyheads.evaluation.classification import evaluate_classifier
 from manyheads.evaluation.evaluate import evaluate
 from manyheads.evaluation.evaluation import Setup
 from manyheads.evaluation.evaluation_data import find_data
-from manyheads.evaluation.mistakes import Worst
 from manyheads.evaluation.results import evaluate_run
 from manyheads.inference.folder import load, load_to_answer
 from manyheads.inference.format import read_settings
@@ -169,18 +166,6 @@ def test_the_baseline_says_the_same_of_every_text_where_there_is_nothing_to_lear
     given = given_by(baseline(data.train), data.test)
     assert given[:, 1].all()
     assert not given[:, 0].any()
-
-
-def test_the_worst_mistakes_are_labels_given_with_the_most_confidence(label_folder: Path) -> None:
-    (found,), worst = answer_rows(load(label_folder), rows("test", 40), Setup()).answers(), Worst(5)
-    worst.add(found)
-    sure = np.where(found.given_nC & ~found.marks_nC, found.probabilities_nC, 0).max(1)
-    most = sorted(sure[sure > 0], reverse=True)[:5]
-    for one, likely in zip(worst.examples(), most, strict=True):
-        assert one.answer not in one.label.split(", ")
-        said, number = re.fullmatch(r"(.*) sure, row (\d+)", one.place).groups()
-        assert said == f"{likely:.1%}"
-        assert found.probabilities_nC[int(number) - 2, LABELS.index(one.answer)] == pytest.approx(likely)
 
 
 def test_a_folder_without_its_thresholds_is_one_sentence(ship_model, tmp_path: Path) -> None:

@@ -292,9 +292,8 @@ def test_every_file_is_written_with_the_same_figures(model_folder: Path, tmp_pat
     assert "<h1>new: all rows</h1>" in page
     assert f"{metrics['accuracy']['value']:.4f}" in page
     assert "\x1b" not in page
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == [
-        "metrics.json", "predictions.csv", "reliability.png", "report.html", "risk.png"
-    ]  # fmt: skip
+    files = {one.name for one in (tmp_path / "out").iterdir()} - {"risk.png"}  # which the plugin review adds
+    assert files == {"metrics.json", "predictions.csv", "reliability.png", "report.html"}
 
 
 def test_the_screen_of_an_evaluation_never_obeys_a_name(

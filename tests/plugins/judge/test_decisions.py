@@ -18,7 +18,7 @@ from manyheads.plugins.judge.checks import read_costs
 from manyheads.plugins.judge.decisions import least_costs, outlier_rows, promises_kept
 from manyheads.plugins.judge.outliers import fit_outliers
 from manyheads.runs.summary import NETWORK
-from tests.core.evaluation.test_risk import NAMES, drawn
+from tests.core.evaluation.drawn_answers import NAMES, drawn
 
 
 def test_promises_are_measured_on_rows_they_were_not_set_on() -> None:

@@ -13,9 +13,8 @@ import numpy as np
 from manyheads.config.conversion import to_plain
 from manyheads.config.sentences import install_extra, list_names
 from manyheads.data.class_names import join_names
-from manyheads.data.rows import Rows, Splits, class_counts, label_words
+from manyheads.data.rows import NO_LABEL, Rows, Splits, class_counts, label_words
 from manyheads.evaluation.evaluation import write_answers
-from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
 from manyheads.linear.fit import choose_terms, too_many
 from manyheads.linear.near_repeats import NearRepeat, both_texts, near_repeats

@@ -13,10 +13,9 @@ from torch import Tensor
 from manyheads.config.conversion import to_plain
 from manyheads.config.sentences import list_names
 from manyheads.data.class_names import join_names
-from manyheads.data.rows import Rows
+from manyheads.data.rows import NO_LABEL, Rows
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.intervals import Bools, Floats, share_interval
-from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import Example, Page, ReportSection, ReportTable, settings_sections, write_page
 from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.folder import load, place

@@ -23,14 +23,13 @@ from manyheads.config.conversion import plain_settings, to_plain
 from manyheads.config.required import check_reached
 from manyheads.config.sentences import count_rows, format_list
 from manyheads.data.class_names import join_names
-from manyheads.data.rows import Rows
+from manyheads.data.rows import NO_LABEL, Rows
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import answer_rows
 from manyheads.evaluation.evaluation import Setup, write_answers
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.intervals import Z
 from manyheads.evaluation.metrics import Counts, change_of_answers, score_answers
-from manyheads.evaluation.mistakes import NO_LABEL
 from manyheads.evaluation.report import (
     BLUE,
     GREY,

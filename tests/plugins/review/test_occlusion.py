@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
-from manyheads.evaluation.mistakes import MOST_READ, spans_of, with_words
 from manyheads.evaluation.report import MOST_LETTERS, Example, Page, ReportSection, render
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
+from manyheads.plugins.review.mistakes import MOST_READ, spans_of, with_words
 from tests.conftest import word_tokenizer
 
 TEXT = "A very  good film, not so bad"
@@ -105,6 +106,12 @@ def test_neighbours_of_a_long_text_go_together(classifier: TextClassifier) -> No
     assert (alone.parts, alone.note) == ([], "")
     assert with_words(classifier, []) == []
     assert MOST_READ >= 2**16
+
+
+def test_what_a_tokenizer_puts_before_texts_is_no_word() -> None:
+    plain, prefixed = word_tokenizer(), word_tokenizer()
+    prefixed.normalizer = normalizers.Sequence([normalizers.Prepend("ab: "), *filter(None, [prefixed.normalizer])])
+    assert spans_of(prefixed.encode("film a"), ["film a"]) == spans_of(plain.encode("film a"), ["film a"])
 
 
 def test_words_are_shown_as_text_and_said_in_words() -> None:

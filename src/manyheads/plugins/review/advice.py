@@ -10,6 +10,7 @@ import numpy as np
 
 from manyheads.config.sentences import count_rows, format_value, list_names
 from manyheads.data.rows import Rows, class_counts
+from manyheads.evaluation.evaluation import Judged
 from manyheads.evaluation.metrics import Outcomes, Scores
 from manyheads.evaluation.report import Advice
 from manyheads.runs.summary import LINEAR, NETWORK, POINTS, Figures, words_of
@@ -20,24 +21,16 @@ GAP = 0.03  # from training to new rows, from which on more rows should help; a 
 WIDE = 0.03  # half an interval that is too wide to compare models by
 
 
-def advise(
-    scores: Scores,
-    outcomes: Outcomes,
-    rows: Rows,
-    train: Rows | None,
-    members: dict[str, Figures],
-    leads: dict[str, Figures],
-    training: dict[str, Any],
-) -> list[Advice]:
+def advise(judged: Judged, training: dict[str, Any]) -> list[Advice]:
     """At most `MOST` steps, the most useful first.
 
     Args:
-        train: the training rows, if they are known.
         training: what only the training loop knows, as in `Summary`; empty: nothing.
     """
+    scores, members, leads = judged.scores, judged.members, judged.leads
     found = [*_nothing_learnt(leads)]
     if not found:
-        found += [*_labels_to_check(outcomes, rows), *_class_to_learn(scores, train)]
+        found += [*_labels_to_check(judged.outcomes, judged.stored.rows), *_class_to_learn(scores, judged.train)]
         found += [*_rows_or_steps(members.get(NETWORK, {}), training), *_other_model(leads, kept=LINEAR in members)]
     return [*found, *_rows_to_judge(scores)][:MOST]
 

@@ -1,62 +1,89 @@
-"""The mistakes of a classifier: how many there are among its confident answers, the worst of them, and the words that
-carry them.
+"""The mistakes of a classifier: which classes are confused, the worst mistakes, and the words that carry them.
 
 n rows
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Encoding
 
+from manyheads.data.rows import NO_LABEL
 from manyheads.data.tokenizer import tokenizer_errors
 from manyheads.evaluation.answered import AnsweredRows, LogitStore
-from manyheads.evaluation.evaluation import Finding
-from manyheads.evaluation.intervals import share_interval
-from manyheads.evaluation.metrics import Outcomes
-from manyheads.evaluation.report import BLUE, MOST_LETTERS, PALE, SMALL, Example, Group, Picture, ReportSection, draw
+from manyheads.evaluation.classification import MOST_CLASSES
+from manyheads.evaluation.evaluation import Judged
+from manyheads.evaluation.metrics import Scores
+from manyheads.evaluation.report import MOST_LETTERS, Example, Group, Link, ReportSection, ReportTable
 from manyheads.inference.classifier import TextClassifier
 
-NO_LABEL = "no label"
+MOST_CONFUSIONS = 20  # in a list of them, if there are more classes than a square table shows
+MOST_LINKED = 40  # cells whose texts are shown
+WORDS = (
+    "underlined words support the answer, words with a dotted underline oppose it: by how much its probability changes "
+    "if they are removed from the text"
+)
 MOST_READ = 2**16  # tokens, to see which words carry answers: if words are many, neighbours are cut out together
 LEAST = 0.01  # of a probability, that is shown
 MOST_TOLD, MOST_OF_WORD = 3, 40  # words in a sentence that support or oppose the answer, and letters of each
 MOST_OF_CELL = 5  # texts that are shown of a cell of the confusion matrix
-SHARES = [at / 20 for at in range(1, 21)]  # of the rows, that are answered
 Span = tuple[int, int]
 
 
-def risk_by_coverage(stored: LogitStore, outcomes: Outcomes) -> Finding | None:
-    """The share of wrong answers if only the most confident are given, by how many are given: a part of kind `finding`.
-    Answers of the same confidence are given together. None where rows have any number of labels.
+def mistake_sections(judged: Judged) -> list[ReportSection]:
+    """What a report begins with: the confusions, then the most confident mistakes. Where several classifiers each
+    answered some of the rows, as in a cross-validation, these come without the words that carry them."""
+    stored, sections = judged.stored, list[ReportSection]()
+    if judged.scores.confusion:
+        sections.append(confusion_section(judged.scores, stored))
+    mistakes, notes = worst_mistakes(stored), list[str]()
+    if stored.of_model_n is None:
+        mistakes, notes = with_words(judged.classifier, mistakes), [WORDS]
+    if mistakes:
+        sections.append(ReportSection("Most confident mistakes", notes=notes, examples=mistakes, long=True))
+    return sections
 
-    Source: El-Yaniv and Wiener (2010), "On the Foundations of Noise-free Selective Classification".
-    """
-    if outcomes.multi:
-        return None
-    n = len(outcomes.labels)
-    order_n = np.argsort(-outcomes.confidence_n, kind="stable")
-    confidence_n = outcomes.confidence_n[order_n]
-    n_wrong_n = np.cumsum(~outcomes.right_n[order_n])
-    points, risks = [], []
-    for share in SHARES:
-        last = max(0, math.ceil(share * n - 1e-9) - 1)
-        least = float(confidence_n[last])
-        n_answered = int(np.searchsorted(-confidence_n, -least, side="right"))
-        risk = share_interval(int(n_wrong_n[n_answered - 1]), n_answered)
-        points.append({"answered": n_answered / n, "confidence": least, "risk": asdict(risk)})
-        risks.append(risk)
 
-    figure, ((axes,),) = draw(1, 1, **SMALL)
-    answered = [point["answered"] for point in points]
-    axes.fill_between(answered, [risk.low for risk in risks], [risk.high for risk in risks], color=PALE)
-    axes.plot(answered, [risk.value for risk in risks], color=BLUE, marker=".", markersize=4)
-    axes.set(xlim=(0, 1), ylim=(0, None), xlabel="share answered", ylabel="wrong among them")
-    caption = "wrong answers if only the most confident are given, with 95 % intervals"
-    return Finding("risk_coverage", points, [ReportSection("", pictures=[Picture("risk", figure, caption)])])
+def confusion_section(scores: Scores, stored: LogitStore) -> ReportSection:
+    """Counts of classes and answers, with links to the texts of wrong ones; of many classes the most frequent
+    confusions only."""
+    n_classes = len(scores.labels)
+    is_square = n_classes <= MOST_CLASSES
+    wrong = []
+    for label, of_class in enumerate(scores.confusion):
+        for answer, count in enumerate(of_class):
+            if count and label != answer:
+                wrong.append((count, label, answer))
+    wrong.sort(key=lambda cell: -cell[0])
+    n_linked = MOST_LINKED if is_square else MOST_CONFUSIONS
+    linked = {(label, answer): count for count, label, answer in wrong[:n_linked]}
+    groups = cell_groups(stored, linked)
+
+    def link(label: int, answer: int) -> Link:
+        count = scores.confusion[label][answer]
+        share = count / max(sum(scores.confusion[label]), 1)
+        if (label, answer) not in linked:
+            return Link(f"{count:,}", share=share)
+        title = f"{count:,} rows of {scores.labels[label]} answered as {scores.labels[answer]}: show them"
+        return Link(f"{count:,}", cell_key(label, answer), title, share)
+
+    lines: list[list[Any]] = []
+    if is_square:
+        for label, name in enumerate(scores.labels):
+            lines.append([name, *(link(label, answer) for answer in range(n_classes))])
+        table = ReportTable(["true class", *scores.labels], lines, "w" + "s" * n_classes)
+        note = "rows are true classes, columns answers, shaded by the share of the class; a number shows its texts"
+        return ReportSection("Confusion", table, [note], groups=groups, long=True)
+    for label, answer in linked:
+        cell = link(label, answer)
+        lines.append([scores.labels[label], scores.labels[answer], cell, f"{cell.share:.0%}", cell.share])
+    if not linked:
+        return ReportSection("Most frequent confusions", notes=["every row is answered right"])
+    table = ReportTable(["true class", "answered as", "rows", "of the class", ""], lines, "wwlnb")
+    return ReportSection("Most frequent confusions", table, ["a number shows its texts"], groups=groups, long=True)
 
 
 class Worst:

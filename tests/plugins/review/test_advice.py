@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from manyheads.data.rows import Rows
-from manyheads.evaluation.advice import MOST, advise
+from manyheads.evaluation.answered import LogitStore
+from manyheads.evaluation.evaluation import Judged
 from manyheads.evaluation.metrics import Outcomes
 from manyheads.evaluation.report import Advice
+from manyheads.plugins.review.advice import MOST, advise
 from manyheads.runs.summary import LINEAR, NETWORK, Interval
 
 NAMES = ["anger", "joy", "love"]
@@ -24,8 +26,9 @@ def steps(labels, answers, confidence=0.6, *, train=None, members=None, leads=No
     np.put_along_axis(probabilities_nC, answers[:, None], confidence_n1, axis=1)
     outcomes = Outcomes.of(labels, answers, probabilities_nC)
     learnt = None if train is None else rows_of(train)
-    given = members or {}, leads or {}, training or {}
-    return advise(outcomes.scores(NAMES), outcomes, rows_of(labels.tolist()), learnt, *given)
+    stored = LogitStore(rows_of(labels.tolist()), NAMES, {}, {})
+    judged = Judged(None, stored, outcomes.scores(NAMES), outcomes, learnt, members or {}, leads or {})
+    return advise(judged, training or {})
 
 
 def test_sure_mistakes_of_a_model_that_is_right_when_sure_are_labels_to_check() -> None:
@@ -110,8 +113,8 @@ def test_labels_have_their_worst_named_and_there_are_never_more_than_three() -> 
     leads = {LINEAR: {"micro_f1": Interval(-0.1, -0.2, -0.01)}}
     members = {NETWORK: {"micro_f1": Interval(0.8, 0.78, 0.82)}}
     training = {"train": {"micro_f1": 0.99}, "best": {}, "epochs": 3}
-    scores = outcomes.scores(NAMES, [0.5] * 3)
-    found = advise(scores, outcomes, rows_of([0] * 60), None, members, leads, training)
+    stored = LogitStore(rows_of([0] * 60), NAMES, {}, {})
+    found = advise(Judged(None, stored, outcomes.scores(NAMES, [0.5] * 3), outcomes, None, members, leads), training)
     assert len(found) == MOST
     assert found[0] == Advice("Label more rows of joy", "It has the lowest F1, 0.67 on 20 rows")
     assert found[2].why == "In micro F1 the linear model is better"
