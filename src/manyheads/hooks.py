@@ -213,8 +213,8 @@ class Task(NamedTuple):
         evaluate: `evaluate(predictor, rows, setup)` returns an `Evaluation`.
         read: `read(run, with_test=)` returns the splits; None: rows with their values in `column`.
         read_split: `read_split(data, split)` returns the rows to judge a model on; None: those of `read`.
-        tokens: `tokens(splits, tokenizer, max_length, encoded)` returns the tokens of each split by name, where
-            `encoded(rows, n)` encodes rows, cut to n tokens; None: all rows are cut to `max_length`.
+        tokens: `tokens(run, splits, tokenizer, encoded)` returns the tokens of each split by name, where
+            `encoded(rows, n)` encodes rows, cut to n tokens; None: those of a classifier.
         check: `check(run)` raises UserError for settings that do not go together.
         finish: `finish(context)` is called with a network that has been trained, a `training.context.RunContext`, and
             returns a function that writes further files into the folder of the model, its argument.

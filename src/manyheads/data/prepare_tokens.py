@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,12 @@ from tokenizers import Tokenizer
 import manyheads.plugin as plugin
 from manyheads.config import DataConfig, Long, RunConfig
 from manyheads.config.facts import hooks
-from manyheads.config.sentences import format_value
 from manyheads.data.column import zipped
 from manyheads.data.disk_cache import cache_folder
 from manyheads.data.formats.fields import reader_of
-from manyheads.data.rows import ROWS_AT_ONCE, Rows, Splits
+from manyheads.data.rows import Rows, Splits
 from manyheads.data.token_cache import cached_tokenizer, cached_tokens
-from manyheads.data.tokenizer import decode, load_tokenizer, same_text, start_and_end_marks
+from manyheads.data.tokenizer import load_tokenizer, start_and_end_marks
 from manyheads.data.tokens import Tokens, multi_hot
 from manyheads.errors import UserError
 
@@ -31,7 +29,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
     Adds the share of texts that were cut to `splits.notes`, and what plugins keep to `splits.kept`.
 
     Raises:
-        UserError: the tokenizer cannot be used, or not for target texts or pairs.
+        UserError: the tokenizer cannot be used, or not for pairs.
     """
     for keep in hooks(run.data, "keep") if splits.labels and not splits.kept else ():
         splits.kept |= keep(run.data, splits)
@@ -56,9 +54,7 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
 
     tokens_of_task = plugin.task(run.task).tokens
     if tokens_of_task is not None:
-        return tokenizer, plugin.resolve(tokens_of_task)(splits, tokenizer, max_length, cut_to)
-    if splits.train.targets is not None:
-        check_marks(tokenizer, "a target")
+        return tokenizer, plugin.resolve(tokens_of_task)(run, splits, tokenizer, cut_to)
     if run.model.reads_apart:  # the second text gets a copy of the first mark
         check_marks(tokenizer, f"model.pair={run.model.pair.name}")
     tokens: dict[str, Tokens] = {}
@@ -75,11 +71,6 @@ def prepare_tokens(splits: Splits, run: RunConfig) -> tuple[Tokenizer, dict[str,
             tokens[name].any_of_n = torch.from_numpy(rows.any_of)
         if rows.weights is not None and name == "train":
             tokens[name].weights_n = torch.from_numpy(rows.weights / rows.weights.mean()).float()
-        if rows.targets is not None:
-            targets = cut_to(rows.as_targets(), max_length)
-            check_target_lengths(rows, targets, tokenizer, max_length)
-            splits.notes += check_target_spelling(rows, targets, tokenizer, name)
-            tokens[name].targets = targets
     return tokenizer, tokens
 
 
@@ -155,54 +146,3 @@ def check_marks(tokenizer: Tokenizer, what: str) -> None:
             "tokenizer.path names a tokenizer that does not put one mark before a text and another after it, as "
             f"{what} needs: give another one, or leave it empty to train one"
         )
-
-
-def check_target_lengths(rows: Rows, targets: Tokens, tokenizer: Tokenizer, max_length: int) -> None:
-    """No target may be cut, as the model would learn to stop in the middle.
-
-    Raises:
-        UserError: one is longer than `max_length` tokens; names its row.
-    """
-    if not targets.n_truncated:
-        return
-    assert rows.targets is not None
-    longer: dict[int, int] = {}  # tokens by row
-    for row in (targets.lengths == max_length).nonzero().flatten().tolist():
-        n_tokens = len(tokenizer.encode(rows.targets[row]))
-        if n_tokens > max_length:
-            longer[row] = n_tokens
-    first = min(longer)
-    raise UserError(
-        f"{rows.source}, row {rows.numbers[first]}: the target has {longer[first]} tokens with its marks, more than "
-        f"data.max_length={max_length}: use data.max_length={max(longer.values())}, as the longest has, or shorten it"
-    )
-
-
-def check_target_spelling(rows: Rows, targets: Tokens, tokenizer: Tokenizer, split: str) -> list[str]:
-    """Notes on the targets that tokens cannot spell, such as letters that no training text has.
-
-    Raises:
-        UserError: there are such targets in the training split.
-    """
-    assert rows.targets is not None
-    changed: list[tuple[int, str]] = []  # row, and the text that its tokens spell
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        stop = min(start + ROWS_AT_ONCE, len(rows))
-        bounds = targets.offsets[start : stop + 1].tolist()
-        written = decode(tokenizer, [targets.ids_N[begin:end].tolist() for begin, end in pairwise(bounds)])
-        for row, text in zip(range(start, stop), written, strict=True):
-            if not same_text(rows.targets[row], text):
-                changed.append((row, text))
-    if not changed:
-        return []
-    first, text = changed[0]
-    found = (
-        f"{rows.source}, row {rows.numbers[first]}: the target '{format_value(rows.targets[first])}' comes back from "
-        f"its tokens as '{format_value(text)}' ({len(changed):,} of {len(rows):,} targets change)"
-    )
-    if split == "train":
-        raise UserError(
-            f"{found}: use tokenizer.kind=bpe or tokenizer.kind=characters with tokenizer.lowercase=false, "
-            "or a larger tokenizer.vocab_size"
-        )
-    return [f"{split}: {found}: such rows cannot be answered right"]

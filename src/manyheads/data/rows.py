@@ -135,11 +135,6 @@ class Rows:
             return (join_names(sorted(labels[id] for id in ids)) for ids in self.sets)
         return (labels[id] for id in self.labels)
 
-    def as_targets(self) -> "Rows":
-        """The target texts as rows of their own."""
-        assert self.targets is not None
-        return Rows(self.targets, None, self.labels, self.source, self.numbers)
-
 
 @dataclass(slots=True)
 class Splits:

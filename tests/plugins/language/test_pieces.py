@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from manyheads.data.tokenizer import vocabulary
 from manyheads.data.tokens import encode
+from manyheads.plugins.language.masks import vocabulary
 from manyheads.plugins.language.pieces import WHOLE, held_out, in_pieces, marks_around
 
 TEXTS = ["good", "a very bad film " * 9, "", "so fine the not awful", "good bad fine " * 30]

@@ -7,9 +7,9 @@ import torch
 from manyheads.config import BatchConfig, ModelConfig, OptimConfig
 from manyheads.data.batches import Planned, gather
 from manyheads.data.datamodule import TextData
-from manyheads.data.tokenizer import vocabulary
 from manyheads.data.tokens import encode
 from manyheads.plugins.language.config import PretrainConfig
+from manyheads.plugins.language.masks import vocabulary
 from manyheads.plugins.language.networks import assemble_masked
 from manyheads.plugins.language.objectives import Pretrain
 from manyheads.plugins.language.pieces import WHOLE, check_held_out, in_pieces

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 import manyheads
 from manyheads.config import DataConfig
-from manyheads.data.tokenizer import decode
 from manyheads.inference.classifier import TextClassifier
 from manyheads.inference.folder import load
 from manyheads.layout import Packed
 from manyheads.plugins.language.predictors import Seq2SeqPredictor
+from manyheads.plugins.language.spelling import decode
 from tests.core.inference.test_classifier import REFUSE
 
 TEXTS = ["a good film", "x", "very very bad", "not so awful the film", "good " * 100, "fine"]

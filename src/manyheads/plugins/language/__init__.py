@@ -25,6 +25,7 @@ SEQ2SEQ = Task(
     objective="manyheads.plugins.language.objectives:translate",
     predictor="manyheads.plugins.language.predictors:Seq2SeqPredictor",
     evaluate="manyheads.plugins.language.evaluation:evaluate_texts",
+    tokens="manyheads.plugins.language.targets:tokens_with_targets",
     check="manyheads.plugins.language.config:check_targets",
     unread=(*ROWS_BY_CLASS, "data.text_pair", "data.label", "data.merge_labels", "model.segments", "model.matches"),
     lacks=(

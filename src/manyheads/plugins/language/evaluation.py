@@ -18,7 +18,6 @@ import torch
 from manyheads.config.conversion import to_plain
 from manyheads.data.batches import ANSWER_TOKENS, Planned, gather
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import same_text
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation import Evaluation, Setup, compared, write_answers
 from manyheads.evaluation.intervals import mean_interval, ratio_interval, share_interval
@@ -27,6 +26,7 @@ from manyheads.inference.answers import replaced_answers
 from manyheads.plugins.language.config import GenerateConfig
 from manyheads.plugins.language.pieces import held_out
 from manyheads.plugins.language.predictors import Followed, Guessed, MaskedLMPredictor, Seq2SeqPredictor
+from manyheads.plugins.language.spelling import same_text
 from manyheads.runs.summary import NETWORK, Figures, Interval, figures_to_plain
 
 CHUNK = 1024  # rows answered together

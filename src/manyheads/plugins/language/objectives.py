@@ -13,12 +13,12 @@ from torchmetrics import Metric
 
 from manyheads.config import RunConfig
 from manyheads.data.batches import Batch
-from manyheads.data.tokenizer import Vocabulary
 from manyheads.data.tokens import Tokens
 from manyheads.layout import Packed
 from manyheads.nn.cost import mean_flops
 from manyheads.plugins.language.config import PretrainConfig
 from manyheads.plugins.language.decoder import flops_per_answer
+from manyheads.plugins.language.masks import Vocabulary
 from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, choose_places, greedy, hide, hold_out
 from manyheads.training.objectives import mean_metrics
 

@@ -9,11 +9,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from manyheads.config import RunConfig
 from manyheads.data.batches import Planned, gather
 from manyheads.data.rows import Rows, Splits
-from manyheads.data.tokenizer import Vocabulary, vocabulary
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
+from manyheads.plugins.language.masks import Vocabulary, vocabulary
 from manyheads.plugins.language.networks import hold_out
 
 WHOLE = 2**40  # tokens: no text is cut
@@ -21,10 +22,10 @@ MOST_HELD_OUT = 2**17  # tokens in which words are hidden to judge a model: more
 
 
 def tokens_in_pieces(
-    splits: Splits, tokenizer: Tokenizer, max_length: int, encoded: Callable[[Rows, int], Tokens]
+    run: RunConfig, splits: Splits, tokenizer: Tokenizer, encoded: Callable[[Rows, int], Tokens]
 ) -> dict[str, Tokens]:
     """All tokens of the texts, in pieces in which words can be hidden; pairs are cut. Of validation a part suffices."""
-    pairs = splits.train.pairs is not None
+    pairs, max_length = splits.train.pairs is not None, run.data.max_length
     known = vocabulary(tokenizer, pairs=pairs)
     tokens: dict[str, Tokens] = {}
     for name, rows in splits.by_name().items():

@@ -17,14 +17,16 @@ from torch.nn import functional as F
 from manyheads.config import PredictConfig
 from manyheads.config.sentences import format_value
 from manyheads.data.batches import ANSWER_TOKENS, Batch
-from manyheads.data.tokenizer import Vocabulary, decode, reading_mask, start_and_end_marks, vocabulary
+from manyheads.data.tokenizer import start_and_end_marks
 from manyheads.data.tokens import Tokens, encode
 from manyheads.errors import UserError
 from manyheads.inference.batching import NONE
 from manyheads.inference.format import ModelFolder, Settings
 from manyheads.inference.predictor import CardText, Predictor, ShapeWords
+from manyheads.plugins.language.masks import Vocabulary, reading_mask, vocabulary
 from manyheads.plugins.language.networks import Hidden, MaskedLM, Seq2Seq, greedy, hold_out
 from manyheads.plugins.language.pieces import WHOLE, in_pieces
+from manyheads.plugins.language.spelling import decode
 
 TOKENS = 8192  # most of a batch of texts that are answered by texts
 ROWS = 256  # most rows of a batch

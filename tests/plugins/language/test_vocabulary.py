@@ -6,7 +6,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from manyheads.config import TokenizerConfig, TokenizerKind
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import train_tokenizer, vocabulary
+from manyheads.data.tokenizer import train_tokenizer
+from manyheads.plugins.language.masks import vocabulary
 
 TEXTS = ["unbelievable stories, retold badly", "The retelling was un-believably bad", "stories of bad believers"] * 3
 

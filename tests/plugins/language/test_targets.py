@@ -4,10 +4,12 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 
 from manyheads.config import TokenizerConfig, TokenizerKind
-from manyheads.data.prepare_tokens import check_marks, check_target_lengths, check_target_spelling
+from manyheads.data.prepare_tokens import check_marks
 from manyheads.data.rows import Rows
-from manyheads.data.tokenizer import decode, same_text, start_and_end_marks, train_tokenizer
+from manyheads.data.tokenizer import start_and_end_marks, train_tokenizer
 from manyheads.data.tokens import encode
+from manyheads.plugins.language.spelling import decode, same_text
+from manyheads.plugins.language.targets import check_lengths, check_spelling
 
 TARGETS = ["One two", "three  four ", "fünf\n[six]", "Ünïcode é", "3-3-21"]
 
@@ -26,7 +28,7 @@ def test_texts_come_back_from_their_tokens(kind):
     tokenizer = tokenizer_of(kind, rows, lowercase=False)
     ids = [tokenizer.encode(text).ids for text in TARGETS]
     assert decode(tokenizer, ids) == [text.strip() for text in TARGETS]
-    assert check_target_spelling(rows, encode(tokenizer, TARGETS, None, None, 64), tokenizer, "train") == []
+    assert check_spelling(rows, encode(tokenizer, TARGETS, None, None, 64), tokenizer, "train") == []
 
 
 def test_characters_are_seen_singly_and_rare_ones_are_unknown():
@@ -56,22 +58,20 @@ def test_a_training_target_that_changes_is_one_sentence():
     tokens = encode(tokenizer, rows.targets or [], None, None, 64)
     found = "t.csv, row 3: the target 'Two' comes back from its tokens as 'two' (2 of 3 targets change)"
     with pytest.raises(ValueError, match="row 3") as refused:
-        check_target_spelling(rows, tokens, tokenizer, "train")
+        check_spelling(rows, tokens, tokenizer, "train")
     assert str(refused.value) == (
         f"{found}: use tokenizer.kind=bpe or tokenizer.kind=characters with tokenizer.lowercase=false, or a larger "
         "tokenizer.vocab_size"
     )
-    assert check_target_spelling(rows, tokens, tokenizer, "test") == [
-        f"test: {found}: such rows cannot be answered right"
-    ]
+    assert check_spelling(rows, tokens, tokenizer, "test") == [f"test: {found}: such rows cannot be answered right"]
 
 
 def test_a_target_that_would_be_cut_is_one_sentence():
     rows = rows_of(["abcd", "abcdef", "abcdefgh"])
     tokenizer = tokenizer_of(TokenizerKind.characters, rows)
-    check_target_lengths(rows, encode(tokenizer, rows.targets or [], None, None, 10), tokenizer, 10)
+    check_lengths(rows, encode(tokenizer, rows.targets or [], None, None, 10), tokenizer, 10)
     with pytest.raises(ValueError, match="row 3") as refused:
-        check_target_lengths(rows, encode(tokenizer, rows.targets or [], None, None, 6), tokenizer, 6)
+        check_lengths(rows, encode(tokenizer, rows.targets or [], None, None, 6), tokenizer, 6)
     assert str(refused.value) == (
         "t.csv, row 3: the target has 8 tokens with its marks, more than data.max_length=6: use data.max_length=10, as "
         "the longest has, or shorten it"
