@@ -18,7 +18,7 @@ Code = str | Callable[..., Any]  # "module:name", which is imported on first use
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 KINDS = (  # of parts: those that core or a plugin of the package looks up
     *("score", "normaliser", "positions", "pooling", "activation", "norm", "encoder"),
-    *("task", "objective", "source", "file", "weights", "tokenizer", "module"),
+    *("task", "objective", "source", "file", "folder", "weights", "tokenizer", "module"),
     *("figure", "analysis", "finding", "chapter", "advice", "answer_rule", "view", "record", "writer"),
 )
 

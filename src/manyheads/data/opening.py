@@ -23,22 +23,17 @@ from manyheads.data.formats.hub import StreamedSplit, is_saved, open_saved
 from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
 from manyheads.data.formats.split_names import (
     ALIASES,
-    KNOWN,
-    files_inside,
-    is_called_split,
     name_dataset_splits,
     name_files,
     require_typed_names,
     take_typed_names,
     typed_names,
     typed_split,
-    unread_notes,
 )
 from manyheads.data.rows import Splits
 from manyheads.data.table import Coded, RawTable, coded, require_whole, select_rows
 from manyheads.errors import UserError
 
-NO_CLASS = "unsup"  # the folder of texts without a class in the IMDb dataset
 COLUMN = "split"
 ROLE_OF = {name: role for role, names in ALIASES.items() for name in names}
 Tables = dict[str, Callable[[], RawTable]]  # by role: train, validation, test; or `all` alone
@@ -49,7 +44,6 @@ Tables = dict[str, Callable[[], RawTable]]  # by role: train, validation, test; 
 TEXT_FILE = "manyheads.data.formats.blocks:read_text_file"
 PARQUET = "manyheads.data.formats.parquet:read_parquet"
 SHARDS = "manyheads.data.formats.pieces:join_shards"
-CLASS_FOLDER = "manyheads.data.formats.pieces:read_class_folder"
 ROWS = "manyheads.data.formats.pieces:given_rows"
 DATASET = "manyheads.data.formats.dataset:table_of"
 STREAMED = "manyheads.data.formats.dataset:streamed"
@@ -223,9 +217,9 @@ def _open_path(data: DataConfig, *, typed: bool) -> tuple[Tables, list[str]]:
             "neither: remove it, as large files are read where they are"
         )
     if path.is_dir():
-        classes, notes = class_folders(path, data)
-        if classes:
-            return {role: partial(_read_class_folder, folder) for role, folder in classes.items()}, notes
+        for name in plugin.names("folder"):
+            if (tables := plugin.make("folder", name)(path, data)) is not None:
+                return tables
         found, notes = name_files(path, data, typed=typed)
         return {role: partial(_read_shards, files, data) for role, files in found.items()}, notes
     if not path.exists():
@@ -255,85 +249,6 @@ def _read_split(split: Any, data: DataConfig, source: str) -> RawTable:
     if isinstance(split, StreamedSplit):
         return plugin.resolve(STREAMED)(split, data, source)
     return table_from(split, source)
-
-
-def class_folders(folder: Path, data: DataConfig) -> tuple[dict[str, Path], list[str]]:
-    """Role to the folder that holds those of its classes; `all`: there is just one. None where `folder` holds tables,
-    or texts of a split, next to them. And notes on those that are not read.
-
-    Raises:
-        UserError: a typed name is that of no folder that holds folders of classes.
-    """
-    for stem, files in files_inside(folder, data).items():
-        if stem.lower() in KNOWN or kind_of(files[0]) != ".txt":
-            return {}, []
-    inside = _visible_folders(folder)
-    splits: dict[str, Path] = {}
-    for path in inside:
-        if is_called_split(path, data) and _holds_classes(path):
-            splits[path.name] = path
-    by_name = {name.lower(): path for name, path in splits.items()}
-    found: dict[str, Path] = {}
-    for name, role in ROLE_OF.items():
-        if name in by_name:
-            found[role] = by_name[name]
-    take_typed_names(found, splits, data)
-    if "train" in found:
-        names = [path.name for path in inside if _holds_classes(path)]
-        where = f"data.path={data.path}"
-        require_typed_names(names, data, f"the name of no folder of classes in {where}", "its folders are named")
-        read = {role: path.name for role, path in found.items()}
-        notes = unread_notes({name: name for name in names}, read, data)
-        if len(found) == 1:
-            found = {"all": found["train"]}
-        return found, notes
-    if _holds_classes(folder) and not any(path.name.lower() in KNOWN for path in inside):
-        return {"all": folder}, []
-    return {}, []
-
-
-def _read_class_folder(folder: Path) -> RawTable:
-    """The texts of all classes, each called as its folder is."""
-    files = [file for of_class in _classes(folder) for file in _texts(of_class)]
-    table = plugin.resolve(CLASS_FOLDER)(folder, files)
-    others: list[Path] = []
-    for of_class in _classes(folder):
-        others += [path for path in sorted(of_class.iterdir()) if not _is_text(path) and path.name[0] != "."]
-    if others:
-        what = f"not read, as they are no .txt: {len(others):,} in the folders of classes"
-        table.notes.append(f"{folder.name}: {what} (first: {others[0].relative_to(folder)})")
-    unlabelled = folder / NO_CLASS
-    if unlabelled.is_dir() and (n_texts := len(_texts(unlabelled))):
-        table.notes.append(f"{folder.name}/{NO_CLASS}: {n_texts:,} texts without a class are not read")
-    return table
-
-
-def _visible_folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
-
-
-def _classes(folder: Path) -> list[Path]:
-    """The folders in it that hold texts, each of one class."""
-    return [path for path in _visible_folders(folder) if path.name != NO_CLASS and _has_texts(path)]
-
-
-def _holds_classes(folder: Path) -> bool:
-    return len(_classes(folder)) > 1
-
-
-def _has_texts(folder: Path) -> bool:
-    try:
-        return any(map(_is_text, folder.iterdir()))
-    except OSError:  # such as lost+found, which only root may open
-        return False
-
-
-def _is_text(path: Path) -> bool:
-    return path.suffix.lower() == ".txt"
-
-
-def _texts(folder: Path) -> list[Path]:
-    return sorted(filter(_is_text, folder.iterdir()))
 
 
 def follow_split_column(table: RawTable, data: DataConfig, *, typed: bool) -> Tables:

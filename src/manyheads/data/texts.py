@@ -3,19 +3,14 @@
 Standard library at first: a mistake is reported before torch is imported.
 """
 
-import re
 import unicodedata
 from array import array
-from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from manyheads.data.table import lists_of
 
 NOT_UTF8 = "holds half a character (a lone surrogate), which UTF-8 cannot write"
-LETTERS = 200  # of a text, by which its script is recognised
 BLANK = {"Cc", "Cf", "Zl", "Zp", "Zs"}  # general categories of Unicode: controls, signs of no width, white space
 TYPES = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object", bytes: "bytes"}
 
@@ -92,18 +87,3 @@ def is_encodable(text: str) -> bool:
 def type_in_words(cell: object) -> str:
     """What a cell is that should be a text, for a sentence."""
     return TYPES.get(type(cell), f"of type {type(cell).__name__}")
-
-
-def script_of(text: str) -> str:
-    """The writing system of most letters at the beginning of a text, by Unicode's names of them, such as `latin` or
-    `cjk`; `none` where there is no letter."""
-    letters = (sign for sign in text if sign.isalpha())
-    counts = Counter(map(_script_of_letter, islice(letters, LETTERS)))
-    if not counts:
-        return "none"
-    return counts.most_common(1)[0][0]
-
-
-@lru_cache(maxsize=2**14)
-def _script_of_letter(letter: str) -> str:
-    return re.split("[ -]", unicodedata.name(letter, "unknown"))[0].lower()

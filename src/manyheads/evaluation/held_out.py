@@ -3,7 +3,6 @@
 from contextlib import suppress
 from pathlib import Path
 
-from manyheads.config import RunConfig
 from manyheads.data.rows import Rows, Splits, comparable_hashes
 from manyheads.data.sources import read_rows
 from manyheads.errors import UserError
@@ -11,19 +10,6 @@ from manyheads.inference.format import learnt_in
 from manyheads.runs.config_file import read_run
 from manyheads.runs.summary import written_summary
 from manyheads.terminal import typed_path
-
-
-def require_held_out(run: RunConfig, what: str, otherwise: str) -> None:
-    """Raise UserError if a run was validated on its training rows, on which `what` cannot be set.
-
-    Args:
-        otherwise: what the user can do.
-    """
-    if run.data.validates_on_train:
-        raise UserError(
-            f"data.validation_split={run.data.validation_split} of the run made its training rows those of validation, "
-            f"by which {what} cannot be set, as they were learnt from: {otherwise}"
-        )
 
 
 def require_same(splits: Splits, split: str, home: Path, otherwise: str) -> None:
@@ -111,15 +97,3 @@ def _learnt_by(home: Path, rows: Rows, labels: list[str], who: str, *, also_hub:
                 first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})"
                 return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
     return 0, ""
-
-
-def require_new(model: Path, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
-    """Raise UserError if `model` learnt from more than half of these texts; return a note if from fewer.
-
-    Args:
-        otherwise: what the user can do.
-    """
-    n, sentence = learnt_texts(model, rows, labels)
-    if 2 * n > len(rows):
-        raise UserError(f"{sentence}, of which it is too sure: {otherwise}")
-    return [sentence] if sentence else []

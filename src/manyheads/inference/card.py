@@ -1,9 +1,7 @@
 """The model card, README.md of a model's folder: what the model is, how good it is and how to open it."""
 
-import re
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -11,11 +9,10 @@ import manyheads.plugin as plugin
 from manyheads.config import ModelConfig
 from manyheads.inference.format import Settings
 from manyheads.inference.predictor import ShapeWords
-from manyheads.runs.summary import Interval, Summary, lead_line, models_of, moved_by, with_baselines, words_of
+from manyheads.runs.summary import Summary, lead_line, models_of, with_baselines, words_of
 
 MOST_LABELS = 100  # that a card names
 FIGURE = "| figure | value |"
-CALIBRATED, AFTER = "Calibrated by", "after calibrate"  # how a card says it
 
 
 def write_card(
@@ -41,7 +38,7 @@ def write_card(
     opens = "It opens with manyheads, for which torch, safetensors and tokenizers have to be installed."
     if settings.task == "classify":
         opens += " What\n`manyheads export format=onnx` writes of it opens without manyheads."
-    lines = [f"# {about.title}", "", about.what, "", *_figures(figures or {})]
+    lines = [f"# {about.title}", "", about.what, "", *figure_lines(figures or {})]
     lines += [
         "## Use",
         "",
@@ -65,11 +62,11 @@ def add_results(card: str, figures: dict[str, str], notes: list[str]) -> str:
     head = head.partition("\n## Figures\n")[0].rstrip("\n")
     paragraphs = []
     for note in notes:
-        paragraphs += [_plain(note), ""]
-    return "\n".join([head, "", *paragraphs, *_figures(figures)]) + use + rest
+        paragraphs += [plain_line(note), ""]
+    return "\n".join([head, "", *paragraphs, *figure_lines(figures)]) + use + rest
 
 
-def card_figures(summary: Summary) -> dict[str, str]:
+def cardfigure_lines(summary: Summary) -> dict[str, str]:
     """What a model card says of the split that the run was judged on: the first four figures of the model, and the main
     figure of the others, with their intervals."""
     split, main = summary.judged_on, next(iter(summary.validation))
@@ -96,49 +93,6 @@ def card_notes(summary: Summary, data: str) -> list[str]:
     return notes
 
 
-def calibrated_card(
-    card: str,
-    fitted: dict[str, Any],
-    labels: Sequence[str],
-    thresholds: Sequence[float] | None,
-    figures: dict[str, str] | None = None,
-) -> str:
-    """`card` after `manyheads calibrate`, which found `fitted`: the figures that it changed are replaced, and labels
-    have their new thresholds.
-
-    Args:
-        figures: of the model before it, as in `add_results`; None: those of the card, some of which an earlier
-            calibration has removed.
-    """
-    changed = moved_by(fitted["method"], multi=thresholds is not None)
-    head, use, rest = card.partition("\n## Use\n")
-    head, _, table = head.partition("\n## Figures\n")
-    rows = []
-    for line in _figures(figures) if figures else table.split("\n"):
-        if not line.startswith("| ") or line == FIGURE:
-            continue
-        split, _, figure = line.removeprefix("| ").partition(" |")[0].partition(" ")
-        is_of_model = split in ("validation", "test") and " of the " not in figure
-        is_changed = is_of_model and changed(figure.replace(" ", "_").lower())
-        if not is_changed and not figure.endswith(AFTER):
-            rows.append(line)
-    for name, figure in fitted["after"].items():
-        rows.append(f"| {words_of(name)} {AFTER} | {Interval(**figure).words} |")
-    if thresholds is not None:
-        for label, threshold in zip(labels, thresholds, strict=True):
-            line = rf"^(- {re.escape(_plain(label))}, from )[\d.]+ on$"
-            rest = re.sub(line, rf"\g<1>{threshold:.3f} on", rest, flags=re.MULTILINE)
-    earlier = ""
-    if changed("accuracy"):
-        earlier = "; how it compares with other models was measured before that"
-    said = (
-        f"{CALIBRATED} {fitted['method']} on {fitted['rows']:,} rows of {_plain(fitted['source'])}{earlier}. Figures "
-        f"{AFTER} are of five folds of these rows, each mapped by what the others fitted."
-    )
-    head = re.sub(f"\n{CALIBRATED} .*\n?", "", head).rstrip("\n")
-    return "\n".join([head, "", said, "", "## Figures", "", FIGURE, "|---|---|", *rows, ""]) + use + rest
-
-
 def describe_shape(model: ModelConfig) -> tuple[str, str]:
     """What a model is, and its size."""
     if not model.has_heads:
@@ -154,7 +108,7 @@ def describe_shape(model: ModelConfig) -> tuple[str, str]:
 def _labels(labels: Sequence[str], thresholds: Sequence[float] | None) -> list[str]:
     lines = ["## Classes" if thresholds is None else "## Labels, and the probability from which on each is given", ""]
     for at, label in enumerate(labels[:MOST_LABELS]):
-        line = f"- {_plain(label)}"
+        line = f"- {plain_line(label)}"
         if thresholds is not None:
             line += f", from {thresholds[at]:.3f} on"
         lines.append(line)
@@ -163,14 +117,14 @@ def _labels(labels: Sequence[str], thresholds: Sequence[float] | None) -> list[s
     return lines
 
 
-def _figures(figures: dict[str, str]) -> list[str]:
+def figure_lines(figures: dict[str, str]) -> list[str]:
     if not figures:
         return []
-    rows = [f"| {_plain(name)} | {_plain(value)} |" for name, value in figures.items()]
+    rows = [f"| {plain_line(name)} | {plain_line(value)} |" for name, value in figures.items()]
     return ["## Figures", "", FIGURE, "|---|---|", *rows, ""]
 
 
-def _plain(text: str) -> str:
+def plain_line(text: str) -> str:
     """Text that Markdown shows as it is, on one line."""
     one_line = " ".join(text.split())
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in one_line)

@@ -25,7 +25,6 @@ from manyheads.config import (
 )
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
-from manyheads.data.texts import script_of
 from manyheads.distributed import faults
 from manyheads.evaluation import logits
 from manyheads.evaluation.evaluate import evaluate
@@ -44,6 +43,7 @@ from manyheads.plugins.judge.outliers import (
     read_outliers,
     set_outliers,
 )
+from manyheads.plugins.judge.scripts import script_of
 from manyheads.plugins.judge.sections import OutliersConfig
 from manyheads.runs.config_file import read_run, save_run
 

@@ -11,11 +11,11 @@ from scipy.stats import fisher_exact
 from manyheads.config import EvaluateConfig
 from manyheads.data.rows import Rows
 from manyheads.data.table import RawTable, Unread
-from manyheads.data.texts import script_of
 from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.statistics import holm
 from manyheads.plugins.judge.checks import wants_slices
+from manyheads.plugins.judge.scripts import script_of
 from manyheads.plugins.judge.slices import find_slices
 from manyheads.runs.summary import NETWORK
 

@@ -21,12 +21,13 @@ from torch.nn import functional as F
 from manyheads.data.tokens import multi_hot
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.metrics import score, score_labels
-from manyheads.inference.card import calibrated_card, card_figures
+from manyheads.inference.card import card_figures
 from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import CALIBRATION, CARD, ModelFolder, enclosing_run, read_thresholds
 from manyheads.linear.blend import UNSURE
 from manyheads.linear.calibration import LEAST_MAPPED, MOST_READ, Calibration
+from manyheads.plugins.judge.calibrated_card import calibrated_card
 from manyheads.plugins.judge.config import FEWEST, CalibrateConfig, CalibrationMethod
 from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
 from manyheads.runs.summary import read_summary

@@ -12,9 +12,9 @@ from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.evaluation import Finding
 from manyheads.evaluation.intervals import Floats, Ints, share_interval
 from manyheads.evaluation.report import Example, ReportSection, ReportTable
-from manyheads.evaluation.statistics import weighted_interval
 from manyheads.plugins.judge.abstain import Rules
 from manyheads.plugins.judge.checks import read_costs
+from manyheads.plugins.judge.costs import weighted_interval
 from manyheads.plugins.judge.outliers import Outliers
 from manyheads.runs.summary import Figures, figures_to_plain
 

@@ -27,15 +27,15 @@ from torch import Tensor
 from manyheads.data.batches import ANSWER_TOKENS
 from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows
-from manyheads.data.texts import script_of
 from manyheads.data.tokens import Tokens
 from manyheads.errors import UserError
-from manyheads.evaluation.held_out import require_held_out, require_same
+from manyheads.evaluation.held_out import require_same
 from manyheads.inference.classifier import TextClassifier, answer_in_chunks, read_vectors
 from manyheads.inference.download import OUTLIERS
 from manyheads.inference.format import WEIGHTS, ModelFolder, learnt_in
 from manyheads.inference.rules import AnswerRule
-from manyheads.plugins.judge.checks import AnswerSettings
+from manyheads.plugins.judge.checks import AnswerSettings, require_held_out
+from manyheads.plugins.judge.scripts import script_of
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import replace_file
 from manyheads.terminal import one_line

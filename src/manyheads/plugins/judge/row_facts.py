@@ -18,7 +18,6 @@ from manyheads.data.ids.terms import fold_case
 from manyheads.data.rows import Rows, class_counts
 from manyheads.data.splits import assign_folds, stratified_sample
 from manyheads.data.table import coded
-from manyheads.data.texts import script_of
 from manyheads.data.tokenizer import load_tokenizer, train_tokenizer
 from manyheads.data.tokens import multi_hot
 from manyheads.evaluation.intervals import share_interval
@@ -27,6 +26,7 @@ from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import linear_logits
 from manyheads.linear.near_repeats import both_texts
 from manyheads.plugins.judge.config import AuditConfig
+from manyheads.plugins.judge.scripts import script_of
 from manyheads.runs.summary import Interval
 
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows: sizes of the learning curve

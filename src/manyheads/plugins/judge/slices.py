@@ -20,7 +20,6 @@ import numpy as np
 from scipy.stats import fisher_exact
 
 from manyheads.data.rows import Rows
-from manyheads.data.texts import script_of
 from manyheads.errors import UserError
 from manyheads.evaluation.answered import AnsweredRows, LogitStore
 from manyheads.evaluation.evaluation import Finding
@@ -31,6 +30,7 @@ from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import rows_at_once
 from manyheads.linear.near_repeats import both_texts
+from manyheads.plugins.judge.scripts import script_of
 from manyheads.runs.result_table import Cell, ResultTable
 from manyheads.runs.summary import Interval
 
