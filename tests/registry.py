@@ -14,6 +14,8 @@ from manyheads.cli.compose import compose
 from manyheads.cli.verbs import VERBS
 from manyheads.plugins import PLUGINS
 
+SWEEPS = pytest.mark.skipif(not plugin.flags(), reason="no plugin adds -m")
+
 
 def of_plugin(name: str, kind: str) -> list[str]:
     """The names of a plugin's parts of a kind; none if the plugin is not there."""

@@ -51,7 +51,6 @@ MISTAKES = [  # what is typed, and parts of what is answered, such as the settin
     ("train hardware=tpu", one_of(choices("train", "hardware"))),
     ("evaluate run=x hardware=fsdp", "training", one_of(choices("evaluate", "hardware"))),
     ("look run=x hardware.devices=2", "does nothing in look", "remove it"),
-    ("predict -m run=x batch.tokens=512,1024 hardware.devices=2", "-m", "remove it"),
     ("train optim.class_weights={joy:-1}", "balanced", "'{joy: 1, anger: 2.5}'"),
     ("train data=files", "add data.path=<file or folder>"),
     # flags of Lightning's Trainer
@@ -60,16 +59,12 @@ MISTAKES = [  # what is typed, and parts of what is answered, such as the settin
     ("frobnicate", one_of([*VERBS])),
     ("seed=3 train", "manyheads train seed=3"),
     ("train --lr=0.1", "without dashes", "optim.lr=0.1"),
-    ("train --multrun", "did you mean --multirun?"),
+    ("train --inf", "did you mean --info?"),
     ("train --resolve", "add --cfg job"),
-    ("train --cfg job -m", "give one of them"),
+    ("train --cfg job --info", "give one of them"),
     ("train --cfg", "choose job, hydra or all"),
     ("train --config-dir nowhere", "mine/model/wide.yaml"),
     ("train --experimental-rerun x", "can run code", "config.yaml"),
-    # the same rules hold under -m, for every value of a sweep
-    ("train -m seed=1,-2", "at least 0 and below 4294967296"),
-    ("train -m model=tiny,bse", MODELS),
-    ("train -m seed=1,2 +model.bias=0", DELETED, "write model.bias=0"),
 ]
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import manyheads.plugin as plugin
 from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
 from manyheads.cli.main import top_help
@@ -215,6 +216,8 @@ def test_command(command, reader, capsys):
         assert cli.main([verb, *words]) == 0
         assert yaml.safe_load(capsys.readouterr().out)["trainer"]["max_steps"] == 300
     elif "-m" in words:
+        if not plugin.flags():
+            pytest.skip("no plugin adds -m")
         run_sweep(verb, words, reader)
     elif asks_hub(words):
         assert cli.main([verb, *words]) == 2

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from manyheads.inference.rules import AnswerRule
     from manyheads.layout import Packed, Padded
     from manyheads.nn.attention import Score, attend
-    from manyheads.plugin import Part, Plugin, Section, Verb, register
+    from manyheads.plugin import Flag, Part, Plugin, Section, Verb, register
 
 _HOME = {
     "AnswerRule": "manyheads.inference.rules",
     "Finding": "manyheads.evaluation.evaluation",
+    "Flag": "manyheads.plugin",
     "Packed": "manyheads.layout",
     "Padded": "manyheads.layout",
     "Part": "manyheads.plugin",
@@ -40,6 +41,7 @@ _HOME = {
 __all__ = [
     "AnswerRule",
     "Finding",
+    "Flag",
     "Packed",
     "Padded",
     "Part",

@@ -1,6 +1,7 @@
 """The hooks: what a plugin may add.
 
     Verb       a command, `manyheads NAME`, with settings of its own
+    Flag       another way to run the verbs
     Section    settings of a training or of other verbs, and what they do
     Part       something that a setting chooses by name: a score, a pooling, a figure, a data source, ...
     Task       another thing to learn than classes
@@ -81,6 +82,22 @@ class Shared(NamedTuple):
     is_folder: bool = True
     words: tuple[str, ...] = ()
     processes: int = 1
+
+
+class Flag(NamedTuple):
+    """A flag on the command line, by which a verb is run in another way.
+
+    Attributes:
+        name, long: its two names, such as `-m` and `--multirun`.
+        run: `run(verb, overrides, config_dir)` is called with the words after the verb that are no flags, and the
+            folder of a user's own presets or None; returns the exit code.
+        help: a line for the list of flags.
+    """
+
+    name: str
+    long: str
+    run: Code
+    help: str
 
 
 class Section(NamedTuple):
@@ -263,6 +280,7 @@ class Plugin(NamedTuple):
     name: str
     version: str = "0"
     verbs: Sequence[Verb] = ()
+    flags: Sequence[Flag] = ()
     sections: Sequence[Section] = ()
     parts: Sequence[Part] = ()
     presets: str | Path | None = None

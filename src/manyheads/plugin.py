@@ -28,6 +28,7 @@ from manyheads.hooks import (  # noqa: F401 - a plugin imports all of them from 
     UNREAD_IN_EVALUATE,
     UNREAD_IN_JUDGING,
     Code,
+    Flag,
     Part,
     Plugin,
     Section,
@@ -145,6 +146,11 @@ def plugins() -> dict[str, Plugin]:
 def verbs() -> dict[str, Verb]:
     """All verbs by name."""
     return _found(_registry.changes).verbs
+
+
+def flags() -> list[Flag]:
+    """The flags of plugins."""
+    return [flag for one in plugins().values() for flag in one.flags]
 
 
 def sections(opening: str | None = None) -> list[Section]:

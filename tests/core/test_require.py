@@ -3,25 +3,21 @@
 import csv
 import json
 import operator
-import os
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import manyheads.cli.main as cli
 import manyheads.plugin as plugin
 from manyheads import train
 from manyheads.cli.compose import compose
 from manyheads.cli.main import main
-from manyheads.config import RunConfig
 from manyheads.config.figures import figures_of, measured_by
 from manyheads.config.required import RequirementError, bounds_of, check_reached
 from manyheads.evaluation.metrics import score_labels
 from manyheads.runs.files import read_json
-from manyheads.runs.summary import Interval
+from tests.registry import SWEEPS
 
 FAST = ["debug=fast", "hardware=cpu", "linear=false", "data.path=rows.csv"]
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -155,22 +151,12 @@ def test_what_a_shell_has_cut_is_answered_with_quotes(capsys):
     assert "write accuracy>0.5 or accuracy<0.5" in capsys.readouterr().err
 
 
-def test_a_figure_that_is_missed_ends_no_sweep(there, capsys, monkeypatch):
+@SWEEPS
+def test_a_figure_that_is_missed_ends_no_sweep(there, capsys):
     words = ["evaluate", "-m", "run=run", "split=test,validation", "hardware=cpu", "predictions=parquet"]
     assert main([*words, "require=[loss<0]"]) == 3
     assert capsys.readouterr().err.count("loss<0 is not met") == 2
     assert len([*(there / "run" / "evaluate").glob("*/predictions.parquet")]) == 2
-
-    def missed(verb, config):
-        error = RequirementError("accuracy>1 is not met")
-        error.summary = SimpleNamespace(
-            best={"metric": "loss"}, validation={"loss": Interval(0.25, 0.1, 0.5)}, members={}
-        )
-        raise error
-
-    monkeypatch.setattr(cli, "call", missed)
-    score = cli._one_of_many("train", os.getpid(), RunConfig)
-    assert (score, score.missed) == (0.25, "accuracy>1 is not met")
 
 
 def test_folds_are_a_gate_as_a_whole(there, capsys):

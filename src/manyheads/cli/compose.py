@@ -11,8 +11,8 @@
 6. Weights that training starts from fix some of them, and what was typed comes last.
 7. `build` makes the frozen sections of this dictionary, once; they check ranges, and rules that join settings.
 8. What was typed although nothing would read it is refused (validation.py).
-9. A job of `-m` takes this road with its own value of each setting that varies (jobs.py), and `--cfg job` prints where
-   the road ends, so both read the grammar of a plain run.
+9. A job of `-m` (plugins/multirun) takes this road with its own value of each setting that varies, and `--cfg job`
+   prints where the road ends, so both read the grammar of a plain run.
 10. Ranks, trials and workers get the finished object as JSON through a pipe: `to_plain` writes it, `from_plain` builds
     it, as it does from config.yaml.
 """
@@ -35,7 +35,7 @@ from manyheads.cli.implied import (
     settle_limits,
     settle_paths,
 )
-from manyheads.cli.overrides import Typed, read_overrides
+from manyheads.cli.overrides import Typed, hydra_word, read_overrides
 from manyheads.cli.presets import preset_values
 from manyheads.cli.validation import refuse_secrets, refuse_unused
 from manyheads.cli.verbs import VERBS, Choices, Config, own_settings, require_verb, schema_of
@@ -195,3 +195,28 @@ def shown(verb: str, flags: Words, overrides: Words, config_dir: str | None = No
                 )
             plain = plain[key]
     return as_yaml(plain, escaped=not writes_unicode()).removesuffix("...\n")  # after a single value
+
+
+def refuse_resumed(verb: str, overrides: Words, flag: str) -> None:
+    """Raise UserError if the words name a run to resume, whose settings a flag would not read."""
+    _, folder = resumed_folder(verb, overrides)
+    if folder:
+        raise UserError(
+            f"resume={folder} does not go with {flag}, as its settings are those of the config.yaml in it: read them "
+            f"there, or remove {flag}"
+        )
+
+
+def show_by_hydra(verb: str, flags: Words, overrides: Words, config_dir: str | None = None) -> None:
+    """Print what `--info` or completion asks for, once what was typed is checked."""
+    from manyheads.cli.hydra import refuse_settings, run_app
+
+    refuse_resumed(verb, overrides, "--info")
+    typed = read_overrides(verb, overrides, config_dir=config_dir)
+    imply_presets(verb, typed, config_dir)
+    values, base = dict(typed.values), base_settings(verb, typed, typed.groups, config_dir)
+    refuse_settings(verb, typed, [], config_dir)
+    if typed.search:
+        values["search"] = base.values["search"]
+    words = [f"++{name}={hydra_word(value)}" for name, value in values.items()]
+    run_app(verb, flags, [*typed.words, *words], config_dir)

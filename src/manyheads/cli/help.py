@@ -2,6 +2,7 @@
 
 from typing import get_args, get_origin
 
+import manyheads.plugin as plugin
 from manyheads.cli.verbs import VERBS, choices, settings_of
 from manyheads.config.conversion import KIND_WORDS, choices_of, split_optional
 from manyheads.config.facts import Setting
@@ -9,8 +10,6 @@ from manyheads.config.sentences import format_value
 from manyheads.plugin import VERSION
 
 FLAGS = """\
-flags
-  -m, --multirun            run once for each of several values: model.n_heads=2,4 (one device)
   --cfg job                 print the composed settings, run nothing
   --info                    print where the settings come from (also: --info defaults-tree)
   --config-dir FOLDER       your own presets, for example FOLDER/model/wide.yaml
@@ -27,7 +26,7 @@ def top_help() -> str:
     return (
         f"manyheads {VERSION}: train, judge and ship Transformer text classifiers from configuration\n\n"
         f"usage: manyheads VERB key=value ...\n\nverbs\n{verbs}\n\n"
-        f"`manyheads VERB --help` lists every setting of a verb.\n\n{FLAGS}\n\n"
+        f"`manyheads VERB --help` lists every setting of a verb.\n\n{_flags()}\n\n"
         "exit codes: 0 done, 1 a bug (with a traceback), 2 a user's mistake (one sentence),\n"
         "  3 a condition of require is not met, 69 another process of the run died, hangs or left,\n"
         "  75 to be started again, 124 trainer.max_time is up, 130 Ctrl-C, 137 a process was killed, 138 SIGUSR1,\n"
@@ -47,8 +46,13 @@ def verb_help(name: str) -> str:
     examples = "\n".join(f"  {example}" for example in verb.examples)
     return (
         f"manyheads {name}: {verb.help}\n\nusage: manyheads {name} key=value ...\n\n{examples}\n\n"
-        f"presets (the one in [] is the default)\n{presets}\n\nsettings, with their defaults\n{lines}\n\n{FLAGS}"
+        f"presets (the one in [] is the default)\n{presets}\n\nsettings, with their defaults\n{lines}\n\n{_flags()}"
     )
+
+
+def _flags() -> str:
+    of_plugins = [f"  {f'{one.name}, {one.long}':<25} {one.help}" for one in plugin.flags()]
+    return "\n".join(["flags", *of_plugins, FLAGS])
 
 
 def _setting(one: Setting) -> str:

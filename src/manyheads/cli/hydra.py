@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ import manyheads.plugin as plugin
 from manyheads.cli.errors import composition_sentence, hydra_sentence
 from manyheads.cli.grammar import quote
 from manyheads.cli.overrides import Typed
-from manyheads.cli.sweeps import every_choice, first_difference
 from manyheads.cli.verbs import VERBS, Choices, conf_folder, preset_file, preset_folders, presets_folder, schema_of
 from manyheads.config.conversion import choices_of, leaves
 from manyheads.config.facts import settings
@@ -128,6 +128,28 @@ def refuse_settings(verb: str, typed: Typed, own: Sequence[str], config_dir: str
                 f"--config-dir {config_dir}: a preset in it sets {name}, but presets set a run, never Hydra itself, "
                 "which would call whatever they name: remove that"
             )
+
+
+def every_choice(verb: str, typed: Typed) -> list[dict[str, str | None]]:
+    """The presets of each job, and those Hydra composes the sweep itself with: the usual one of a swept group."""
+    swept = {
+        group: [*dict.fromkeys([*names, VERBS[verb].groups[group]])] for group, names in typed.swept_groups.items()
+    }
+    groups = {group: [name] for group, name in typed.groups.items()} | swept
+    return [dict(zip(groups, names, strict=True)) for names in product(*groups.values())]
+
+
+def first_difference(ours: Any, theirs: Any, name: str) -> str | None:
+    """Dotted name of the first value in which two nested settings differ."""
+    if ours == theirs:
+        return None
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in (*ours, *theirs):
+            if key not in ours or key not in theirs:
+                return f"{name}.{key}"
+            if inner := first_difference(ours[key], theirs[key], f"{name}.{key}"):
+                return inner
+    return name
 
 
 @lru_cache(maxsize=16)

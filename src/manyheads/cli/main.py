@@ -15,10 +15,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+import manyheads.plugin as plugin
 from manyheads.cli.errors import paths_as_typed, place_in_plugin, user_sentence
 from manyheads.cli.for_programs import FLAG, as_document, found_by, mistake, output_to, take_readers, wants_json_errors
 from manyheads.cli.help import top_help, verb_help
@@ -38,8 +39,7 @@ from manyheads.terminal import ends_by_ctrl_c, escape_unwritable
 MISTAKE = 2  # the exit code of a user's mistake
 RANK_DELAY = 3.0  # seconds
 COMPLETION = ("-sc", "--shell-completion")
-PLAIN_FLAGS = ("-m", "--resolve")
-ABBREVIATIONS = {"--multirun": "-m", "-c": "--cfg", "-p": "--package", "-cd": "--config-dir", "-i": "--info"}
+ABBREVIATIONS = {"-c": "--cfg", "-p": "--package", "-cd": "--config-dir", "-i": "--info"}
 FLAG_VALUES = {  # of the flags that take one; none are listed where any may be given
     "--cfg": ["job", "hydra", "all"],
     "--info": ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"],
@@ -60,18 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     escape_unwritable()
     os.environ.pop(VARIABLE, None)  # what is imported was typed in this command: no variable that was there says it
     words = list(sys.argv[1:] if arguments is None else arguments)
-    say = partial(_say, words=words if wants_json_errors(words) else None)
+    say = partial(say_sentence, words=words if wants_json_errors(words) else None)
     try:
         with ends_by_ctrl_c(call):
             code = run_with_exit_code(lambda: _run(words), say)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        return _reader_left()
+        return reader_left()
     except OSError as error:  # of standard output itself, for instance because the disk is full
         if (sentence := user_sentence(error)) is None:
             raise
-        _reader_left()
+        reader_left()
         return say(sentence, MISTAKE)
 
 
@@ -108,7 +108,7 @@ def code_of(error: Exception) -> int:
     return getattr(error, "exit_code", MISTAKE)
 
 
-def _reader_left() -> int:
+def reader_left() -> int:
     """The reader of our output has gone, as in `| head`, or it cannot be written: the rest goes nowhere, quietly."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141
@@ -147,13 +147,18 @@ def _run(words: list[str]) -> int:
     asked = _read_flags(verb, words[1:])
     if is_read and asked.flags:
         raise UserError(f"{FLAG} does nothing with {asked.flags[0]}: remove it")
-    from manyheads.cli.compose import compose, shown  # not at the top: --help needs none of it
+    from manyheads.cli.compose import compose, show_by_hydra, shown  # not at the top: --help needs none of it
 
     if "--cfg" in asked.flags:
         print(shown(verb, asked.flags, asked.overrides, asked.config_dir), end="")
         return 0
+    for flag in plugin.flags():
+        if flag.name in asked.flags:
+            return plugin.resolve(flag.run)(verb, asked.overrides, asked.config_dir)
     if asked.flags:
-        return _run_by_hydra(verb, asked)
+        with _written_at_the_end():
+            show_by_hydra(verb, asked.flags, asked.overrides, asked.config_dir)
+        return 0
     config = compose(verb, asked.overrides, config_dir=asked.config_dir)
     words = [*plugin_words(), *asked.overrides]
     for launch in hooks(config, "launch"):
@@ -192,20 +197,6 @@ def _write_document(verb: str, config: Config) -> None:
         raise missed
 
 
-def _run_by_hydra(verb: str, asked: _Command) -> int:
-    """`-m` and `--info`."""
-    from manyheads.cli.jobs import run_hydra
-
-    task = partial(_one_of_many, verb, os.getpid())
-    with nullcontext() if "-m" in asked.flags else _written_at_the_end():
-        scores = run_hydra(verb, asked.flags, asked.overrides, task, asked.config_dir)
-    code = 0
-    for score in scores:
-        if score is not None and score.missed:
-            code = _say(score.missed, RequirementError.exit_code)
-    return code
-
-
 def _verb(words: list[str]) -> str:
     first = words[0]
     for later in words:
@@ -218,15 +209,16 @@ def _verb(words: list[str]) -> str:
 def _read_flags(verb: str, words: list[str]) -> _Command:
     """Set flags and their values apart from settings, and refuse what does not go together."""
     overrides, flags, config_dir = list[str](), list[str](), None
+    plain, abbreviations = _plain_flags()
     rest = iter(words)
     for word in rest:
         name, equals, attached = word.partition("=")
-        flag = ABBREVIATIONS.get(name, name)
+        flag = abbreviations.get(name, name)
         if not word.startswith("-"):
             overrides.append(word)
         elif name in FORBIDDEN_FLAGS:
             raise UserError(f"{name} is refused, as it {FORBIDDEN_FLAGS[name]}")
-        elif flag in PLAIN_FLAGS and not equals:
+        elif flag in plain and not equals:
             flags.append(flag)
         elif flag not in FLAG_VALUES:
             raise UserError(_unknown_flag(verb, word))
@@ -245,19 +237,29 @@ def _read_flags(verb: str, words: list[str]) -> _Command:
                 config_dir = os.path.expanduser(value)
             else:
                 flags += [flag, value]
-    doing = [flag for flag in flags if flag in ("-m", "--cfg", "--info")]
+    doers = [*(one.name for one in plugin.flags()), "--cfg", "--info"]
+    doing = [flag for flag in flags if flag in doers]
+    each = f"{', '.join(doers[:-1])} and {doers[-1]} each do one thing"
     if len(doing) > 1:
-        raise UserError(f"{' '.join(doing)}: -m, --cfg and --info each do one thing: give one of them")
+        raise UserError(f"{' '.join(doing)}: {each}: give one of them")
     if flags and not doing:
-        raise UserError(f"{' '.join(flags)}: -m, --cfg and --info each do one thing: add --cfg job")
+        raise UserError(f"{' '.join(flags)}: {each}: add --cfg job")
     if VERBS[verb].no_multirun and "-m" in flags:
         raise UserError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
     return _Command(overrides, flags, config_dir)
 
 
+def _plain_flags() -> tuple[list[str], dict[str, str]]:
+    """The flags without a value; and by other names of flags what they are called here."""
+    of_plugins = plugin.flags()
+    names = [*(one.name for one in of_plugins), "--resolve"]
+    return names, {one.long: one.name for one in of_plugins} | ABBREVIATIONS
+
+
 def _unknown_flag(verb: str, word: str) -> str:
     flag, _, value = word.partition("=")
-    flags = [*PLAIN_FLAGS, *FLAG_VALUES, *ABBREVIATIONS, *COMPLETION, "--help", "--version"]
+    plain, abbreviations = _plain_flags()
+    flags = [*plain, *FLAG_VALUES, *abbreviations, *COMPLETION, "--help", "--version"]
     if near := nearest(flag, flags, at_least=0.75):
         return f"{word} is not a flag: did you mean {near}?"
     schema = schema_of(verb)
@@ -267,48 +269,12 @@ def _unknown_flag(verb: str, word: str) -> str:
     return f"{word} is not a flag: settings are typed without dashes, such as {name}={value or 'VALUE'}"
 
 
-def _one_of_many(verb: str, sweep: int, make: Callable[[], Config]) -> Any:
-    """One job of a sweep; returns its `JobScore`. A figure that is missed ends no sweep.
-
-    A mistake ends the whole sweep with its sentence, not with Hydra's traceback. In another process than `sweep` it
-    becomes a `UserError`: Hydra hands exceptions to the sweep, but none that ends the process, such as SystemExit.
-    """
-    from manyheads.cli.sweeps import refuse_many_devices, score_of
-
-    is_here = os.getpid() == sweep
-    escape_unwritable()
-    try:
-        config = make()
-        refuse_many_devices(config)
-        try:
-            summary, missed = call(verb, config), ""
-        except RequirementError as error:
-            summary, missed = error.summary, str(error)
-        return score_of(config, summary, missed)
-    except BrokenPipeError as error:
-        raise SystemExit(_reader_left()) from error
-    except (SystemExit, RunEnded) as stop:
-        code = stop.exit_code if isinstance(stop, RunEnded) else stop.code
-        if is_here:
-            raise SystemExit(code) from stop
-        raise UserError(f"a job of the sweep ended with exit code {code}") from stop
-    except Exception as error:
-        sentence = user_sentence(error)
-        if sentence is None or os.environ.get("HYDRA_FULL_ERROR") == "1":
-            if not is_here:
-                traceback.print_exc()  # which is lost on the way to the sweep
-            raise
-        if is_here:
-            raise SystemExit(_say(sentence, code_of(error))) from error
-        raise UserError(sentence) from error
-
-
 def _complete(words: list[str]) -> int:
     """Shell completion: the verbs first, then Hydra completes the settings of the one typed."""
     kinds = [f"{what}={shell}" for what in ("install", "uninstall", "query") for shell in ("bash", "fish", "zsh")]
     if len(words) != 1 or words[0] not in kinds:
         raise UserError(f"--shell-completion {' '.join(words)}".rstrip() + f": give one of {one_of(kinds)}")
-    from manyheads.cli.jobs import run_hydra
+    from manyheads.cli.compose import show_by_hydra
 
     program, _, line = os.environ.get("COMP_LINE", "").lstrip().partition(" ")
     *typed, partial = line.split(" ")
@@ -321,7 +287,7 @@ def _complete(words: list[str]) -> int:
         return 0
     os.environ["COMP_LINE"] = f"{program} {after}"
     with _written_at_the_end():
-        run_hydra(verb if verb in VERBS else "train", ["-sc", *words], [], lambda make: None)
+        show_by_hydra(verb if verb in VERBS else "train", ["-sc", *words], [])
     return 0
 
 
@@ -334,7 +300,7 @@ def _written_at_the_end() -> Iterator[None]:
     sys.stdout.write(said.getvalue())
 
 
-def _say(sentence: str, code: int, *, words: Sequence[str] | None = None) -> int:
+def say_sentence(sentence: str, code: int, *, words: Sequence[str] | None = None) -> int:
     """Print a sentence, or a JSON object that holds it, for which `words` were typed, and return its exit code. Ranks
     other than the first wait: it mostly speaks for all, and its end is theirs."""
     sentence = paths_as_typed(sentence)

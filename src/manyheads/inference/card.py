@@ -66,7 +66,7 @@ def add_results(card: str, figures: dict[str, str], notes: list[str]) -> str:
     return "\n".join([head, "", *paragraphs, *figure_lines(figures)]) + use + rest
 
 
-def cardfigure_lines(summary: Summary) -> dict[str, str]:
+def card_figures(summary: Summary) -> dict[str, str]:
     """What a model card says of the split that the run was judged on: the first four figures of the model, and the main
     figure of the others, with their intervals."""
     split, main = summary.judged_on, next(iter(summary.validation))

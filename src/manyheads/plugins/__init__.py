@@ -21,4 +21,5 @@ PLUGINS: dict[str, str] = {  # name -> module, whose PLUGIN says what it adds
     "multitask": "manyheads.plugins.multitask",
     "papers": "manyheads.plugins.papers",
     "review": "manyheads.plugins.review",
+    "multirun": "manyheads.plugins.multirun",
 }

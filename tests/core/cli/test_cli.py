@@ -16,6 +16,7 @@ from manyheads.cli import main as cli
 from manyheads.cli.main import verb_help
 from manyheads.cli.verbs import VERBS, schema_of
 from tests.conftest import forget_plugins
+from tests.registry import SWEEPS
 
 ROOT = Path(__file__).parents[3]
 
@@ -202,7 +203,7 @@ def test_completion_is_for_one_shell(words, capsys):
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("flag", ["--config-dir=~/mine", "--config-dir={home}/mine", "-m --config-dir ~/mine"])
+@pytest.mark.parametrize("flag", ["--config-dir=~/mine", "--config-dir={home}/mine", "--config-dir ~/mine"])
 def test_own_presets(flag, calls, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -212,7 +213,7 @@ def test_own_presets(flag, calls, tmp_path, monkeypatch):
     assert calls[0][1].model.d_ff == 4096
 
 
-@pytest.mark.parametrize("flag", ["-m", "--info"])
+@pytest.mark.parametrize("flag", [pytest.param("-m", marks=SWEEPS), "--info"])
 def test_a_run_to_go_on_with_takes_no_such_flag(flag, tmp_path, capsys):
     (tmp_path / "config.yaml").touch()
     assert cli.main(["train", *flag.split(), f"resume={tmp_path}"]) == 2
@@ -221,30 +222,6 @@ def test_a_run_to_go_on_with_takes_no_such_flag(flag, tmp_path, capsys):
         f"resume={tmp_path} does not go with {short}, as its settings are those of the config.yaml in it: read them "
         f"there, or remove {short}\n"
     )
-
-
-def test_a_sweep_runs_every_value(calls, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "-m", "model.n_heads=2,4", "model=tiny,mini", "data.path=a b"]) == 0
-    assert [(one.model.n_heads, one.model.n_layers) for _, one in calls] == [(2, 2), (2, 4), (4, 2), (4, 4)]
-    assert {one.data.path for _, one in calls} == {str(tmp_path / "a b")}
-    assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
-
-
-def test_a_sweep_prints_what_its_jobs_print_and_no_more(bare, tmp_path):
-    body = "from manyheads.cli import main as cli\ncli.call = lambda verb, config: print(config.text)\n"
-    body += "raise SystemExit(cli.main(['predict', '-m', 'run=x', 'text=a,b']))"
-    said = bare.run("-c", body, cwd=tmp_path)
-    assert (said.returncode, said.stdout) == (0, "a\nb\n")
-    assert said.stderr.count("[HYDRA]") == 3
-
-
-def test_a_mistake_in_one_job_ends_the_sweep(calls, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["train", "-m", "model.d_k=4,3", "model.positions=none,rotary"])
-    assert stop.value.code == 2
-    assert "model.d_k=3 is odd" in capsys.readouterr().err
 
 
 PIPES = [  # what is printed before the reader leaves, and the exit code

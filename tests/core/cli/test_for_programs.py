@@ -114,7 +114,7 @@ def test_a_figure_that_is_missed_leaves_the_document(reviews, tmp_path, monkeypa
 def test_another_form_is_refused(capsys):
     with pytest.raises(UserError, match="errors=xml is not a choice: choose json or text"):
         take_readers(["train", "errors=xml"])
-    for words, flag in ((["train", "--json", "-m"], "-m"), (["train", "--cfg", "job", "--json"], "--cfg")):
+    for words, flag in ((["train", "--json", "--info"], "--info"), (["train", "--cfg", "job", "--json"], "--cfg")):
         assert main(words) == 2
         assert f"--json does nothing with {flag}: remove it" in capsys.readouterr().err
 

@@ -3,12 +3,10 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 
 from manyheads.cli.compose import compose
-from manyheads.cli.jobs import run_hydra
 from manyheads.runs.config_file import read_run, save_run
 
 
@@ -107,22 +105,3 @@ def test_sizes_beyond_the_weights_are_refused_before_memory_is_asked_for(changed
         match=r"^init_from=\S+ is no whole model, as \S+ holds [\d,]+ numbers, but .* has at least [\d,]+: copy",
     ):
         train(tmp_path)
-
-
-def test_every_run_of_a_sweep_begins_with_the_weights(model_folder, tmp_path):
-    made = []
-    words = [f"init_from={model_folder}", "optim.lr=1e-4,2e-4", f"hydra.sweep.dir={tmp_path}"]
-    run_hydra("train", ["-m"], words, lambda make: made.append(make()))
-    assert [(run.optim.lr, run.model.d_v, run.tokenizer.path) for run in made] == [
-        (lr, 6, str(model_folder / "model" / "tokenizer.json")) for lr in (1e-4, 2e-4)
-    ]
-
-
-def test_what_was_typed_stands_in_every_run_of_a_sweep(model_folder, tmp_path):
-    """What the weights bring must not take its place: a sweep over it would run the same thing again and again."""
-    made = []
-    words = [f"init_from={model_folder}", "model.pooling=first,max", "model.dropout=0.3", "data.max_length=40"]
-    words += ["model.positions=sinusoidal", f"hydra.sweep.dir={tmp_path}"]
-    run_hydra("train", ["-m"], words, lambda make: made.append(make()))
-    alone = [train(model_folder, "model.dropout=0.3", f"model.pooling={one}", *words[3:5]) for one in ("first", "max")]
-    assert [replace(run, output="") for run in made] == alone

@@ -11,6 +11,7 @@ from manyheads.cli.compose import compose, shown
 from manyheads.config import DataConfig, ModelConfig, OptimConfig, Resume, RunConfig
 from manyheads.config.conversion import to_plain
 from manyheads.runs.config_file import save_run
+from tests.registry import SWEEPS
 
 
 @pytest.fixture
@@ -135,6 +136,7 @@ def test_other_data_and_presets_may_be_typed_with_it(folder):
     assert compose("train", [*words, "debug=fast"]).trainer["max_epochs"] == 1
 
 
+@SWEEPS
 def test_a_sweep_trains_it_again_with_each_value(folder, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
@@ -145,6 +147,7 @@ def test_a_sweep_trains_it_again_with_each_value(folder, tmp_path, monkeypatch):
     ]
 
 
+@SWEEPS
 def test_a_sweep_trains_several_runs_again(folder, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
@@ -181,7 +184,9 @@ def test_a_stranger_does_not_say_where_tokens_are_kept(folder):
     assert compose("train", [f"again={folder}"]).data.cache == ""
 
 
-@pytest.mark.parametrize("flag", [[], ["-m", "seed=1,2"], ["--cfg", "job"], ["--info", "all"]])
+@pytest.mark.parametrize(
+    "flag", [[], pytest.param(["-m", "seed=1,2"], marks=SWEEPS), ["--cfg", "job"], ["--info", "all"]]
+)
 def test_a_folder_without_presets_is_no_folder_of_presets(flag, folder, tmp_path, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))

@@ -15,6 +15,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.config import RunConfig
 from manyheads.config.facts import settings
+from tests.registry import SWEEPS
 
 OWN = (
     "does nothing here, where evaluate reads the run's own data as training read it: name other data by data.path=, "
@@ -25,7 +26,6 @@ LINES = [
     ("evaluate run=x data.rows=5", f"data.rows=5 {OWN}"),
     ("evaluate run=x data.on_bad_row=drop", f"data.on_bad_row=drop {OWN}"),
     ("evaluate run=x data=run data.text=review", f"data.text=review {OWN}"),
-    ("evaluate -m run=x data.rows=5,6", f"data.rows=5 {OWN}"),
     (
         "evaluate run=x data.path=y.csv data.max_length=64",
         "data.max_length=64 does nothing in evaluate, where texts are cut as the model was trained to: remove it",
@@ -96,7 +96,6 @@ LINES = [
     ),
     ("train data.path=", "data.path= is empty: write data.path=VALUE, or remove it"),
     ("train data.hub=", "data.hub= is empty: write data.hub=VALUE, or remove it"),
-    ("train -m data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or remove it"),
     ("evaluate run=x data.path=", "data.path= is empty: write data.path=VALUE, or remove it"),
     ("predict run=x text=", "text= is empty: write text=VALUE, or remove it"),
     ("predict run=x input=", "input= is empty: write input=VALUE, or remove it"),
@@ -122,6 +121,7 @@ def test_what_is_typed_as_it_is_anyway_is_not_refused():
     compose("train", [*words, "tokenizer.path=x.json", "tokenizer.kind=wordpiece"])
 
 
+@SWEEPS
 @pytest.mark.parametrize(
     "line",
     [

@@ -208,7 +208,7 @@ def test_a_word_without_a_value_is_left_to_the_verb(capsys):
 
 def test_a_variable_that_was_there_before_imports_nothing(mine, monkeypatch, capsys):
     monkeypatch.setenv(in_plugins.VARIABLE, json.dumps([str(mine)]))
-    assert main(["train", "model.n_heads=2,4", "-m", "dry=true", "model.n_layers=0"]) == 2
+    assert main(["train", "model.n_heads=2", "dry=true", "model.n_layers=0"]) == 2
     assert "mine_parts" not in sys.modules
     assert in_plugins.VARIABLE not in os.environ
 

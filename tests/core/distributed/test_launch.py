@@ -66,13 +66,13 @@ SUPERVISOR = """
 import sys
 from pathlib import Path
 from manyheads.distributed import launch
-from manyheads.cli.main import run_with_exit_code, _say
+from manyheads.cli.main import run_with_exit_code, say_sentence
 from manyheads.config import RunConfig
 launch.PROGRAM, launch.GRACE = ("stand_in.py",), 1.5
 def work():
     launch.run_on_all_ranks("train", RunConfig(seed=7), n_local=2, timeout=3.0, folder=Path("given").absolute())
     return 0
-sys.exit(run_with_exit_code(work, _say))
+sys.exit(run_with_exit_code(work, say_sentence))
 """
 
 

@@ -12,6 +12,7 @@ from manyheads.cli.compose import compose
 from manyheads.cli.main import main
 from manyheads.cli.validation import refuse_secrets
 from manyheads.cli.verbs import VERBS
+from tests.registry import SWEEPS
 
 SECRETS = {
     "HF_TOKEN": "hf_FakeButSecret0123456789abcdef",
@@ -62,7 +63,7 @@ TYPED = [
 
 
 @pytest.mark.parametrize("word", TYPED)
-@pytest.mark.parametrize("more", [[], ["-m"]], ids=["plain", "swept"])
+@pytest.mark.parametrize("more", [[], pytest.param(["-m"], marks=SWEEPS)], ids=["plain", "swept"])
 def test_those_that_are_typed_are_refused_unsaid(word, more, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, value in SECRETS.items():

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+import manyheads.plugin as plugin
+
 SECRET = "hf_thisIsNotForYou0123456789"  # of the environment in which the files are opened (conftest.py)
 CALL = {"_target_": "os.system", "command": "touch canary"}
 CALLS: dict[str, dict[str, Any]] = {  # of a config.yaml
@@ -129,7 +131,8 @@ TYPED = [
 
 @pytest.mark.parametrize("word", TYPED)
 def test_a_word_calls_and_reads_nothing(word, victim, tmp_path, canary):
-    for more in ([], ["-m"]) if not word.startswith("-") else ([],):
+    sweeps = [] if word.startswith("-") or not plugin.flags() else [["-m"]]
+    for more in ([], *sweeps):
         said = victim.refused(["train", *more, word], tmp_path)
         assert SECRET not in said
     assert not canary.exists()

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from manyheads.evaluation.intervals import share_interval
-from manyheads.plugins.judge.costs import weighted_interval
+from manyheads.plugins.judge.decisions import weighted_interval
 
 
 def test_a_mean_of_two_weights_has_wilsons_interval():

@@ -41,9 +41,9 @@ from manyheads.plugins.judge.outliers import (
     _spread,
     fit_outliers,
     read_outliers,
+    script_of,
     set_outliers,
 )
-from manyheads.plugins.judge.scripts import script_of
 from manyheads.plugins.judge.sections import OutliersConfig
 from manyheads.runs.config_file import read_run, save_run
 

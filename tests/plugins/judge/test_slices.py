@@ -15,7 +15,7 @@ from manyheads.evaluation.answered import LogitStore
 from manyheads.evaluation.intervals import share_interval
 from manyheads.evaluation.statistics import holm
 from manyheads.plugins.judge.checks import wants_slices
-from manyheads.plugins.judge.scripts import script_of
+from manyheads.plugins.judge.outliers import script_of
 from manyheads.plugins.judge.slices import find_slices
 from manyheads.runs.summary import NETWORK
 

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from manyheads.cli import main as cli
 from manyheads.cli.compose import compose
-from manyheads.cli.jobs import run_hydra
 from manyheads.config import EvaluateConfig, RunConfig
 from manyheads.evaluation.evaluation_data import find_data
 from manyheads.runs.config_file import plain_yaml, save_run
-from tests.core.cli.test_sweeps import calls, check_sweep  # noqa: F401  a fixture
+from tests.core.cli.sweeping import calls, check_sweep  # noqa: F401  a fixture
 from tests.core.evaluation.test_task import digests_of, home, rows_of, settings, written  # noqa: F401  a fixture
 from tests.core.runs.test_config_file import NAMES, yaml_plain
+from tests.registry import SWEEPS
 
 
 def test_a_typed_limit_takes_the_place_of_a_budget_that_was_not_typed():
@@ -30,11 +31,10 @@ def test_a_pretraining_reads_other_settings_than_a_training():
         compose("train", ["task=pretrain", "model.pooling=max"])
 
 
-def test_a_limit_typed_in_a_sweep_takes_the_place_of_the_budget(tmp_path):
-    made = []
-    words = ["trainer.max_steps=3,4", "optim.lr=1e-3", f"hydra.sweep.dir={tmp_path}"]
-    run_hydra("pretrain", ["-m"], words, lambda make: made.append(make()))
-    assert [(run.trainer["max_steps"], run.budget) for run in made] == [(3, ""), (4, "")]
+@SWEEPS
+def test_a_limit_typed_in_a_sweep_takes_the_place_of_the_budget(calls):  # noqa: F811
+    assert cli.main(["pretrain", "-m", "trainer.max_steps=3,4", "optim.lr=1e-3"]) == 0
+    assert [(run.trainer["max_steps"], run.budget) for run in calls] == [(3, ""), (4, "")]
 
 
 def test_what_cannot_be_trained_again_is_one_sentence(tmp_path):
@@ -57,6 +57,7 @@ def test_a_pretraining_is_judged_on_the_texts_it_learnt_from(home):  # noqa: F81
         assert len(find_data(config, home, replace(settings(), task=run.task, n_classes=0), []).rows) == n_rows
 
 
+@SWEEPS
 def test_a_sweep_reads_what_a_plain_run_reads(calls):  # noqa: F811
     check_sweep(["pretrain.also=[010,no,'a,b',1e3]", "task=pretrain"], calls)
 

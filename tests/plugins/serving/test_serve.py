@@ -25,6 +25,7 @@ from manyheads.plugins.serving.pool import WorkerPool
 from manyheads.plugins.serving.serve import listen
 from manyheads.plugins.serving.server import make_server
 from manyheads.plugins.serving.worker import about, open_served, replies
+from tests.registry import SWEEPS
 
 TEXTS = [f"{first} {second} film" for first in ("good", "bad", "not so good", "very awful") for second in ("a", "the")]
 
@@ -286,7 +287,7 @@ def test_an_end_that_waits_in_vain_says_so(serving, model_folder):
         (["host=no such name"], "host=no such name is not a name or an address of this machine"),
         (["host=192.0.2.1"], "can be reached by others"),
         (["port=70000"], "port=70000 is out of range"),
-        (["-m", "port=1,2"], "-m does nothing in serve, which runs until it is ended"),
+        pytest.param(["-m", "port=1,2"], "-m does nothing in serve, which runs until it is ended", marks=SWEEPS),
     ],
 )
 def test_mistakes_before_it_begins(words, sentence, model_folder, capsys, monkeypatch):

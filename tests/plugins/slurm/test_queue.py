@@ -13,6 +13,7 @@ import pytest
 from manyheads.distributed.ranks import first_host
 from manyheads.runs.checkpoints import newest_checkpoint
 from tests.core.test_torchrun import result
+from tests.registry import SWEEPS
 
 pytestmark = pytest.mark.slurm
 PROGRAM = (sys.executable, "-m", "manyheads")
@@ -135,6 +136,7 @@ def test_ranks_are_those_of_a_step_alone(cluster, home):
     ]  # fmt: skip
 
 
+@SWEEPS
 @pytest.mark.skipif(find_spec("submitit") is None, reason="manyheads[launch] is not installed")
 def test_the_jobs_of_a_sweep_are_jobs_of_the_queue(cluster, home):
     words = [word for word in WORDS if not word.startswith(("trainer.", "hardware.devices"))]

@@ -22,6 +22,7 @@ from manyheads.plugins.slurm.config import ArrayConfig, SlurmConfig
 from manyheads.plugins.slurm.script import is_for_the_queue
 from manyheads.runs.resume import find_start, resume_policy
 from manyheads.training_run import train
+from tests.registry import SWEEPS
 
 FAKE_SRUN = """#!/bin/bash
 printf '%s\\0' "$@" >> "$RECORD/srun"
@@ -202,6 +203,7 @@ def test_another_job_is_free_for_a_run_that_is_resumed():
     assert {resume_policy(name) for name in settings(RunConfig) if name.startswith("slurm.")} == {"free"}
 
 
+@SWEEPS
 def test_under_multirun_nothing_is_written(tmp_path, capsys):
     assert cli.main(["train", "-m", "seed=1,2", "hardware=slurm"]) == 2
     assert capsys.readouterr().err == (

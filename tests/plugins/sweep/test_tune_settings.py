@@ -13,6 +13,7 @@ from manyheads.config.sentences import one_of
 from manyheads.plugins.sweep.axes import make_axis
 from manyheads.plugins.sweep.config import Method
 from manyheads.plugins.sweep.tune import plan_settings
+from tests.registry import SWEEPS
 
 MISTAKES = [
     ("model.n_haeds=1,2", "model.n_haeds=1,2 is not a setting: did you mean model.n_heads?"),
@@ -81,7 +82,6 @@ MISTAKES = [
     ("optim.lr=1,2 optim.lr=3", "optim.lr is typed twice, with one value and with several: remove one of them"),
     ("optim.lr=1,2 optim.lr=3,4", "optim.lr=3,4: optim.lr is searched already: type all its values once"),
     ("optim.lr=1,2 trainer.max_time=00:00:01:00", "trainer.max_time=00:00:01:00 is decided elsewhere: set minutes"),
-    ("-m optim.lr=1,2", "-m does nothing in tune, which runs one training after another itself: remove it"),
     (
         "optim.lr=1,2 jobs=2 hardware.devices=2",
         "jobs=2 with hardware.devices=2 would put several runs on the same devices: leave one of them at 1",
@@ -96,6 +96,13 @@ def test_a_mistake_is_one_sentence(line, sentence, capsys, tmp_path, monkeypatch
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"{sentence}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@SWEEPS
+def test_several_values_need_no_flag(capsys):
+    assert main(["tune", "-m", "optim.lr=1,2"]) == 2
+    said = "-m does nothing in tune, which runs one training after another itself: remove it\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("words", ["tune model.d_k=4,8", "curve", "ablate model.d_k=4,8"])

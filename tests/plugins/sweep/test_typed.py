@@ -11,6 +11,7 @@ from manyheads.cli.main import main
 from manyheads.cli.overrides import read_overrides
 from manyheads.cli.presets import composed_by_hydra, merge_presets
 from tests.core.data.test_checks import check_refused_unwritten
+from tests.registry import SWEEPS
 
 WITH, OR = "does nothing with", "or remove it"
 SEVERAL = [
@@ -76,13 +77,18 @@ MISTAKES = [
         "tune optim.decay_share=0.1,0.5",
         f"optim.decay_share=[0.1, 0.5] {WITH} optim.schedule=linear: add optim.schedule=wsd, {OR}",
     ),
-    (
-        "train -m seed=1,2 hardware.devices=4",
-        "hardware.devices=4 is refused under -m, which runs on one device: use "
-        "`manyheads tune model.n_heads=2,4 hardware.devices=4`",
-    ),
     ("tune optim.schedule=linear,wsd optim.decay_share=0.1,0.5 data.path=no.csv", "no.csv does not exist"),
 ]
+
+
+@SWEEPS
+def test_a_sweep_on_many_devices_is_one_of_this_plugin(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "-m", "seed=1,2", "hardware.devices=4"]) == 2
+    assert capsys.readouterr().err == (
+        "hardware.devices=4 is refused under -m, which runs on one device: use `manyheads tune model.n_heads=2,4 "
+        "hardware.devices=4`\n"
+    )
 
 
 @pytest.mark.parametrize(("line", "sentence"), MISTAKES, ids=[line for line, _ in MISTAKES])

@@ -7,7 +7,8 @@ n rows . C classes or labels
 """
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from shutil import copytree
@@ -21,20 +22,20 @@ from torch.nn import functional as F
 from manyheads.data.tokens import multi_hot
 from manyheads.evaluation.evaluation_data import EvaluationData
 from manyheads.evaluation.metrics import score, score_labels
-from manyheads.inference.card import card_figures
+from manyheads.inference.card import FIGURE, card_figures, figure_lines, plain_line
 from manyheads.inference.classifier import TextClassifier, answer_in_chunks
 from manyheads.inference.folder import load, place
 from manyheads.inference.format import CALIBRATION, CARD, ModelFolder, enclosing_run, read_thresholds
 from manyheads.linear.blend import UNSURE
 from manyheads.linear.calibration import LEAST_MAPPED, MOST_READ, Calibration
-from manyheads.plugins.judge.calibrated_card import calibrated_card
 from manyheads.plugins.judge.config import FEWEST, CalibrateConfig, CalibrationMethod
 from manyheads.runs.files import refuse_unwritable, replace_folder, write_atomic
-from manyheads.runs.summary import read_summary
+from manyheads.runs.summary import Interval, moved_by, read_summary, words_of
 from manyheads.runs.verb_output import VerbOutput, refuse_occupied
 from manyheads.terminal import progress_bar
 
 FOLDS = 5
+CALIBRATED, AFTER = "Calibrated by", "after calibrate"  # how a card says it
 MOST, MOST_LOGITS = 100_000, 2**24  # rows and logits that a calibration is fitted to: of more, rows are drawn
 SHOWN = ("loss", "brier", "calibration_error", "adaptive_calibration_error", "classwise_calibration_error", "accuracy")
 STEADY = 1e-3  # of the way from a line to the probability itself, so that it rises where it would be flat
@@ -204,3 +205,46 @@ def calibration_figures(logits_nC: Tensor, truth: Tensor, labels: list[str]) -> 
     if truth.ndim == 2:  # thresholds decide it, which are mapped as well
         found.pop("accuracy", None)
     return found
+
+
+def calibrated_card(
+    card: str,
+    fitted: dict[str, Any],
+    labels: Sequence[str],
+    thresholds: Sequence[float] | None,
+    figures: dict[str, str] | None = None,
+) -> str:
+    """`card` after `manyheads calibrate`, which found `fitted`: the figures that it changed are replaced, and labels
+    have their new thresholds.
+
+    Args:
+        figures: of the model before it, as in `add_results`; None: those of the card, some of which an earlier
+            calibration has removed.
+    """
+    changed = moved_by(fitted["method"], multi=thresholds is not None)
+    head, use, rest = card.partition("\n## Use\n")
+    head, _, table = head.partition("\n## Figures\n")
+    rows = []
+    for line in figure_lines(figures) if figures else table.split("\n"):
+        if not line.startswith("| ") or line == FIGURE:
+            continue
+        split, _, figure = line.removeprefix("| ").partition(" |")[0].partition(" ")
+        is_of_model = split in ("validation", "test") and " of the " not in figure
+        is_changed = is_of_model and changed(figure.replace(" ", "_").lower())
+        if not is_changed and not figure.endswith(AFTER):
+            rows.append(line)
+    for name, figure in fitted["after"].items():
+        rows.append(f"| {words_of(name)} {AFTER} | {Interval(**figure).words} |")
+    if thresholds is not None:
+        for label, threshold in zip(labels, thresholds, strict=True):
+            line = rf"^(- {re.escape(plain_line(label))}, from )[\d.]+ on$"
+            rest = re.sub(line, rf"\g<1>{threshold:.3f} on", rest, flags=re.MULTILINE)
+    earlier = ""
+    if changed("accuracy"):
+        earlier = "; how it compares with other models was measured before that"
+    said = (
+        f"{CALIBRATED} {fitted['method']} on {fitted['rows']:,} rows of {plain_line(fitted['source'])}{earlier}. "
+        f"Figures {AFTER} are of five folds of these rows, each mapped by what the others fitted."
+    )
+    head = re.sub(f"\n{CALIBRATED} .*\n?", "", head).rstrip("\n")
+    return "\n".join([head, "", said, "", "## Figures", "", FIGURE, "|---|---|", *rows, ""]) + use + rest

@@ -13,9 +13,14 @@ n rows . N tokens . D width of the vectors . V vocabulary . Z rows that p-values
 
 import json
 import math
+import re
 import sys
+import unicodedata
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import file_digest, sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +40,6 @@ from manyheads.inference.download import OUTLIERS
 from manyheads.inference.format import WEIGHTS, ModelFolder, learnt_in
 from manyheads.inference.rules import AnswerRule
 from manyheads.plugins.judge.checks import AnswerSettings, require_held_out
-from manyheads.plugins.judge.scripts import script_of
 from manyheads.runs.config_file import read_run
 from manyheads.runs.files import replace_file
 from manyheads.terminal import one_line
@@ -44,6 +48,7 @@ ROWS, HELD_OUT = 5_000, 20_000  # most rows of train and of validation, evenly s
 SHRINK = 0.01  # of the covariance, towards one variance for all directions
 SMOOTH = 0.1  # added to how often a token occurs
 FORMAT = "1"
+LETTERS = 200  # of a text, by which its script is recognised
 
 
 @dataclass(slots=True)
@@ -238,3 +243,18 @@ def read_outliers(file: Path, of_model: str, vocab_size: int, width: int) -> Out
     if not fits:
         raise UserError(f"{file} is not of the sizes of its model: remove it, and it is made again")
     return Outliers(mean_D, whiten_DD, surprise_V, spreads_2, scripts, scores_Z, about.get("rows", ""))
+
+
+def script_of(text: str) -> str:
+    """The writing system of most letters at the beginning of a text, by Unicode's names of them, such as `latin` or
+    `cjk`; `none` where there is no letter."""
+    letters = (sign for sign in text if sign.isalpha())
+    counts = Counter(map(_script_of_letter, islice(letters, LETTERS)))
+    if not counts:
+        return "none"
+    return counts.most_common(1)[0][0]
+
+
+@lru_cache(maxsize=2**14)
+def _script_of_letter(letter: str) -> str:
+    return re.split("[ -]", unicodedata.name(letter, "unknown"))[0].lower()

@@ -26,7 +26,7 @@ from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import linear_logits
 from manyheads.linear.near_repeats import both_texts
 from manyheads.plugins.judge.config import AuditConfig
-from manyheads.plugins.judge.scripts import script_of
+from manyheads.plugins.judge.outliers import script_of
 from manyheads.runs.summary import Interval
 
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of the training rows: sizes of the learning curve

@@ -30,7 +30,7 @@ from manyheads.evaluation.report import ReportSection, ReportTable
 from manyheads.evaluation.statistics import holm
 from manyheads.inference.classifier import rows_at_once
 from manyheads.linear.near_repeats import both_texts
-from manyheads.plugins.judge.scripts import script_of
+from manyheads.plugins.judge.outliers import script_of
 from manyheads.runs.result_table import Cell, ResultTable
 from manyheads.runs.summary import Interval
 

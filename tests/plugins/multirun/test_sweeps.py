@@ -12,42 +12,25 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from manyheads.cli import main as cli
-from manyheads.cli.compose import compose, shown
-from manyheads.cli.jobs import run_hydra
+from manyheads.cli.compose import compose
+from manyheads.cli.hydra import every_choice, first_difference
 from manyheads.cli.overrides import Typed
-from manyheads.cli.sweeps import (
-    every_choice,
-    first_difference,
-    hydra_words,
-    refuse_many_devices,
-    refuse_ranges,
-    score_of,
-    show_jobs,
-)
 from manyheads.cli.verbs import choices
 from manyheads.config import DataConfig, ModelConfig, RunConfig
-from manyheads.config.conversion import to_plain
 from manyheads.config.facts import replace_settings
+from manyheads.config.required import RequirementError
 from manyheads.config.sentences import one_of
 from manyheads.distributed.signals import Stopped
 from manyheads.errors import UserError
+from manyheads.plugins.multirun import jobs
+from manyheads.plugins.multirun.sweeps import hydra_words, refuse_many_devices, refuse_ranges, score_of, show_jobs
 from manyheads.runs.summary import Interval
+from tests.core.cli.sweeping import check_sweep
 
 SWEEP = "-m seed=1,2 dry=true debug=fast"
 WEIGHTS = "optim.class_weights=balanced,{bank: 2}"
-
-
-@pytest.fixture
-def calls(monkeypatch, tmp_path):
-    """What the verbs were called with, in place of the verbs; the working folder is empty."""
-    seen = []
-    monkeypatch.setattr(cli, "call", lambda verb, config: seen.append(config))
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return seen
 
 
 def refusal(line, capsys):
@@ -286,13 +269,6 @@ def test_a_sweep_reads_what_a_plain_run_reads(kind, calls):
     check_sweep(PLAIN[kind], calls)
 
 
-def check_sweep(words, calls):
-    assert cli.main(["train", "-m", *words, "model.d_ff=64,96"]) == 0
-    plain = [compose("train", [*words, f"model.d_ff={width}"]) for width in (64, 96)]
-    assert [replace(one, output="") for one in calls] == plain
-    assert yaml.safe_load(shown("train", ["--cfg", "job"], [*words, "model.d_ff=64"])) == to_plain(plain[0])
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -434,10 +410,10 @@ def test_a_bug_of_a_job_elsewhere_shows_its_traceback_there(monkeypatch, capsys)
 
     monkeypatch.setattr(cli, "call", broken)
     with pytest.raises(KeyError):
-        cli._one_of_many("train", os.getpid(), RunConfig)
+        jobs.one_of_many("train", os.getpid(), RunConfig)
     assert capsys.readouterr().err == ""
     with pytest.raises(KeyError):
-        cli._one_of_many("train", 0, RunConfig)
+        jobs.one_of_many("train", 0, RunConfig)
     assert "in broken" in capsys.readouterr().err
 
 
@@ -492,11 +468,11 @@ def test_what_ends_a_job_elsewhere_is_told_to_the_sweep(error, said, monkeypatch
         raise error
 
     monkeypatch.setattr(cli, "call", fail)
-    monkeypatch.setattr(cli, "user_sentence", lambda error: "x does not exist")
+    monkeypatch.setattr(jobs, "user_sentence", lambda error: "x does not exist")
     with pytest.raises(UserError, match=said):
-        cli._one_of_many("train", 0, RunConfig)
+        jobs.one_of_many("train", 0, RunConfig)
     with pytest.raises(SystemExit):
-        cli._one_of_many("train", os.getpid(), RunConfig)
+        jobs.one_of_many("train", os.getpid(), RunConfig)
 
 
 def test_an_output_for_each_job_is_taken(calls):
@@ -514,7 +490,7 @@ def test_a_reader_that_leaves_ends_a_sweep_too(calls, monkeypatch):
         raise BrokenPipeError
 
     monkeypatch.setattr(cli, "call", leave)
-    monkeypatch.setattr(cli, "_reader_left", lambda: 141)
+    monkeypatch.setattr(cli, "reader_left", lambda: 141)
     with pytest.raises(SystemExit) as stop:
         cli.main(["train", "-m", "seed=1,2"])
     assert stop.value.code == 141
@@ -556,5 +532,83 @@ def test_several_machines_are_refused_and_ranges_are_left_to_a_sweeper_of_ones_o
 def test_what_is_typed_is_put_back():
     before = list(sys.argv)
     with pytest.raises(ValueError, match="is not taken"):
-        run_hydra("train", ["-m"], ["hydra.foo=1"], lambda make: None)
+        jobs.sweep("train", ["hydra.foo=1"], lambda make: None)
     assert sys.argv == before
+
+
+def test_every_run_of_a_sweep_begins_with_the_weights(model_folder, tmp_path):
+    made = []
+    words = [f"init_from={model_folder}", "optim.lr=1e-4,2e-4", f"hydra.sweep.dir={tmp_path}"]
+    jobs.sweep("train", words, lambda make: made.append(make()))
+    assert [(run.optim.lr, run.model.d_v, run.tokenizer.path) for run in made] == [
+        (lr, 6, str(model_folder / "model" / "tokenizer.json")) for lr in (1e-4, 2e-4)
+    ]
+
+
+def test_what_was_typed_stands_in_every_run_of_a_sweep(model_folder, tmp_path):
+    """What the weights bring must not take its place: a sweep over it would run the same thing again and again."""
+    made = []
+    words = [f"init_from={model_folder}", "model.pooling=first,max", "model.dropout=0.3", "data.max_length=40"]
+    words += ["model.positions=sinusoidal", f"hydra.sweep.dir={tmp_path}"]
+    jobs.sweep("train", words, lambda make: made.append(make()))
+    typed = [words[0], "model.dropout=0.3", *words[3:5]]
+    alone = [compose("train", [*typed, f"model.pooling={one}"]) for one in ("first", "max")]
+    assert [replace(run, output="") for run in made] == alone
+
+
+def test_a_job_whose_figure_is_missed_has_its_score_too(monkeypatch):
+    def missed(verb, config):
+        error = RequirementError("accuracy>1 is not met")
+        error.summary = SimpleNamespace(
+            best={"metric": "loss"}, validation={"loss": Interval(0.25, 0.1, 0.5)}, members={}
+        )
+        raise error
+
+    monkeypatch.setattr(cli, "call", missed)
+    score = jobs.one_of_many("train", os.getpid(), RunConfig)
+    assert (score, score.missed) == (0.25, "accuracy>1 is not met")
+
+
+def test_a_sweep_runs_every_value(calls):
+    assert cli.main(["train", "-m", "model.n_heads=2,4", "model=tiny,mini", "data.path=a b"]) == 0
+    assert [(one.model.n_heads, one.model.n_layers) for one in calls] == [(2, 2), (2, 4), (4, 2), (4, 4)]
+    assert {one.data.path for one in calls} == {str(Path.cwd() / "a b")}
+    assert {path.name for path in Path.cwd().iterdir()} == {"outputs"}
+
+
+def test_a_sweep_prints_what_its_jobs_print_and_no_more(bare, tmp_path):
+    body = "from manyheads.cli import main as cli\ncli.call = lambda verb, config: print(config.text)\n"
+    body += "raise SystemExit(cli.main(['predict', '-m', 'run=x', 'text=a,b']))"
+    said = bare.run("-c", body, cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, "a\nb\n")
+    assert said.stderr.count("[HYDRA]") == 3
+
+
+MISTAKES = [
+    ("train model.d_k=4,3 model.positions=none,rotary", "model.d_k=3 is odd"),
+    ("predict run=x batch.tokens=512,1024 hardware.devices=2", "remove it"),
+    ("train --cfg job seed=1,2", "-m --cfg: -m, --cfg and --info each do one thing: give one of them"),
+    ("train seed=1,-2", "at least 0 and below 4294967296"),
+    ("train model=tiny,bse", one_of(choices("train", "model"))),
+    ("train seed=1,2 +model.bias=0", "write model.bias=0"),
+    ("train data.path= seed=1,2", "data.path= is empty: write data.path=VALUE, or remove it"),
+    ("evaluate run=x data.rows=5,6", "data.rows=5 does nothing here, where evaluate reads the run's own data"),
+    ("train seed=1,2 model.n_layers=0", "model.n_layers=0 is out of range"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_in_one_job_ends_the_sweep(line, said, calls, capsys):
+    verb, *words = line.split()
+    try:
+        code = cli.main([verb, "-m", *words])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert len(calls) == (3 if "rotary" in line else 0), "those before the first that is wrong"
+
+
+def test_a_flag_that_is_nearly_this_one(capsys):
+    assert cli.main(["train", "--multrun"]) == 2
+    assert "did you mean --multirun?" in capsys.readouterr().err

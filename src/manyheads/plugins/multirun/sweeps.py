@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -183,28 +182,6 @@ def hydra_words(typed: Typed) -> list[str]:
         quiet.append("hydra.sweep.subdir=${hydra.job.override_dirname}")
     typed_keys = {word.partition("=")[0] for word in own}
     return own + [word for word in quiet if word.partition("=")[0] not in typed_keys]
-
-
-def every_choice(verb: str, typed: Typed) -> list[dict[str, str | None]]:
-    """The presets of each job, and those Hydra composes the sweep itself with: the usual one of a swept group."""
-    swept = {
-        group: [*dict.fromkeys([*names, VERBS[verb].groups[group]])] for group, names in typed.swept_groups.items()
-    }
-    groups = {group: [name] for group, name in typed.groups.items()} | swept
-    return [dict(zip(groups, names, strict=True)) for names in product(*groups.values())]
-
-
-def first_difference(ours: Any, theirs: Any, name: str) -> str | None:
-    """Dotted name of the first value in which two nested settings differ."""
-    if ours == theirs:
-        return None
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key in (*ours, *theirs):
-            if key not in ours or key not in theirs:
-                return f"{name}.{key}"
-            if inner := first_difference(ours[key], theirs[key], f"{name}.{key}"):
-                return inner
-    return name
 
 
 def show_jobs(jobs: Sequence[JobScore]) -> None:
