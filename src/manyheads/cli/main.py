@@ -244,8 +244,6 @@ def _read_flags(verb: str, words: list[str]) -> _Command:
         raise UserError(f"{' '.join(doing)}: {each}: give one of them")
     if flags and not doing:
         raise UserError(f"{' '.join(flags)}: {each}: add --cfg job")
-    if VERBS[verb].no_multirun and "-m" in flags:
-        raise UserError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
     return _Command(overrides, flags, config_dir)
 
 

@@ -15,7 +15,7 @@ from manyheads.cli.errors import user_sentence
 from manyheads.cli.hydra import plain_config, refuse_settings, run_jobs, this_job
 from manyheads.cli.implied import imply_presets
 from manyheads.cli.overrides import LOGGING_OVERRIDES, Typed, read_overrides
-from manyheads.cli.verbs import Config, schema_of
+from manyheads.cli.verbs import VERBS, Config, schema_of
 from manyheads.config.conversion import section_and_key
 from manyheads.config.facts import settings
 from manyheads.config.plugins import use_of_parent
@@ -40,6 +40,8 @@ Task = Callable[[Callable[[], Config]], Any]  # what to do with a function that 
 
 def run_sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> int:
     """Run the jobs; returns the exit code."""
+    if VERBS[verb].no_multirun:
+        raise UserError(f"-m does nothing in {verb}, which {VERBS[verb].no_multirun}: remove it")
     code = 0
     for score in sweep(verb, overrides, partial(one_of_many, verb, os.getpid()), config_dir):
         if score is not None and score.missed:
