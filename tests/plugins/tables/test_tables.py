@@ -198,6 +198,11 @@ DAY = datetime(2024, 5, 31)
         ("Fri, 31 May 2024", False, DAY),
         ("May 31, 2024", False, DAY),
         ("31 December 99", False, datetime(1999, 12, 31)),
+        ("31-May-24", False, DAY),
+        ("31-MAY-2024 7:30", False, DAY.replace(hour=7, minute=30)),
+        ("31/May/1969", False, datetime(1969, 5, 31)),
+        ("31.05.2024 07:30:15.5", False, DAY.replace(hour=7, minute=30, second=15, microsecond=500_000)),
+        ("2024-05-31 00:00:00 +0000", False, DAY.replace(tzinfo=UTC)),
         ("31/05/24", True, DAY),
         ("5/31/24 7:30", False, DAY.replace(hour=7, minute=30)),
         ("31.5.69", False, datetime(1969, 5, 31)),
@@ -213,7 +218,7 @@ def test_dates_as_people_write_them(cell, day_first, expected) -> None:
     [
         *("soon", "2024-13-01", "2024-13", "31/31/2024", "12", "0.5", "2024-05-31-7x", "2024/05.31", "2024/31/05"),
         *("2024053110", "202405311030", 202405311030, "31 May 2024 10:30 PM", "31/05/2024 10:30 p.m."),
-        *("31 May", "May 2024", "31 Mai 2024", "1 June at noon", "31/05/024"),
+        *("31 May", "May 2024", "31 Mai 2024", "1 June at noon", "31/05/024", "31-Mai-24", "31-May", "32-May-24"),
     ],
 )
 def test_what_is_no_date(cell) -> None:
@@ -267,6 +272,9 @@ def test_days_and_months_are_told_by_one_of_them() -> None:
         ([f"{day}.05.{day + 60}" for day in range(31, 3, -1)], datetime(1991, 5, 31)),
         (["5/31/24", "6/1/24"], datetime(2024, 5, 31)),
         (["31.05.24", "31.05.2024"], datetime(2024, 5, 31)),
+        (["31.05.24", "01.06.24"], datetime(2024, 5, 31)),
+        (["31.05.24", "01.06.24", "29.11.23", "02.01.23"], datetime(2024, 5, 31)),
+        (["31.05.24"], None),
         (["31/05/24"], None),  # or 24 May 2031
         (["24/05/31", "24/05/30"], None),
         (["24.05.31", "23.05.30"], None),

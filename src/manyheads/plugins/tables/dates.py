@@ -27,7 +27,9 @@ STAMP = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])([01]\d|2[0-3])([0
 HALF_DAY = re.compile(r"\d\s*[ap]\.?m\b", re.IGNORECASE)  # which the standard library passes over
 LONGEST_SECONDS = 1e11  # more are thousandths
 SHORT_HOUR = re.compile(r"(?<=[T ,])(?=\d:\d\d)")  # of 9:30, where ISO 8601 has 09:30
-NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
+NUMBERED = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?:[ ,T]+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?))?")
+NAMED = re.compile(r"(\d{1,2})([-/])([a-z]{3,9})\2(\d{4}|\d{2})(?=$|[ T])", re.IGNORECASE)  # 31-May-24
+ZONE = re.compile(r" (?=[+-]\d\d:?\d\d$)")
 FEWEST_DAYS, LAST_DAY = 28, 31  # of a month: as many different numbers of two digits are no years
 USUAL = "write dates such as 2024-05-31"
 
@@ -111,6 +113,8 @@ def read_dates(cells: Sequence[Any], setting: str, source: str, notes: list[str]
     short = [one for one in numbered if one is not None and len(one[4]) == 2]
     firsts = {int(one[1]) for one in short}  # days, or years of which a column may have many and always the same day
     are_days = n_month_first > n_day_first or len(firsts) >= FEWEST_DAYS or len(short) < len([*filter(None, numbered)])
+    if short and all(one[2] == "." for one in short):  # most languages with dots begin with the day
+        are_days = are_days or len(firsts) >= 2 * len({one[4] for one in short})
     require(
         not short or (are_days and max(firsts) <= LAST_DAY),
         f"{setting}: nothing in {source} says whether '{short[0][0] if short else ''}' begins with the day or the "
@@ -159,8 +163,9 @@ def read_date(cell: Any, *, day_first: bool) -> datetime | None:
         return datetime.fromisoformat(f"{year}-{month:02}-{day:02}T{found[5] or '00:00'}")
     if found := YEAR_FIRST.match(text):
         text = f"{found[1]}-{int(found[3]):02}-{int(found[4]):02}{text[found.end() :]}"
+    text = NAMED.sub(r"\1 \3 \4", text)
     try:
-        return datetime.fromisoformat(re.sub(" UTC$", "Z", text))
+        return datetime.fromisoformat(ZONE.sub("", re.sub(" UTC$", "Z", text)))
     except ValueError:
         return parsedate_to_datetime(text if ":" in text else f"{text} 00:00")
 
