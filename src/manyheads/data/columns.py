@@ -24,7 +24,7 @@ from manyheads.data.class_names import (
     normalise_name,
 )
 from manyheads.data.formats.dialect import MOST_ABOVE, are_names, title_rule
-from manyheads.data.formats.fields import joined_columns, text_column
+from manyheads.data.formats.fields import joined_columns, name_columns, text_column
 from manyheads.data.rows import Rows, row_hashes, zero_labels
 from manyheads.data.table import Coded, RawTable, Unread, coded
 from manyheads.data.texts import hash_texts
@@ -106,8 +106,10 @@ def find_columns(table: RawTable, data: DataConfig, answer: str = "label") -> Co
         if key == "label" and (ours_win or typed == key) and MULTI_LABEL in table.names:
             return MULTI_LABEL
         remedy = _remedy(table, key, typed)
+        if not is_one and key == "text" and isinstance(data.text, list):
+            remedy = remedy.replace(f"name one by data.{key}=<column>", name_columns(data.text, table.names))
         if not is_one:
-            remedy = remedy.replace(f" by data.{key}=<column>", " of these").replace(f"data.{key}=", "")
+            remedy = remedy.replace(f" by data.{key}=<column>", " of these").replace(f"mean data.{key}=", "mean ")
         names = [name for name in table.names if name != text_column(joined)]  # which is none of the file
         raise UserError(
             f"{table.source} has no column '{typed}' (data.{key}): its columns are {list_names(names)}; {remedy}"

@@ -227,7 +227,8 @@ def figures_section(figures: Figures) -> ReportSection:
     """Figures by their names, each with its interval."""
     lines = []
     for name, figure in figures.items():
-        lines.append([name, f"{figure.value:.4f}", f"{figure.low:.4f}", f"{figure.high:.4f}"])
+        ends = [f"{end:.4f}" if figure.is_known else "" for end in (figure.low, figure.high)]
+        lines.append([name, f"{figure.value:.4f}", *ends])
     table = ReportTable(["figure", "value", "low", "high"], lines, "wnnn")
     return ReportSection("All figures with 95 % intervals", table, folded=True)
 

@@ -123,5 +123,7 @@ def cell(figure: Interval | float | None, *, averaged: bool = False) -> str:
         digits = 3
     elif figure.high < 1000:
         digits = 1
+    if not figure.is_known:
+        return f"{figure.value:.{digits}f}"
     mark = "*" if averaged and figure.leans else ""
     return f"{figure.value:.{digits}f} ({figure.low:.{digits}f}-{figure.high:.{digits}f}){mark}"

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from manyheads.config import OnBadText
 from manyheads.config.sentences import format_value, list_names
 from manyheads.data.formats.dialect import NAME, SIGNS
-from manyheads.data.formats.fields import join_cells
+from manyheads.data.formats.fields import join_cells, name_columns
 from manyheads.data.formats.source import MOST_ROW, decoding, reading
 from manyheads.data.formats.text_lines import take_labels
 from manyheads.data.texts import is_blank, text_faults
@@ -292,9 +292,12 @@ def find_text_columns(
     for names in (*of_text, wanted.text_pair):
         present = [one for one in names if one in header]
         if names and not present:
+            remedy = wanted.remedy
+            if wanted.joins:
+                remedy = name_columns(text, header, RENAME if remedy == RENAME else "")
             raise UserError(
                 f"{name} has no column {names[0]!r}, which the model reads: its columns are {list_names(header)}; "
-                f"{hint or wanted.remedy}"
+                f"{hint or remedy}"
             )
         found.append(present[0] if present else None)
     *texts, second = found

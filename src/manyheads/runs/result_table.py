@@ -64,6 +64,8 @@ class ResultTable:
         if isinstance(cell, str | int):
             return cell if isinstance(cell, str) else f"{cell:,}"
         if isinstance(cell, Interval):
+            if form and not cell.is_known:
+                return f"{cell.value:{form}}"
             return f"{cell.value:{form}} ({cell.low:{form}} to {cell.high:{form}})" if form else cell.words
         if form == "p":
             return f"{cell:.3f}" if cell >= 0.001 else "<0.001"

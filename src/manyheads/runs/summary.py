@@ -42,8 +42,13 @@ class Interval:
         return 0.1 < self.value < 0.9 and sides[1] > 4 * sides[0]
 
     @property
+    def is_known(self) -> bool:
+        """Whether it has a width; the loss of a single row has none, which says nothing of other rows."""
+        return self.low < self.high
+
+    @property
     def words(self) -> str:
-        return f"{self.value:.4f} ({self.low:.3f} to {self.high:.3f})"
+        return f"{self.value:.4f} ({self.low:.3f} to {self.high:.3f})" if self.is_known else f"{self.value:.4f}"
 
 
 Figures = dict[str, Interval]  # of one model, by name

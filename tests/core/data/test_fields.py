@@ -16,7 +16,7 @@ from manyheads.cli.main import main
 from manyheads.config import Cutting, DataConfig, Long
 from manyheads.data.column import Column, in_memory, zipped
 from manyheads.data.formats import blocks
-from manyheads.data.formats.fields import FIELD, field_mark, join_cells
+from manyheads.data.formats.fields import FIELD, field_mark, join_cells, name_columns
 from manyheads.data.sources import read_splits
 from manyheads.data.tokenizer import add_field_mark, kept_ids
 from manyheads.data.tokens import encode
@@ -151,8 +151,11 @@ def test_predict_joins_the_columns_of_its_input(tmp_path) -> None:
     rows = [{"title": "t", "body": "b"}, {"body": "c"}, {"title": None, "body": "d"}]
     found = columns_of("jsonl", "\n".join(map(json.dumps, rows)), tmp_path)
     assert found == [f"t {FIELD} b", f"{FIELD} c", f"{FIELD} d"]
-    with pytest.raises(ValueError, match="has no column 'body', which the model reads: its columns are title"):
+    with pytest.raises(ValueError, match="its columns are title; rename one of them, or add .* empty column$"):
         columns_of("csv", "title\nt\n", tmp_path)
+    assert name_columns(["title", "body"], ["Body", "label"]).startswith(
+        "name its columns by data.text=[<column>,Body]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,8 @@ def test_predict_joins_the_columns_of_its_input(tmp_path) -> None:
     [
         (
             ["title", "words"],
-            "has no column 'words' .data.text.: its columns are title, body, label; name one of these",
+            "has no column 'words' .data.text.: its columns are title, body, label; name its columns by "
+            r"data.text=.title,<column>.,",
         ),
         (["title", "Body"], "did you mean body.$"),
         (["title", "label"], "name one column of rows.csv twice"),

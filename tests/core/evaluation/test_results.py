@@ -233,6 +233,7 @@ def test_a_cell_is_a_figure_its_interval_or_nothing() -> None:
     assert cell(FIGURE) == "0.500 (0.250-0.750)"
     assert cell(Interval(160.04, 137.03, 186.84)) == "160.0 (137.0-186.8)"
     assert cell(Interval(1234.5, 999.9, 2345.6)) == "1234 (1000-2346)"
+    assert cell(Interval(0.5, 0.5, 0.5)) == "0.500"
     assert facts(summary())["rows"] == "train 1,000, validation 10"
 
 

@@ -29,12 +29,19 @@ TABLE = ResultTable(
 )
 
 
-@given(st.floats(-10, 10), st.floats(0, 1), st.floats(0, 1))
+@given(st.floats(-10, 10), st.floats(0.1, 1), st.floats(0, 1))
 def test_an_interval_is_worded_as_everywhere(value, below, above):
     figure = Interval(value, value - below, value + above)
     assert TABLE.word("share", figure) == figure.words
     own = replace(TABLE, formats={"share": "+.1f"})
     assert own.word("share", figure) == f"{figure.value:+.1f} ({figure.low:+.1f} to {figure.high:+.1f})"
+
+
+def test_an_interval_without_width_is_left_out():
+    """The loss of a single row says nothing of other rows."""
+    figure = Interval(0.25, 0.25, 0.25)
+    assert TABLE.word("share", figure) == "0.2500"
+    assert replace(TABLE, formats={"share": "+.1f"}).word("share", figure) == "+0.2"
 
 
 def test_cells_in_words():

@@ -58,6 +58,14 @@ def text_column(names: str | Sequence[str]) -> str:
     return names if isinstance(names, str) else AND.join(names)
 
 
+def name_columns(wanted: list[str], known: Sequence[str], otherwise: str = "") -> str:
+    """What to do where some of several columns of the text are not there; `otherwise`: if no setting names them."""
+    folded = {name.casefold(): name for name in known}
+    typed = ",".join(folded.get(name.casefold(), "<column>") for name in wanted)
+    named = otherwise or f"name its columns by data.text=[{typed}]"
+    return f"{named}, or add what it does not have as an empty column"
+
+
 def repeats_header(text: str, column: str) -> bool:
     """Whether a text is the name of its column or, where that joins several, their names."""
     return text in (column, column.replace(AND, f" {FIELD} "))
