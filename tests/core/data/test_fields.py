@@ -155,8 +155,6 @@ def test_predict_joins_the_columns_of_its_input(tmp_path) -> None:
         columns_of("csv", "title\nt\n", tmp_path)
     remedy = name_columns(["title", "body"], ["Body", "label"])
     assert remedy.startswith("name its columns by data.text=[<column>,Body], or add")
-        "name its columns by data.text=[<column>,Body]"
-    )
 
 
 @pytest.mark.parametrize(
