@@ -31,7 +31,7 @@ from manyheads.cli.verbs import (
 from manyheads.config import RunConfig
 from manyheads.config.conversion import choices_of, convert_named, interpolation_sentence, mapping_of, require_plain
 from manyheads.config.data import KINDS
-from manyheads.config.facts import SETTING_ALIASES, Setting, nearest, settings, settings_where
+from manyheads.config.facts import Setting, called_elsewhere, nearest, settings, settings_where, why_needless
 from manyheads.config.plugins import use
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
@@ -399,24 +399,38 @@ def _unknown(verb: str, key: str, value: str, known: list[str], cut: str = "") -
     if why := why_unread(verb, key):
         return f"{typed} does nothing in {verb}, where {why}: remove it"
     lacks_section = any(name.endswith(f".{key}") for name in known)  # such as text= for data.text=
-    for other, its in VERBS.items():
-        if other == verb or lacks_section:
-            continue
-        if key in settings(schema_of(other)) or key in its.groups or key.startswith("trainer."):
-            return f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
-    near = _nearest_key(verb, key)
+    usual = called_elsewhere(key, _names(verb))
+    others = {other: [*settings(schema_of(other)), *its.groups] for other, its in VERBS.items() if other != verb}
+    if not lacks_section and not usual:
+        for other, names in others.items():
+            if key in names or key.startswith("trainer."):
+                return (
+                    f"{typed} is a setting of {other}, not of {verb}: `manyheads {verb} --help` lists those of {verb}"
+                )
+        for other, names in others.items():
+            of_section = (name for name in names if name.endswith(f".{key}"))
+            if meant := called_elsewhere(key, names) or next(of_section, None):
+                return f"{typed} is not a setting: {meant} is one of {other}, not of {verb}, remove it"
+    if why := why_needless(key):
+        return f"{typed} is not a setting: {why}, remove it"
+    near = usual or _nearest_key(verb, key)
     if cut and not near:
         return f"{typed} is not a setting: {cut}"
     remedy = f"did you mean {near}?" if near else f"`manyheads {verb} --help` lists every setting"
     return f"{typed} is not a setting: {remedy}"
 
 
-def _nearest_key(verb: str, key: str) -> str | None:
-    """The setting, flag or group that `key` was probably meant to be."""
+def _names(verb: str) -> list[str]:
+    """Of its settings, groups, and flags of Lightning."""
     known = settings_of(verb)
     names = [*known, *VERBS[verb].groups]
     if "trainer" in known:
         names.remove("trainer")
         names += [f"trainer.{flag}" for flag in known["trainer"].default]
-    usual = SETTING_ALIASES.get(key.rsplit(".", 1)[-1].lower())
-    return usual if usual in names else nearest(key, names)
+    return names
+
+
+def _nearest_key(verb: str, key: str) -> str | None:
+    """The setting, flag or group that `key` was probably meant to be."""
+    names = _names(verb)
+    return called_elsewhere(key, names) or nearest(key, names)

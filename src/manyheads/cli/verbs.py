@@ -36,7 +36,7 @@ VERBS = _Verbs()
 def require_verb(name: str) -> None:
     """Raise UserError if there is no such verb."""
     if name not in VERBS:
-        near = nearest(name, VERBS)
+        near = nearest(name, VERBS, at_least=0.7)
         remedy = f"did you mean {near}?" if near else f"choose {one_of([*VERBS])}"
         raise UserError(f"{name} is not a verb: {remedy}")
 

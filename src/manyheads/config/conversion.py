@@ -15,7 +15,7 @@ from enum import Enum, EnumType
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
-from manyheads.config.facts import Setting, choices_by, default_of, nearest_setting
+from manyheads.config.facts import Setting, choices_by, default_of, nearest_setting, why_needless
 from manyheads.config.sentences import format_value, one_of
 from manyheads.errors import UserError
 
@@ -258,7 +258,7 @@ def unknown_sentence(name: str, value: Any, schema: type, where: str = "") -> st
     if name.split(".")[-1] == "_target_":
         return _code_sentence(name, value)
     near = nearest_setting(name, schema, where)
-    remedy = f"did you mean {near}?" if near else "none has a name like it, remove it"
+    remedy = f"did you mean {near}?" if near else f"{why_needless(name) or 'none has a name like it'}, remove it"
     return f"{format_value(name)}={format_value(value)} is not a setting: {remedy}"
 
 

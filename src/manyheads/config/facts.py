@@ -21,45 +21,83 @@ Schema = TypeVar("Schema")
 BOUNDS = {"ge": ("at least", operator.ge), "gt": ("above", operator.gt)}
 BOUNDS |= {"le": ("at most", operator.le), "lt": ("below", operator.lt)}
 LONGEST = 200  # characters of what a person may have mistyped; to compare more takes seconds
-SETTING_ALIASES = {  # what other programs call them; docs/coming-from.md has more
-    "epochs": "trainer.max_epochs",
-    "num_epochs": "trainer.max_epochs",
-    "num_train_epochs": "trainer.max_epochs",
-    "train_steps": "trainer.max_steps",
-    "max_grad_norm": "trainer.gradient_clip_val",
-    "learning_rate": "optim.lr",
-    "batch_size": "batch.rows",
-    "per_device_train_batch_size": "batch.rows",
-    "gradient_accumulation_steps": "batch.accumulate",
-    "num_heads": "model.n_heads",
-    "num_layers": "model.n_layers",
-    "hidden_size": "model.d_model",
-    "dim": "model.d_model",
-    "data": "data.path",
-    "train_file": "data.path",
-    "text_column_names": "data.text",
-    "label_column_name": "data.label",
-    "max_seq_length": "data.max_length",
-    "test_size": "data.test_share",
-    "k_fold": "data.folds",
-    "pretrained": "init_from",
-    "model_name_or_path": "init_from",
-    "pretrainedvectors": "init_from",
-    "metric_for_best_model": "checkpoint.metric",
-    "early_stop": "checkpoint.patience",
-    "early_stopping_patience": "checkpoint.patience",
-    "save_steps": "checkpoint.every",
-    "save_total_limit": "checkpoint.keep",
-    "resume_from_checkpoint": "resume",
-    "gpus": "hardware.devices",
-    "bf16": "hardware.precision",
-    "fp16": "hardware.precision",
-    "gradient_checkpointing": "hardware.recompute",
-    "report_to": "logger",
-    "dataset": "data",
-    "checkpoint_path": "run",
-    "ckpt_path": "run",
-    "model_path": "run",
+ALIKE = 0.8  # how similar two names are, of which one may be mistyped
+CALLED = {  # a setting, and what other programs call it; docs/coming-from.md has more
+    "trainer.max_epochs": "epochs n_epochs num_epochs num_train_epochs max_epoch",
+    "trainer.max_steps": "train_steps num_train_steps n_steps",
+    "trainer.gradient_clip_val": "max_grad_norm grad_clip gradient_clip clip_grad_norm",
+    "optim.lr": "learning_rate body_learning_rate base_lr",
+    "optim.weight_decay": "wd",
+    "optim.warmup": "warmup_steps warmup_ratio num_warmup_steps",
+    "optim.schedule": "lr_scheduler lr_scheduler_type scheduler",
+    "optim.beta1": "adam_beta1",
+    "optim.beta2": "adam_beta2",
+    "optim.eps": "adam_epsilon",
+    "optim.objective": "loss loss_fn loss_function criterion",
+    "optim.class_weights": "class_weight",
+    "optim.focal_gamma": "focal_loss",
+    "optim.freeze": "freeze_base freeze_layers",
+    "batch.rows": "batch_size train_batch_size per_device_train_batch_size",
+    "batch.tokens": "batch_size eval_batch_size per_device_eval_batch_size max_tokens",
+    "batch.accumulate": "gradient_accumulation_steps accumulate_grad_batches",
+    "model.n_heads": "num_heads heads num_attention_heads nhead",
+    "model.n_layers": "num_layers num_hidden_layers layers",
+    "model.d_model": "hidden_size hidden_dim dim embedding_dim embed_dim",
+    "model.d_ff": "intermediate_size ffn_dim dim_feedforward",
+    "model.dropout": "dropout_rate hidden_dropout_prob",
+    "model.dropout_attention": "attention_dropout attention_probs_dropout_prob",
+    "model.activation": "hidden_act",
+    "data.path": "dataset data_file data_path data_dir train_file train_path train_data train_csv file csv path input",
+    "input": "data dataset data_file data_path input_file test_file test_path test_data file csv path",
+    "data.text": "text_column text_column_name text_column_names text_col text_field feature_columns",
+    "data.label": "label_column label_column_name label_col label_field target_column target_col",
+    "data.weight": "sample_weight sample_weights weight_column",
+    "data.max_length": "max_length max_len maxlen max_seq_length max_seq_len model_max_length max_sequence_length",
+    "data.validation_share": "val_size valid_size validation_size dev_size val_ratio validation_fraction",
+    "data.validation_split": "val_split dev_split",
+    "data.test_share": "test_size test_ratio",
+    "data.folds": "k_fold kfold cv n_splits n_folds",
+    "data.group": "groups group_by group_column",
+    "data.rows": "max_train_samples max_samples max_rows n_rows nrows limit",
+    "data.hub": "dataset_name",
+    "tokenizer.lowercase": "do_lower_case cased uncased",
+    "tokenizer.path": "tokenizer_name tokenizer_file",
+    "init_from": "pretrained pretrained_model model_name model_name_or_path model_path base_model pretrainedvectors",
+    "model": "model_type architecture",
+    "checkpoint.metric": "metric_for_best_model monitor",
+    "checkpoint.patience": "early_stop early_stopping early_stopping_patience",
+    "checkpoint.every": "save_steps",
+    "checkpoint.keep": "save_total_limit save_top_k",
+    "resume": "resume_from_checkpoint",
+    "output": "output_dir output_path output_file out out_dir outdir save_dir save_path run_name experiment_name name",
+    "overwrite": "overwrite_output_dir force",
+    "seed": "random_state random_seed",
+    "budget": "max_time time_limit",
+    "hardware.accelerator": "device gpu cuda use_gpu use_cuda no_cuda",
+    "hardware.devices": "gpus num_gpus n_gpus n_gpu world_size",
+    "hardware.nodes": "num_nodes",
+    "hardware.threads": "n_jobs num_threads",
+    "hardware.precision": "bf16 fp16 amp mixed_precision dtype torch_dtype",
+    "hardware.recompute": "gradient_checkpointing",
+    "hardware.compile": "torch_compile",
+    "logger": "report_to tracker",
+    "logger.every": "logging_steps log_every_n_steps",
+    "run": "checkpoint checkpoint_path ckpt ckpt_path model_path model_dir run_dir model_name model_name_or_path",
+    "top_k": "topk",
+}
+SETTING_ALIASES: dict[str, list[str]] = {}  # what other programs call them: what is meant, the likeliest first
+for _setting, _names in CALLED.items():
+    for _name in _names.split():
+        SETTING_ALIASES.setdefault(_name, []).append(_setting)
+NEEDLESS = {  # what other programs have to be told
+    "the separator of a file is recognised": "sep delimiter separator quotechar",
+    "a file is read as UTF-8": "encoding",
+    "the first line of a file names its columns": "header",
+    "classes are those of the training rows": "num_labels num_classes n_classes",
+    "texts are cut at data.max_length and never padded": "padding truncation pad_to_max_length",
+    "rows are shuffled in each epoch": "shuffle",
+    "splits are drawn by class": "stratify",
+    "the weights of the best epoch are kept": "load_best_model_at_end",
 }
 
 
@@ -334,11 +372,22 @@ def nearest_setting(name: str, schema: type, where: str = "") -> str | None:
             known += [f"{one.name}.{key}" for key in one.default]
         else:
             known.append(one.name)
-    usual = SETTING_ALIASES.get(name.rsplit(".", 1)[-1].lower())
-    return usual if usual in known else nearest(name, known)
+    return called_elsewhere(name, known) or nearest(name, known)
 
 
-def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str | None:
+def called_elsewhere(name: str, known: Iterable[str]) -> str | None:
+    """The setting that other programs call `name`, or its last part, if it is among `known`; else None."""
+    usual = SETTING_ALIASES.get(name.rsplit(".", 1)[-1].lower().replace("-", "_"), [])
+    return next((one for one in usual if one in known), None)
+
+
+def why_needless(name: str) -> str:
+    """Why there is no such setting, though other programs have one; empty: none is known to."""
+    last = name.rsplit(".", 1)[-1].lower()
+    return next((why for why, names in NEEDLESS.items() if last in names.split()), "")
+
+
+def nearest(name: str, known: Iterable[str], at_least: float = ALIKE) -> str | None:
     """The most similar of the dotted names, whole or by their last part; None where nothing is near."""
     if len(name) > LONGEST:
         return None

@@ -42,6 +42,23 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def is_irreplaceable(folder: Path) -> bool:
+    """Whether no other folder can take its place: it is mounted, the current one, or its parent is not ours."""
+    place = folder.resolve()
+    if not place.is_dir():
+        return False
+    return place.is_mount() or place.samefile(os.curdir) or not os.access(place.parent, os.W_OK | os.X_OK)
+
+
+def refuse_irreplaceable(folder: Path) -> None:
+    """Raise UserError if no other folder can take its place."""
+    if is_irreplaceable(folder):
+        raise UserError(
+            f"output={folder} is the current folder, a mounted one or in one of others, and cannot be replaced as a "
+            "whole: name a folder within it"
+        )
+
+
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
     """A path next to `path` to write to, which takes its place when the block ends. After an error nothing has

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manyheads.distributed.ranks import this_process
 from manyheads.errors import UserError
-from manyheads.runs.files import refuse_unwritable, replace_folder
+from manyheads.runs.files import is_irreplaceable, refuse_irreplaceable, refuse_unwritable, replace_folder
 from manyheads.runs.folder import refuse_taken, refuse_unwritable_output
 from manyheads.runs.lock import lock_run_folder
 
@@ -44,6 +44,8 @@ def refuse_occupied(folder: Path, output: VerbOutput, *, overwrite: bool) -> Non
             f"output={folder} exists and is not empty: name a new folder, or replace these results of {output.verb} by "
             "overwrite=true"
         )
+    if overwrite:
+        refuse_irreplaceable(folder)
     if not overwrite or not occupied:
         refuse_taken(str(folder), by_training=False)
     refuse_unwritable_output(str(folder))
@@ -89,13 +91,12 @@ def lock_output(folder: Path) -> Iterator[None]:
 def output_folder(folder: Path, output: VerbOutput, *, overwrite: bool) -> Iterator[Path]:
     """Where to write results: an empty folder that takes the place of `folder` when the block ends, so that after an
     error nothing has changed; but without `overwrite` the folder itself, where earlier results are replaced file by
-    file, and one that no other can take the place of: a mounted one, the current one, or one whose parent is not ours.
+    file, and one that no other can take the place of (`is_irreplaceable`).
     """
     with refuse_unwritable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         place = folder.resolve()
-        stays = place.is_mount() or place.samefile(os.curdir) or not os.access(place.parent, os.W_OK)
-        if overwrite or not (stays or any(place.iterdir())):
+        if overwrite or not (is_irreplaceable(place) or any(place.iterdir())):
             with replace_folder(place) as part:
                 yield part
                 refuse_occupied(folder, output, overwrite=overwrite)  # something may have come in between

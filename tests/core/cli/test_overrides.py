@@ -8,7 +8,7 @@ import pytest
 from manyheads.cli.overrides import read_overrides
 from manyheads.cli.verbs import VERBS, choices, schema_of, settings_of
 from manyheads.config import RunConfig
-from manyheads.config.facts import SETTING_ALIASES, settings, settings_where
+from manyheads.config.facts import CALLED, settings, settings_where
 
 
 def read(verb, *words, **more):
@@ -184,6 +184,12 @@ def test_paths_of_jobs_that_hold_a_sign_of_equality_are_told_as_paths(tmp_path, 
         ("model_name_or_path=x", "init_from"),
         ("early_stop=3", "checkpoint.patience"),
         ("pretrainedVectors=x.vec", "init_from"),
+        ("text_column=review", "data.text"),
+        ("label_column=stars", "data.label"),
+        ("val_size=0.2", "data.validation_share"),
+        ("random_state=3", "seed"),
+        ("device=cuda", "hardware.accelerator"),
+        ("per-device-eval-batch-size=8", "batch.tokens"),
     ],
 )
 def test_settings_without_their_section_and_those_of_other_programs_are_understood(typed, meant):
@@ -191,7 +197,25 @@ def test_settings_without_their_section_and_those_of_other_programs_are_understo
         read("train", typed)
 
 
+@pytest.mark.parametrize(
+    ("verb", "typed", "said"),
+    [
+        ("train", "data.delimiter=;", "is not a setting: the separator of a file is recognised, remove it"),
+        ("train", "eval_batch=8", "is not a setting: `manyheads train --help` lists every setting"),
+        ("predict", "threshold=0.5", "is not a setting: `manyheads predict --help` lists every setting"),
+        ("predict", "lr=1", "is not a setting: optim.lr is one of train, not of predict, remove it"),
+        ("predict", "learning_rate=1", "is not a setting: optim.lr is one of train, not of predict, remove it"),
+        ("predict", "data.path=new.csv", r"is not a setting: did you mean input\?"),
+        ("evaluate", "input=new.csv", r"is not a setting: did you mean data\.path\?"),
+        ("evaluate", "num_labels=3", "is not a setting: classes are those of the training rows, remove it"),
+    ],
+)
+def test_a_name_that_nothing_is_like_gets_no_suggestion(verb, typed, said):
+    with pytest.raises(ValueError, match=f"^{re.escape(typed)} ({said})$"):
+        read(verb, typed)
+
+
 def test_names_of_other_programs_lead_to_settings():
     known = {name for verb, about in VERBS.items() for name in (*settings_of(verb), *about.groups)}
     known |= {f"trainer.{flag}" for flag in settings_of("train")["trainer"].default}
-    assert set(SETTING_ALIASES.values()) <= known
+    assert set(CALLED) <= known

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manyheads.runs.verb_output import VerbOutput, lock_output, output_folder
+from manyheads.runs.verb_output import VerbOutput, lock_output, output_folder, refuse_occupied
 
 AUDITED = VerbOutput("audit", "audit.json", ("{}",), ())
 OTHER = """import sys
@@ -46,3 +46,7 @@ def test_an_empty_folder_that_none_can_replace_is_written_to_itself(why: str, tm
         (place / "audit.json").write_text("{}")
     assert folder.stat().st_ino == before
     assert [one.name for one in folder.iterdir()] == ["audit.json"]
+    with pytest.raises(
+        ValueError, match=f"^output={folder} is the current folder, a mounted one or .*: name a folder "
+    ):
+        refuse_occupied(folder, AUDITED, overwrite=True)

@@ -11,6 +11,7 @@ from manyheads.data.formats.fields import reader_of
 from manyheads.errors import UserError
 from manyheads.inference.format import home_of, open_folder
 from manyheads.plugins.hub.config import EXPORTED, ExportConfig, Format
+from manyheads.runs.files import refuse_irreplaceable
 from manyheads.runs.verb_output import refuse_occupied
 
 PACKAGES = {  # that write and read each format, and the extra that installs them
@@ -41,6 +42,7 @@ def export(config: ExportConfig) -> Path:
     else:
         folder = home_of(config.run, opened.path) / config.format.name
     refuse_occupied(folder, EXPORTED, overwrite=config.overwrite)
+    refuse_irreplaceable(folder)
     packages, extra = PACKAGES[config.format]
     for package in packages:
         if find_spec(package) is None:
