@@ -94,6 +94,10 @@ def check_training(trainer: dict[str, Any]) -> None:
     read all of its rows or none, and come by steps: by the clock a resumed run would choose among other weights."""
     if all(trainer.get(limit) in (None, -1) for limit in ("max_epochs", "max_steps")):
         raise UserError("trainer.max_epochs=-1 and trainer.max_steps=-1 leave training without an end: set one of them")
+    for name in END_FLAGS:
+        value = trainer.get(name)
+        if value is not None and (value == 0 or value < -1):
+            raise UserError(f"trainer.{name}={value} trains nothing: give 1 or more, or -1 for no such limit")
     limit, interval = trainer.get("limit_val_batches"), trainer.get("val_check_interval")
     if isinstance(interval, str | dict) or (interval is not None and interval <= 0):
         raise UserError(

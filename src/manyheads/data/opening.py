@@ -20,7 +20,7 @@ from manyheads.data.class_names import normalise_name
 from manyheads.data.disk_cache import cache_folder, cached_on_disk
 from manyheads.data.formats.fields import joined_columns, with_joined_text
 from manyheads.data.formats.hub import StreamedSplit, is_saved, open_saved
-from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, why_not_read
+from manyheads.data.formats.kinds import KINDS_IN_WORDS, is_large, kind_of, refuse_other_kind, why_not_read
 from manyheads.data.formats.split_names import (
     ALIASES,
     name_dataset_splits,
@@ -59,6 +59,7 @@ def read_file(path: Path, *, large: bool | None = None, cache: Path | None = Non
     """
     if large is None:
         large = is_large([path])
+    refuse_other_kind(path)
     kind = kind_of(path) or ""
     if kind in plugin.names("file"):
         return plugin.make("file", kind)(path)

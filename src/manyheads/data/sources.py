@@ -165,7 +165,10 @@ def read_split(data: DataConfig, split: str, labels: list[str], *, multi: bool =
     columns = replace(find_columns(table, data, "label" if labels else "target"), multi=multi)
     table = _with_coded_labels(table, columns)
     if why := why_unlabelled(table, columns, labels):
-        raise UserError(f"{why}; name another split by split=validation, or get the labels of these by predict")
+        remedy = "get the labels of these by predict"
+        if split != "validation" and "validation" in open_tables(data)[0]:
+            remedy = f"name another split by split=validation, or {remedy}"
+        raise UserError(f"{why}; {remedy}")
     known = ClassLookup(labels, any_case=data.merge_labels is MergeLabels.case)
     rows, answers = _check_rows(
         table, columns, data.on_bad_row, notes, known=known, may_be_others=True, with_unread=True
@@ -225,9 +228,11 @@ def _make_splits(
             roles = replace(columns, answer=data.label, key="label", label_columns=[])  # labels in place of votes
         require_columns(other, roles)
         other = _with_coded_labels(other, roles)
-        if role == "test" and (why := why_unlabelled(other, roles, labels)):
+        if why := why_unlabelled(other, roles, labels):
             remedy = "leave the split unread by test=false"
-            if "validation" in tables:
+            if role == "validation":
+                remedy = "hold rows out of train instead by data.validation_split="
+            elif "validation" in tables:
                 remedy += ", or be judged on another by data.test_split=validation"
             raise UserError(f"{why}; {remedy}")
         rows, answers = _check_rows(other, roles, data.on_bad_row, notes, known=known, with_unread=with_unread)

@@ -28,7 +28,7 @@ import manyheads.plugin as plugin
 from manyheads.config import OnBadText, TextColumns
 from manyheads.config.sentences import format_list
 from manyheads.data.formats.dialect import MOST_ABOVE, SEP
-from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, remedy_for, why_not_read
+from manyheads.data.formats.kinds import LONGEST_HEAD, kind_of, refuse_other_kind, remedy_for, why_not_read
 from manyheads.data.formats.source import OPENERS, reading
 from manyheads.data.formats.text_lines import is_marked, refuse_carriage_returns
 from manyheads.errors import UserError
@@ -76,6 +76,7 @@ def check_input(text: str, name: str) -> None:
         )
     if kind_of(file) is None and (file.suffix.lower() in OPENERS or remedy_for(file)):
         raise UserError(f"input={name} {why_not_read(file)}")
+    refuse_other_kind(file)
     if kind_of(file) == ".tsv" and not file.is_file():
         raise UserError(
             f"input={name} is a pipe, but a .tsv is read twice, first to see what its quotes are: give a file"

@@ -26,6 +26,13 @@ def test_training_needs_an_end(trainer):
     check_training({"max_epochs": -1, "max_steps": 3})
 
 
+@pytest.mark.parametrize("trainer", [{"max_epochs": 0}, {"max_epochs": 3, "max_steps": 0}, {"max_epochs": -2}])
+def test_no_training_is_no_training(trainer):
+    (name, value) = list(trainer.items())[-1]
+    said = f"trainer.{name}={value} trains nothing: give 1 or more, or -1 for no such limit"
+    assert complaint(check_training, trainer) == said
+
+
 @pytest.mark.parametrize(("limit", "said"), [(0.4, "0.4"), (1, "1"), (7, "7"), (0.99, "0.99")])
 def test_a_part_of_the_validation_batches_judges_nothing(limit, said):
     assert complaint(check_training, {"max_epochs": 3, "limit_val_batches": limit}) == (

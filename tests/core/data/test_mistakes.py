@@ -8,6 +8,7 @@ import pytest
 
 from manyheads.config import DataConfig, MergeLabels, OnBadRow
 from manyheads.data.sources import read_splits
+from manyheads.inference.reading import check_input
 
 
 def test_a_folder_that_is_not_clear_is_refused(tmp_path, write, two_classes, complaint):
@@ -149,6 +150,7 @@ import sys, time
 start = time.process_time()
 from manyheads.config import DataConfig
 from manyheads.data.sources import read_splits
+from manyheads.inference.reading import check_input
 try:
     read_splits(DataConfig(path={str(tmp_path)!r}), 0)
 except ValueError as problem:
@@ -161,3 +163,30 @@ print(sorted(heavy), time.process_time() - start < 1)
         "train.csv, row 20002: the text is empty; correct it, or leave such rows out by data.on_bad_row=drop",
         "[] True",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (
+            "a.csv",
+            '{"text": "good", "label": "a"}\n{"text": "bad", "label": "b"}\n',
+            "holds JSON lines: .* with .jsonl",
+        ),
+        ("a.tsv", '\ufeff[\n  {"text": "good", "label": "a"}]', "holds JSON: let its name end with .json"),
+        ("a.parquet", "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "is a pointer of Git LFS"),
+        ("a.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "is a pointer of Git LFS"),
+        ("a.csv.gz", "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "is a pointer of Git LFS"),
+        ("a.json", "\n<!DOCTYPE html>\n<html></html>", "is a web page"),
+        ("a.csv", '<HTML lang="en">\n', "is a web page"),
+    ],
+)
+def test_what_a_download_left_in_place_of_a_file_is_named(tmp_path, name, content, said):
+    path = tmp_path / name
+    path.write_text(content)
+    for read in (
+        lambda: read_splits(DataConfig(source="files", path=str(path)), 1),
+        lambda: check_input("", str(path)),
+    ):
+        with pytest.raises(ValueError, match=said):
+            read()

@@ -323,8 +323,13 @@ def test_a_test_split_without_labels_is_told_from_one_with_bad_rows(
     splits = read_splits(replace(data, test_split="validation"), 0)
     assert splits.test is not None
     assert splits.test.source == "dev.csv"
-    with pytest.raises(ValueError, match=r"^test\.csv is without labels: .* get the labels of these by predict$"):
+    with pytest.raises(ValueError, match=r"^test\.csv is without .*; name another split by split=validation, or get"):
         read_split(data, "test", ["no", "yes"])
+    for path, split in ((tmp_path / "test.csv", "test"), (tmp_path, "validation")):
+        write(tmp_path / "dev.csv", [(f"t{i}", label) for i in range(6)])
+        with pytest.raises(ValueError, match=r" is without labels: [^;]*; get the labels of these by predict$"):
+            read_split(replace(data, path=str(path)), split, ["no", "yes"])
+    assert complaint(data).endswith("; hold rows out of train instead by data.validation_split=")
 
 
 def test_minus_one_may_be_a_class(tmp_path, write):

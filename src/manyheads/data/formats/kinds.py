@@ -1,12 +1,17 @@
 """Which kind a file is by its name, and what can be done about one that is not read."""
 
+import codecs
+import json
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import manyheads.plugin as plugin
 from manyheads.config.data import KINDS, TEXT_KINDS
 from manyheads.data.formats.source import OPENERS, reading
 from manyheads.data.formats.text_lines import TREC, is_marked
+from manyheads.errors import UserError
 
 KINDS_IN_WORDS = "csv, tsv, jsonl, json, txt or parquet (the text kinds also as .gz, .bz2, .xz)"
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
@@ -17,6 +22,7 @@ REMEDIES: dict[str, str] = {
     ".label": TREC,
 }
 LONGEST_HEAD = 2**20  # bytes of a first line by which a file without a known name is recognised
+LONGEST_BEGINNING = 2**16  # bytes by which a file of another kind is recognised
 LARGE = 2**26  # bytes of files from which on they are not held in memory, but read again
 COMPRESSION = 4  # bytes of text for one of a compressed file, as an estimate
 
@@ -53,6 +59,29 @@ def remedy_for(path: Path) -> str:
 def why_not_read(path: Path) -> str:
     """Why a file whose `kind_of` is None is not read."""
     return remedy_for(path) or f"is not a kind of file that is read: give {KINDS_IN_WORDS}"
+
+
+def refuse_other_kind(path: Path) -> None:
+    """Raise UserError if a file is clearly not what its name says, but what came in its place from a download, or
+    JSON in a .csv."""
+    if not path.is_file():  # what is read from a pipe is gone
+        return
+    with reading(path), path.open("rb") as file:
+        head = file.read(LONGEST_BEGINNING).removeprefix(codecs.BOM_UTF8).lstrip()
+    kind = kind_of(path)
+    what = ""
+    if head.startswith(b"version https://git-lfs.github.com/"):
+        what = "is a pointer of Git LFS, without the data: get the file itself by git lfs pull"
+    elif kind != ".txt" and head[:20].lower().startswith((b"<!doctype html", b"<html")):
+        what = "is a web page, not a file of data: open it in a browser to see why, and download the file itself"
+    elif kind in (".csv", ".tsv") and re.match(rb'\[\s*\{\s*"', head):
+        what = "holds JSON: let its name end with .json"
+    elif kind in (".csv", ".tsv") and head.startswith(b"{"):
+        with suppress(ValueError, RecursionError):
+            if isinstance(json.loads(head.split(b"\n")[0]), dict):
+                what = "holds JSON lines: let its name end with .jsonl"
+    if what:
+        raise UserError(f"{path} {what}")
 
 
 def why_empty(folder: Path) -> str:
