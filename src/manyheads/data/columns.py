@@ -188,6 +188,8 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
             f"{remedy}; or, if {list_names(marks)}, which hold 0 and 1 alone, are labels, write a column labels that "
             f"joins the names of those that are 1 by |, such as {'|'.join(marks[:2])}"
         )
+    if table.names == [str(at) for at in range(len(table.names))]:  # as pandas counts them
+        return f"{remedy}, such as data.{key}={table.names[-1]}"
     if any(len(name.split()) >= WORDS_OF_TEXT or name.strip().isdigit() for name in table.names):
         first, last = (len(name.split()) for name in (table.names[0], table.names[-1]))
         names_line = "text,label" if first > last else "label,text"

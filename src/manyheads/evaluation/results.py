@@ -215,7 +215,8 @@ def write_evaluation(
             warnings.append(f"the most frequent {kind} is that of these rows, as the training rows are not known")
     settings = {"evaluate": to_plain(config)}
     if data.run is None:
-        settings["model"] = to_plain(model.model)
+        own = model.settings.network  # which settings of ours do not describe
+        settings["model"] = own or to_plain(model.model)
     else:
         settings["run"] = to_plain(data.run)
     page = evaluation.page(

@@ -92,6 +92,13 @@ def test_labels_in_columns_of_their_own_are_told():
     )
 
 
+def test_columns_that_are_counted_are_named_by_their_numbers():
+    """As those of a data frame that was made of rows."""
+    said = "rows has no column 'text' (data.text): its columns are 0, 1; name one by data.text=<column>, such as "
+    table = RawTable(["0", "1"], {"0": ["a", "b"], "1": ["x", "y"]}.__getitem__, range(2), "rows")
+    assert complaint(table, DataConfig()) == f"{said}data.text=1"
+
+
 @pytest.mark.parametrize(
     ("name", "cells", "multi"),
     [("label", [["a", "b"], ["a"], None], True), ("labels", ["a", "b", ""], False), ("labels", ["a", "b|c", ""], True)],

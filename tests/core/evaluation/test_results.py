@@ -273,6 +273,16 @@ def test_data_that_was_named_has_no_baseline_to_fit(model_folder: Path, tmp_path
     assert "<dt>model.n_heads</dt>" in page
 
 
+def test_a_network_that_settings_do_not_describe_is_named(model_folder: Path, tmp_path: Path) -> None:
+    """Such as a graph with a user's own blocks, whose folder has default settings."""
+    model = load(model_folder)
+    model.settings.network = "my_parts"
+    found = evaluate_rows(model, NAMED.rows, Setup(train=None, baseline=None))
+    write_evaluation(tmp_path / "out", found, NAMED, EvaluateConfig(run="x"), model, None)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert ("<dt>model</dt><dd>my_parts</dd>" in page, "model.n_heads" in page) == (True, False)
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_the_linear_model_of_training_is_judged_on_whatever_rows(model_folder: Path, tmp_path: Path, own: bool) -> None:
     linear = fit_linear(NAMED.rows, 3)
