@@ -89,7 +89,7 @@ SETTING_ALIASES: dict[str, list[str]] = {}  # what other programs call them: wha
 for _setting, _names in CALLED.items():
     for _name in _names.split():
         SETTING_ALIASES.setdefault(_name, []).append(_setting)
-NEEDLESS = {  # what other programs have to be told
+NEEDLESS = {  # what other programs ask for, and why there is no such setting
     "the separator of a file is recognised": "sep delimiter separator quotechar",
     "a file is read as UTF-8": "encoding",
     "the first line of a file names its columns": "header",

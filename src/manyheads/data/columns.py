@@ -167,20 +167,25 @@ def text_rows(
 
 def _remedy(table: RawTable, key: str, typed: str) -> str:
     """What to do about a column that is not there."""
-    if table.hint:
-        return table.hint
-    if key == "text" and (found := _first_rows(table).get(typed)) and are_names(found[1]):
-        return title_rule(*found)
     near = [name for name in table.names if name.casefold() == typed.casefold()]
     names = {name.casefold(): name for name in table.names}
     near += [names[one] for one in difflib.get_close_matches(typed.casefold(), names, n=1, cutoff=ALIKE)]
     if near:
         return f"did you mean data.{key}={near[0]}?"
+    if table.hint:
+        return table.hint
+    if key == "text" and (found := _first_rows(table).get(typed)) and are_names(found[1]):
+        return title_rule(*found)
     if key != "text" and table.source.endswith((".txt", ".txt.gz")):
         return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
+    if len(table.names) == 1 and len(cells := re.split(r"[,;\t]", table.names[0])) > 1 and typed in cells:
+        return "each of its lines is quoted as a whole: remove these quotes"
     remedy = f"name one by data.{key}=<column>"
     for name in table.names[:MOST_LOOKED_AT] if len(table.numbers) else ():
-        if isinstance(cell := table.column(name)[0], dict) and typed.split(".")[-1] in cell:
+        cell = table.column(name)[0]
+        if isinstance(cell, list) and cell and isinstance(cell[0], dict) and typed in cell[0]:
+            return f"{format_value(name)} holds a list of objects with one: save that list alone"
+        if isinstance(cell, dict) and typed.split(".")[-1] in cell:
             return f"{format_value(name)} holds objects with one: give each of their fields a column of its own"
     marks = _zero_or_one(table) if key == "label" else []
     if len(marks) > 1:

@@ -85,14 +85,13 @@ def _too_few(rows: Rows, n_classes: int, n_groups: int, purpose: str) -> str:
             f"{rows.source} has {n_classes:,} labels, each of one text alone, so that nothing can be learnt from them: "
             "check data.label, the column of the label"
         )
-    what = count_rows(len(rows))
+    what, remedy = count_rows(len(rows)), "give a file for each split, or more rows"
     if n_groups < len(rows):
         group = "text" if rows.groups is None else "group"
         what += f" of {n_groups} {group}{'s' * (n_groups != 1)}"
-    return (
-        f"{rows.source}: {what} are too few to carve a {purpose} split out of them: "
-        "give a file for each split, or more rows"
-    )
+        if rows.groups is None:
+            remedy = "check data.text, the column of the text, or give a file for each split"
+    return f"{rows.source}: {what} are too few to carve a {purpose} split out of them: {remedy}"
 
 
 def assign_folds(rows: Rows, n_folds: int, seed: int) -> Any:

@@ -92,6 +92,15 @@ def test_labels_in_columns_of_their_own_are_told():
     )
 
 
+def test_a_column_that_is_within_another_is_told():
+    lines = RawTable(["text,label"], lambda _: ["a,x"], range(1), "rows.csv")
+    assert complaint(lines, DataConfig()).endswith("; each of its lines is quoted as a whole: remove these quotes")
+    cells = {"version": [1], "data": [[{"text": "a", "label": "x"}]]}
+    within = RawTable([*cells], cells.__getitem__, range(1), "rows.json")
+    said = "; data holds a list of objects with one: save that list alone"
+    assert complaint(within, DataConfig()).endswith(said)
+
+
 def test_columns_that_are_counted_are_named_by_their_numbers():
     """As those of a data frame that was made of rows."""
     said = "rows has no column 'text' (data.text): its columns are 0, 1; name one by data.text=<column>, such as "

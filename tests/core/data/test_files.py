@@ -190,6 +190,8 @@ def test_an_object_alone_may_be_a_row_and_several_of_a_line_are_none(tmp_path):
     assert read_file(path).column("labels") == [["x"]]
     path.write_text('{"text": "a"} {"text": "b"}')
     assert read_file(path).broken == {0: "holds more than one JSON object"}
+    path.write_text('{"text": "a"},\n{"text": "b"}\n')
+    assert read_file(path).broken == {0: "ends with a comma"}
 
 
 def test_columns_without_a_name_are_not_read(tmp_path):

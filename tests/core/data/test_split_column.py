@@ -15,9 +15,9 @@ def rows_of(**counts):
 
 
 def test_rows_go_to_the_split_they_name(tmp_path, write):
-    data = DataConfig(path=str(write(tmp_path / "all.csv", rows_of(Train=40, dev=6, test=8), HEADER)))
+    data = DataConfig(path=str(write(tmp_path / "all.csv", rows_of(Train=40, dev=6, Testing=8), HEADER)))
     splits = read_splits(data, 0)
-    for name, rows in {"Train": splits.train, "dev": splits.validation, "test": splits.test}.items():
+    for name, rows in {"Train": splits.train, "dev": splits.validation, "Testing": splits.test}.items():
         assert rows is not None
         assert {text.split()[0] for text in rows.texts} == {name}
     assert list(splits.validation.numbers) == [42, 43, 44, 45, 46, 47]
@@ -25,7 +25,7 @@ def test_rows_go_to_the_split_they_name(tmp_path, write):
         "all.csv: its column split says which rows are train (40), validation (6), test (8); "
         "rename it to have them drawn"
     ]
-    assert read_split(data, "test", ["a", "b"]).texts == [f"test {at}" for at in range(8)]
+    assert read_split(data, "test", ["a", "b"]).texts == [f"Testing {at}" for at in range(8)]
 
 
 def test_a_split_that_is_missing_is_carved_out_of_train(tmp_path, write):

@@ -84,11 +84,16 @@ def test_too_few_rows_are_refused():
     )
 
 
-@pytest.mark.parametrize(("groups", "what"), [(None, "2 texts"), ([7, 7, 7, 7], "1 group")])
-def test_rows_that_stay_together_are_said_to_be_few(groups, what):
+@pytest.mark.parametrize(
+    ("groups", "what", "remedy"),
+    [(None, "2 texts", "check data.text, the column of the text, or"), ([7, 7, 7, 7], "1 group", "give a file")],
+)
+def test_rows_that_stay_together_are_said_to_be_few(groups, what, remedy):
     rows = rows_of([("a", 0), ("b", 1), ("a", 0), ("b", 1)])
     rows.groups = groups
-    with pytest.raises(ValueError, match=rf"^all.csv: 4 rows of {what} are too few to carve a test split"):
+    with pytest.raises(
+        ValueError, match=rf"^all.csv: 4 rows of {what} are too few to carve a test split out of them: {remedy}"
+    ):
         carve(rows, 0.1, 0, "test")
 
 

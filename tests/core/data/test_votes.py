@@ -117,6 +117,7 @@ def test_a_class_may_never_have_the_most_votes(place):
     splits = voted(["spam:3|ham:1", "spam:1|ham:2", "spam:2|other:2"])
     assert splits.labels == ["ham", "other", "spam"]
     assert {*splits.train.labels} == {0, 1, 2}  # of a tie the first in the order of classes
+    assert voted(["spam", "ham"]).notes[0].startswith("votes.csv: 1 vote a row, from")
     assert splits.notes[0] == (
         "votes.csv: 3.67 votes a row, from whose shares a row is learnt; 20 of 60 rows tie; the first of the classes "
         "in their order is its label"

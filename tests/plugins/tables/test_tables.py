@@ -16,6 +16,7 @@ import manyheads
 from manyheads import TextData
 from manyheads.cli.main import main
 from manyheads.config import DataConfig, OnBadRow
+from manyheads.data.columns import find_columns
 from manyheads.data.formats import source
 from manyheads.data.opening import read_file, table_from
 from manyheads.data.sources import read_split, read_splits
@@ -418,6 +419,11 @@ def test_a_workbook_is_read_as_the_csv_that_is_saved_of_it(home, openpyxl) -> No
         "day": ["2024-05-31", "2024-05-31 12:00:00"],
     }  # fmt: skip
     assert table.notes == ["rows.xlsx: of its sheets S1, S2 the first is read"]
+    said = "day; of its sheets S1, S2 the first is read: move that of the rows there, or save it as .csv$"
+    with pytest.raises(ValueError, match=said):
+        find_columns(table, DataConfig(label="class"))
+    with pytest.raises(ValueError, match=r"day; did you mean data\.label=stars"):
+        find_columns(table, DataConfig(label="Stars"))
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ def parse_objects(path: Path, raw: bytes, number: int, last: bool, again: bool) 
                 _refuse_one_object(path, text)
             broken[len(objects)] = f"is not JSON ({problem})"
             if "Extra data" in str(problem) and line.lstrip().startswith("{"):
-                broken[len(objects)] = "holds more than one JSON object"
+                is_one = line.rstrip().endswith("},")
+                broken[len(objects)] = "ends with a comma" if is_one else "holds more than one JSON object"
             objects.append({})
         numbers.append(at)
     if is_whole and len(objects) == 1 and isinstance(objects[0], dict) and _are((list, dict), objects[0].values()):

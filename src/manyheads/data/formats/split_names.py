@@ -16,7 +16,11 @@ from manyheads.data.formats.kinds import kind_of, why_empty
 from manyheads.errors import UserError
 
 T = TypeVar("T")
-ALIASES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+ALIASES = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
 KNOWN = {name for names in ALIASES.values() for name in names}
 ABOUT = ("dataset_infos.json", "dataset_dict.json", "readme.txt", "license.txt", "licence.txt")  # no data
 SHARD = re.compile(r"^(.+)-\d{5}-of-\d{5}(-[0-9a-f]+)?$")

@@ -175,7 +175,8 @@ def describe_votes(rows: Rows) -> str:
     top_n1 = rows.probabilities.max(1, keepdims=True)
     n_tied = int(((rows.probabilities == top_n1).sum(1) > 1).sum())
     first = "; the first of the classes in their order is its label" if n_tied else ""
+    votes = f"{float(rows.voters.mean()):.3g}"
     return (
-        f"{rows.source}: {float(rows.voters.mean()):.3g} votes a row, from whose shares a row is learnt; "
+        f"{rows.source}: {votes} {'vote' if votes == '1' else 'votes'} a row, from whose shares a row is learnt; "
         f"{n_tied:,} of {len(rows):,} rows tie{first}"
     )

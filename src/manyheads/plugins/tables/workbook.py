@@ -64,6 +64,9 @@ def read_workbook(path: Path) -> RawTable:
             break
     if names[1:]:
         table.notes.append(f"{path.name}: of its sheets {list_names(names)} the first is read")
+        table.hint = table.hint or (
+            f"of its sheets {list_names(names)} the first is read: move that of the rows there, or save it as .csv"
+        )
     return table
 
 
