@@ -395,6 +395,7 @@ def fork_server() -> Iterator[Callable[[str], Connection]]:
         numbers = [listener.fileno() for listener in listeners]
         command = [sys.executable, "-P", str(Path(__file__).with_name("fork_server.py")), *map(str, numbers)]
         environment = os.environ | ONE_THREAD | {"HF_HUB_OFFLINE": "1"}
+        environment["PYTHONHASHSEED"] = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # not that of a test
         server = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=numbers, env=environment)
     for listener in listeners:
         listener.close()

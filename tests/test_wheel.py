@@ -46,18 +46,14 @@ def test_every_module_and_preset_is_inside(installed):
     assert modules | presets | others | {Path("manyheads/py.typed")} <= inside
 
 
-def test_it_runs_from_a_scratch_folder(installed, tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    where = "import manyheads; print(manyheads.__file__)"
-    for words, said in [
-        (["-c", where], str(installed)),
-        (["-m", "manyheads", "train", "model=mini", "--cfg", "job"], "n_layers: 4\n"),
-        (["-m", "manyheads", "train", "--help"], "tiny"),
-    ]:
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        assert said in done.stdout
+def test_it_runs_from_a_scratch_folder(installed, bare, tmp_path):
+    script = "import manyheads; from manyheads.cli.main import main; print(manyheads.__file__)\n"
+    script += "main(['train', 'model=mini', '--cfg', 'job']), main(['train', '--help'])"
+    done = bare.run("-c", script, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(installed)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(str(installed))
+    assert "n_layers: 4\n" in done.stdout
+    assert "tiny" in done.stdout.partition("usage: ")[2]
     assert list(tmp_path.iterdir()) == []
 
 

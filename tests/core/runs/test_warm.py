@@ -35,11 +35,23 @@ def test_what_a_server_imports_exists():
     assert resolve(IMPORTED).__name__ == "manyheads.training.pipeline"
 
 
-def test_a_forked_training_has_the_bits_of_one_that_is_started_anew(trainings, run_of, tmp_path):
+class Bare:
+    """As the server of a search, but what it forks imports the training anew."""
+
+    def __init__(self, python):
+        self.server = python.server
+
+    def start(self, words, stdin, output, env):
+        command = ["python", os.getcwd(), "/dev/null", "-m", "manyheads.cli.main", *words]
+        return self.server.start(command, stdin, output, env)
+
+
+@pytest.mark.parametrize("anew", ["bare", pytest.param("interpreter", marks=pytest.mark.slow)])
+def test_a_forked_training_has_the_bits_of_one_that_is_started_anew(anew, trainings, bare, run_of, tmp_path):
     runs = {
         "forked": TrainingProcess(run_of("forked"), warm=trainings),
         "again": TrainingProcess(run_of("again"), warm=trainings),
-        "anew": TrainingProcess(run_of("anew")),
+        "anew": TrainingProcess(run_of("anew"), warm=Bare(bare) if anew == "bare" else None),
     }
     for name, process in runs.items():
         assert process.process.wait(240) == 0, log_file(tmp_path / name).read_text()

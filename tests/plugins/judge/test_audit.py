@@ -4,8 +4,6 @@ import csv
 import json
 import random
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from errno import ENOSPC
 from itertools import combinations
@@ -344,7 +342,7 @@ def test_the_verb(tmp_path: Path, capsys):
     assert (tmp_path / "out/audit.html").read_text() == before
 
 
-def test_an_audit_leaves_all_files_or_none_and_keeps_others_out(tmp_path: Path, monkeypatch, capsys):
+def test_an_audit_leaves_all_files_or_none_and_keeps_others_out(python, tmp_path: Path, monkeypatch, capsys):
     texts, labels = reviews(60)
     with (tmp_path / "reviews.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("text", "label"), *zip(texts, labels, strict=True)])
@@ -361,7 +359,7 @@ def test_an_audit_leaves_all_files_or_none_and_keeps_others_out(tmp_path: Path, 
     inspect = audit_report.inspect
 
     def ask_twice(*given):
-        other = subprocess.run([sys.executable, "-m", "manyheads", *words], capture_output=True, text=True)
+        other = python.run("-m", "manyheads", *words)
         assert (other.returncode, "is written by a command in progress" in other.stderr) == (2, True), other.stderr
         return inspect(*given)
 
