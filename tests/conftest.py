@@ -499,7 +499,7 @@ def pytest_configure(config: pytest.Config) -> None:
         deadline=None,  # a busy one is no mistake
         suppress_health_check=[HealthCheck.too_slow],
         derandomize=not is_drawn,
-        max_examples=100 if is_drawn else 30,
+        max_examples=100 if is_drawn else 15,
     )
     hypothesis.settings.load_profile("any machine")
 

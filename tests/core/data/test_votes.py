@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manyheads.config import DataConfig, MergeLabels, OnBadRow
@@ -90,7 +90,6 @@ def test_cells_that_hold_no_votes(place, complaint, cell, fault):
     assert said == f"votes.csv, row 4: {why}; correct it, or leave such rows out by data.on_bad_row=drop"
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3).filter(any), min_size=12, max_size=30))
 def test_columns_and_cells_say_the_same(tmp_path_factory, counts):
     """Against the shares by NumPy; of equal counts the first of the classes is the label."""

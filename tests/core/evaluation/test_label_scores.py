@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
@@ -17,7 +17,6 @@ def some_rows(n_rows: int, n_labels: int, seed: int = 0):
     return marks, probabilities, probabilities >= 0.4, [f"label {at}" for at in range(n_labels)]
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 50), st.integers(1, 6), st.integers(0, 1000))
 def test_figures_are_those_of_scikit_learn(n_rows: int, n_labels: int, seed: int) -> None:
     marks, probabilities, answers, names = some_rows(n_rows, n_labels, seed)

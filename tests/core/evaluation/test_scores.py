@@ -34,7 +34,6 @@ def some_rows(n_rows: int, n_classes: int, seed: int = 0, skill: float = 1.0):
     return labels, torch.tensor(logits).softmax(-1).numpy(), names
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(0, 1000))
 @pytest.mark.filterwarnings("ignore:A single label was found")
 def test_figures_are_those_of_scikit_learn(n_rows: int, n_classes: int, seed: int) -> None:
@@ -176,7 +175,6 @@ def test_the_mean_gap_of_binomial_draws_is_that_of_all_outcomes(n: int, sure: fl
 
 
 @given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
 def test_every_interval_holds_its_figure(n_rows: int, n_classes: int, seed: int) -> None:
     scores = score(*some_rows(n_rows, n_classes, seed))
     for name in FIGURES:
@@ -193,7 +191,6 @@ def test_answers_have_the_intervals_of_their_probabilities() -> None:
         assert (one.value, one.low, one.high) == pytest.approx((of_all.value, of_all.low, of_all.high), abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), min_size=1, max_size=5), st.floats(0.3, 3))
 def test_an_end_of_a_mean_of_shares_is_as_far_as_the_likeliest_shares_of_it_say(some, scale: float) -> None:
     n_C = np.array([float(n) for n, _ in some])
@@ -241,7 +238,6 @@ def test_a_class_without_answers_has_any_precision() -> None:
     assert (found.value, found.low, found.high) == pytest.approx((0.25, alone.low / 2, (alone.high + 1) / 2))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 60), st.integers(2, 5), st.integers(0, 999))
 def test_a_change_is_the_mirror_of_the_change_back(n_rows: int, n_classes: int, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ from typing import Any
 import pandas
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import manyheads
@@ -74,7 +74,6 @@ def test_logits_are_those_of_each_text_alone_in_order(model: TextClassifier) -> 
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.text(max_size=40) | st.sampled_from(TEXTS), max_size=12))
 def test_any_texts_have_finite_logits(model_folder: Path, texts: list[str]) -> None:
     logits = load(model_folder).logits(texts, tokens=20)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -104,7 +104,6 @@ def test_an_unseen_script_is_the_strangest(model_folder: Path) -> None:
     assert "none" in held.scripts
 
 
-@settings(max_examples=30, deadline=None)
 @given(alarms=st.floats(0.01, 0.5), n=st.integers(100, 400), seed=st.integers(0, 2**16))
 def test_no_more_than_the_stated_share_of_like_texts_is_marked(alarms: float, n: int, seed: int) -> None:
     random, marked = np.random.default_rng(seed), []

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -93,7 +93,6 @@ def read(words: list[str], path: Path):
     return splits, columns_of(splits.labels, kept_columns(run.data))
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     cells=st.lists(
         st.tuples(st.sampled_from(["", "1", "1.0", "2"]), st.sets(st.sampled_from(["p", "q r", "s"]))),
