@@ -516,6 +516,10 @@ def pytest_collection_finish() -> None:
         quicken()
     if "matplotlib.figure" in sys.modules:
         draw_nothing()  # what fixtures of a module make, too
+    if "lightning.pytorch" in sys.modules and sys.modules["torch"].version.cuda is None:
+        from lightning.pytorch.trainer.connectors.logger_connector import result
+
+        result._ResultMetric.to = lambda metric, *_, **__: metric  # each figure looks for tensors not yet on the CPU
     gc.freeze()
     gc.enable()
     gc.set_threshold(50_000, 20, 20)

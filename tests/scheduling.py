@@ -19,7 +19,7 @@ SHARED = (
 )
 LONG = (  # files that take 10 seconds and more begin first, so that no process waits for one in the end
     *("tests/core/ranks/", "tests/core/hostile/", "tests/plugins/sweep/", "tests/plugins/serving/test_serve.py"),
-    *("tests/core/cli/test_sweeps.py", "tests/core/runs/test_warm.py", "tests/plugins/hub/test_graph.py"),
+    *("tests/plugins/multirun/test_sweeps.py", "tests/core/runs/test_warm.py", "tests/plugins/hub/test_graph.py"),
     *("tests/core/nn/test_layer_calls.py", "tests/core/inference/test_shares.py", "tests/core/test_resume.py"),
     *("tests/core/cli/test_cli.py", "tests/plugins/test_deleted.py", "tests/test_extending.py"),
     *("tests/test_readme.py", "tests/test_examples.py"),
