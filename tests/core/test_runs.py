@@ -50,7 +50,7 @@ def run(folder, output, *more):
 @pytest.mark.drawn
 def test_a_run_leaves_the_folder_the_plan_promises(animals, tmp_path):
     output = tmp_path / "run"
-    config = run(animals, output, "trainer.max_epochs=40", "optim.lr=0.02")
+    config = run(animals, output, "trainer.max_epochs=40", "trainer.check_val_every_n_epoch=10", "optim.lr=0.02")
     summary = train(config)
     names = {str(path.relative_to(output)) for path in output.rglob("*") if path.is_file()}
     saved = {name for name in names if name.startswith("checkpoints/step-")}
@@ -120,7 +120,7 @@ def test_eight_texts_are_learned_by_heart(tmp_path, monkeypatch):
         write_csv(folder / f"{split}.csv", rows)
     summary = train(
         run(folder, tmp_path / "run", "trainer.max_epochs=60", "optim.lr=0.02", "model.dropout=0", "test=false",
-            "model.dropout_tokens=0")
+            "model.dropout_tokens=0", "trainer.check_val_every_n_epoch=20")
     )  # fmt: skip
     assert summary.validation["accuracy"].value == 1.0
     assert summary.validation["loss"].value < 0.1

@@ -24,6 +24,7 @@ def test_a_recurrent_run_learns_is_shipped_and_predicts(more, tmp_path, monkeypa
         csv.writer(file).writerows([("text", "label"), *rows])
     run = tmp_path / "run"
     words = [f"data.path={tmp_path / 'rows.csv'}", f"output={run}", *TINY, "trainer.max_epochs=25", "optim.lr=1e-2"]
+    words.append("trainer.check_val_every_n_epoch=5")
     assert main(["train", "model=rnn_attention", *words, *more]) == 0
     predictor = manyheads.load(run)
     texts, labels = zip(*rows[-20:], strict=True)
