@@ -28,9 +28,7 @@ def shell(*words, program=("-m", "manyheads"), **more):
 LACKING = [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}]
 
 
-@pytest.mark.parametrize(
-    "more", [{}, LACKING[0], *(pytest.param(one, marks=pytest.mark.slow) for one in LACKING[1:])], ids=str
-)
+@pytest.mark.parametrize("more", [{}, *(pytest.param(one, marks=pytest.mark.slow) for one in LACKING)], ids=str)
 def test_what_standard_output_cannot_write_is_escaped(more, model_folder, python, tmp_path, monkeypatch):
     """Here an output of ASCII; in processes of their own what an environment makes of it."""
 

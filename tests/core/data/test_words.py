@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -156,7 +156,6 @@ def test_words_have_the_ids_that_they_have_in_texts(family):
     tokenizer = made(family)
     kept = Words(tokenizer)
 
-    @settings(max_examples=30, deadline=None)
     @given(TEXTS)
     def check(texts: list[str]) -> None:
         assert kept.read(texts) == [alone(tokenizer, text) for text in texts]
@@ -165,13 +164,18 @@ def test_words_have_the_ids_that_they_have_in_texts(family):
     assert kept.parting is FAMILIES[family][1], "words were found to differ"
 
 
-@pytest.mark.parametrize("pair", [False, True])
-@pytest.mark.parametrize("family", ["ours", "ours, bpe", "ours, unigram", "marks are read"])
+@pytest.mark.parametrize(
+    ("family", "pair"),
+    [
+        pytest.param(family, pair, marks=[pytest.mark.slow] * (at % 2 == pair))
+        for at, family in enumerate(["ours", "ours, bpe", "ours, unigram", "marks are read"])
+        for pair in (False, True)
+    ],
+)
 def test_texts_are_framed_and_cut_as_the_tokenizers_do_it(family, pair):
     tokenizer = made(family)
     kept = Words(tokenizer)
 
-    @settings(max_examples=30, deadline=None)
     @given(TEXTS, st.randoms(use_true_random=False), st.integers(5, 12))
     def check(texts: list[str], drawn, max_length: int) -> None:
         pairs = drawn.sample(texts, len(texts)) if pair else None

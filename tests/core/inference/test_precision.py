@@ -1,6 +1,7 @@
 """The type a finished model multiplies in: chosen in one place, cast once, the same to the last bit."""
 
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ from manyheads.inference.precision import inference_dtype
 from tests.registry import of_plugin
 
 TEXTS = ["a good film", "", "very very bad", "not so awful, the film", "good " * 100]
-SHAPES: list[dict[str, Any]] = [
+ONE_CHOICE = [{kind: one} for kind in ("positions", "score", "pooling") for one in plugin.names(kind)]
+SEVERAL = zip(  # each choice once
+    plugin.names("score"), cycle(plugin.names("positions")), cycle(plugin.names("pooling")), strict=False
+)
+SHAPES: list[Any] = [
     {},
-    *({"positions": one} for one in plugin.names("positions")),
-    *({"score": one} for one in plugin.names("score")),
-    *({"pooling": one} for one in plugin.names("pooling")),
+    *(pytest.param(one, marks=pytest.mark.slow) for one in ONE_CHOICE),
+    *({"score": score, "positions": positions, "pooling": pooling} for score, positions, pooling in SEVERAL),
     *({"encoder": one, "positions": "none"} for one in of_plugin("language", "encoder")[:1]),
     {"n_kv_heads": 1, "causal": True},
     {"d_v": 4},  # which `PackedAttention` computes

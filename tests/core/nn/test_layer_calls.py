@@ -56,6 +56,7 @@ def numbers_kept(model) -> int:
     return sum(x.numel() for at, x in kept.items() if at not in weights)
 
 
+@pytest.mark.slow  # both are tested alone
 def test_compiled_and_recomputed_layers_have_the_same_gradients(small):
     model = assemble(small(d_v=4, dropout=0.3), vocab_size=20, n_classes=3, max_length=16)
     layout = Packed.of_lengths(LENGTHS).rounded(32)

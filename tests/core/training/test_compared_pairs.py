@@ -148,6 +148,7 @@ def test_a_run_from_before_there_was_a_comparison_is_resumed():
     assert with_resolved(typed, compared).optim.compare_rate == 1.0, "read, so a difference is named"
 
 
+@pytest.mark.slow  # tests/plugins/fewshot/test_contrast.py has the same of another choice
 def test_all_folds_and_the_run_on_all_rows_read_two_texts_alike(sentences, tmp_path, monkeypatch):
     monkeypatch.setenv("MANYHEADS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(results, "write_page", lambda path, _: path.touch())

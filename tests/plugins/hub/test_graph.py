@@ -131,7 +131,9 @@ def test_the_script_runs_without_torch_and_without_us(model, exported):
     assert done.stdout.split() == expected
 
 
-@pytest.mark.parametrize(("thresholds", "pairs"), [(None, False), ([0.5, 0.35, 0.6], True)])
+@pytest.mark.parametrize(
+    ("thresholds", "pairs"), [(None, False), pytest.param([0.5, 0.35, 0.6], True, marks=pytest.mark.slow)]
+)
 def test_the_script_answers_a_file_as_predict_does(thresholds, pairs, ship_model, tmp_path, request):
     if pairs:
         about = {"data": DataConfig(max_length=12), "shape": ModelConfig(**ONE_LAYER), "thresholds": thresholds}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,23 @@ TEXTS = ["good film", "a very bad film", "not so awful a film, the film is fine"
 SECONDS = ["bad", "the film", "a fine film", "good good film", "a", ""]
 BASE = SHAPE
 SQUARE = replace(BASE, d_k=8, d_v=8)
+ONE_CHOICE = {
+    f"{kind} {one}": replace(BASE, **{kind: one})
+    for kind in ("score", "normaliser", "positions", "pooling")
+    for one in plugin.names(kind)
+}
+SEVERAL = zip(  # each choice once
+    plugin.names("score"), *(cycle(plugin.names(kind)) for kind in ("normaliser", "positions", "pooling")), strict=False
+)
 SHAPES: dict[str, ModelConfig] = {
     "default": BASE,
-    **{f"score {one}": replace(BASE, score=one) for one in plugin.names("score")},
-    **{f"normaliser {one}": replace(BASE, normaliser=one) for one in plugin.names("normaliser")},
-    **{f"positions {one}": replace(BASE, positions=one) for one in plugin.names("positions")},
-    **{f"pooling {one}": replace(BASE, pooling=one) for one in plugin.names("pooling")},
+    **ONE_CHOICE,
+    **{
+        f"{score}, {normaliser}, {positions}, {pooling}": replace(
+            BASE, score=score, normaliser=normaliser, positions=positions, pooling=pooling
+        )
+        for score, normaliser, positions, pooling in SEVERAL
+    },
     "windows and scores by layer": replace(BASE, windows=[2, 0], scores=["cosine", "general"]),
     "causal, shared keys": replace(BASE, causal=True, n_kv_heads=1),
     "rotary in windows": replace(BASE, positions="rotary", window=1, rotary_base_window=50.0, qk_norm=True),
@@ -99,7 +111,11 @@ def written(model: TextClassifier, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("name", "pairs"), [(one, False) for one in SHAPES] + [(one, True) for one in PAIRS])
+@pytest.mark.parametrize(
+    ("name", "pairs"),
+    [pytest.param(one, False, marks=[pytest.mark.slow] * (one in ONE_CHOICE)) for one in SHAPES]
+    + [(one, True) for one in PAIRS],
+)
 @torch.no_grad()
 def test_every_shape_answers_there_as_here(name, pairs, drawn, tmp_path):
     model = drawn((PAIRS if pairs else SHAPES)[name], pairs=pairs)

@@ -1,7 +1,9 @@
 """What `manyheads export` writes, opened by transformers: the same logits, ids and names of classes."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -85,8 +87,13 @@ def answered(folder: Path, texts: list[str], pairs: list[str] | None) -> torch.T
         return model(**tokenizer(texts, pairs, padding=True, truncation=True, return_tensors="pt")).logits
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("name", SHAPES)
+def in_turn(names: Iterable[str]) -> list[Any]:
+    """Of these names the first takes texts, the next pairs and so on; the others of both are slow."""
+    every = product(enumerate(names), (False, True))
+    return [pytest.param(one, pairs, marks=[pytest.mark.slow] * (at % 2 != pairs)) for (at, one), pairs in every]
+
+
+@pytest.mark.parametrize(("name", "pairs"), in_turn(SHAPES))
 def test_transformers_answers_as_we_do(name, pairs, drawn, tmp_path):
     shape, kind = SHAPES[name]
     model = drawn(shape, pairs=pairs)
@@ -152,8 +159,7 @@ def shipped(family: str, folder: Path, shape: ModelConfig, *, pairs: bool = Fals
     return load(folder / "model")
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("family", TOKENIZERS)
+@pytest.mark.parametrize(("family", "pairs"), in_turn(TOKENIZERS))
 def test_marks_that_are_typed_in_a_text_are_text_to_transformers_too(family, pairs, tmp_path):
     model = shipped(family, tmp_path, replace(BERT, segments=Segments.never), pairs=pairs)
     export(ExportConfig(run=str(tmp_path / "model"), output=str(tmp_path / "theirs")))

@@ -79,6 +79,10 @@ def shown_in(page):
     return said, {name: float(share) for name, share in rows}
 
 
+SLOW = [pytest.param(one, marks=pytest.mark.slow) for one in ("classes", "no share")]
+
+
+@pytest.mark.parametrize("calibrated", ["labels", "pairs", *SLOW], indirect=True)
 def test_all_doors_give_one_answer(calibrated, tmp_path):
     """load, predict, look, the view and evaluate; the right values are made of both members by hand."""
     folder, seconds = calibrated
@@ -118,6 +122,7 @@ def test_all_doors_give_one_answer(calibrated, tmp_path):
             assert shares == pytest.approx({one: 100 * share for one, share in wanted.items()}, abs=0.06)
 
 
+@pytest.mark.parametrize("calibrated", ["labels", "pairs", *SLOW], indirect=True)
 def test_what_is_explained_is_the_class_that_is_answered(calibrated, tmp_path):
     pytest.importorskip("captum")
     folder, seconds = calibrated

@@ -158,7 +158,13 @@ def judged(run: Path, name: str, output: str) -> dict[str, Any]:
     return evaluate(EvaluateConfig(run=str(run), data=data, output=str(run.parent / output), hardware=CPU))
 
 
-@pytest.mark.parametrize("method", CalibrationMethod)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] * (one is not CalibrationMethod.vector))  # which holds temperature's
+        for one in CalibrationMethod
+    ],
+)
 def test_the_folder_answers_by_what_was_fitted(run: Path, method: CalibrationMethod, capsys) -> None:
     plain = load(run)
     before = judged(run, "new", "before")
@@ -245,7 +251,7 @@ def test_what_cannot_be_fitted_or_read_is_one_sentence(run: Path) -> None:
             load(run)
 
 
-@pytest.mark.parametrize("multi", [True, False])
+@pytest.mark.parametrize("multi", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_card_report_and_what_is_pushed_say_what_the_model_is_now(
     multi: bool, tmp_path: Path, capsys, monkeypatch
 ) -> None:

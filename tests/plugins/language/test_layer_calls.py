@@ -1,5 +1,6 @@
 """Layers of a decoder compiled and recomputed."""
 
+import pytest
 import torch
 from torch._dynamo.utils import counters
 
@@ -23,6 +24,7 @@ def test_recomputed_decoders_too(small):
     torch.testing.assert_close(gradients(model, [2, 4], [5, 3]), expected, rtol=0, atol=0)
 
 
+@pytest.mark.slow  # tests/core/nn/test_layer_calls.py compiles layers of encoders
 def test_compiled_decoders_too(small):
     """Two graphs of the encoder, of which its decoder shares one, and two more."""
     torch.compiler.reset()

@@ -13,6 +13,7 @@ def main(folder: str) -> None:
     test_same_batch.main(folder, CASES)
 
 
+@pytest.mark.slow  # tests/core/ranks/test_same_batch.py does so for classes
 @pytest.mark.parametrize("n_ranks", N_RANKS)
 def test_losses_and_weights_do_not_depend_on_the_number_of_processes(n_ranks, folders, start):
     assert_same(__file__, CASES, n_ranks, folders, start)

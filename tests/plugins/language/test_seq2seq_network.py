@@ -43,7 +43,11 @@ PRODUCTS = [
     *({"score": one, "normaliser": other} for one, other in product(SCORES, NORMALISERS)),
 ]
 SLOW = [pytest.param(one, marks=pytest.mark.slow) for one in PRODUCTS if one not in FAMILIES]
-families = pytest.mark.parametrize("family", FAMILIES + SLOW, ids=lambda one: "-".join(map(str, one.values())))
+THIRD = [one if at % 3 == 0 else pytest.param(one, marks=pytest.mark.slow) for at, one in enumerate(FAMILIES)]
+families, a_third_of_them = (
+    pytest.mark.parametrize("family", some + SLOW, ids=lambda one: "-".join(map(str, one.values())))
+    for some in (FAMILIES, THIRD)
+)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +85,7 @@ def test_steps_are_the_whole_token_by_token(build, family):
         assert state.position == at + 1
 
 
-@families
+@a_third_of_them
 @torch.no_grad()
 def test_documents_may_be_repeated_dropped_and_reordered_between_steps(build, family):
     model, (ids, layout), targets_BL = build(family), some(SOURCES), torch.randint(VOCAB, (4, 3))
@@ -138,7 +142,7 @@ def test_logits_are_the_same_alone_packed_and_padded(build, family):
     torch.testing.assert_close(model.step(ids_B, state)[0], model.step(ids_B, other)[0], atol=1e-5, rtol=1e-5)
 
 
-@families
+@a_third_of_them
 def test_gradients_reach_every_parameter(small, family):
     torch.manual_seed(0)
     model = assemble_seq2seq(small(**family), vocab_size=VOCAB, max_length=LONGEST)
@@ -162,7 +166,7 @@ def test_a_batch_without_documents_gives_every_parameter_a_gradient_of_zero(smal
         assert (parameter.grad == 0).all(), name
 
 
-@families
+@a_third_of_them
 def test_bf16_autocast_stays_near_single_precision(build, family):
     model, source, targets_BL = build(family), some(SOURCES), torch.randint(VOCAB, (4, 3))
     whole = targets_BL.flatten(), Packed.of_lengths([3] * 4)

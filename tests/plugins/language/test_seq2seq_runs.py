@@ -37,6 +37,7 @@ def reversed_words(tmp_path, monkeypatch):
 def test_words_are_learnt_in_reverse_and_the_folder_answers(more, epochs, reversed_words, tmp_path, capsys):
     output = tmp_path / "run"
     more = [*more, f"trainer.max_epochs={epochs}", "optim.lr=0.01", "batch.rows=16"]
+    more.append("trainer.check_val_every_n_epoch=10")
     config = compose("train", [*reversed_words, *more, f"output={output}"])
     summary = train(config)
     assert summary is not None
@@ -92,6 +93,7 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(word, sentence, revers
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow  # tests/core/test_runs.py has it of classes
 def test_the_same_seed_gives_the_same_figures(reversed_words, tmp_path):
     words = [*reversed_words, "trainer.max_epochs=1"]
     runs = [train(compose("train", [*words, f"output={tmp_path / name}"])) for name in ("one", "two")]

@@ -7,6 +7,8 @@ import pytest
 
 from tests.core.inference.test_shares import ROWS, check_answers, check_files, check_rows, n_ranks, shared  # noqa: F401
 
+pytestmark = pytest.mark.slow  # tests/core/inference/test_shares.py has it of classes
+
 
 @pytest.fixture(scope="module")
 def done(n_ranks: int, python: Any, tmp_path_factory: pytest.TempPathFactory, text_folder: Path) -> Path:  # noqa: F811

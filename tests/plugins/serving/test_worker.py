@@ -49,8 +49,14 @@ def test_answers_are_those_of_load(model_folder, pair_folder, exact):
                 assert row["probabilities"] == pytest.approx(one.probabilities, abs=5e-3)
 
 
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("empty", ["", " \n", "\u3000", "\u200b \u2060"])
+@pytest.mark.parametrize(
+    ("empty", "exact"),
+    [
+        pytest.param(empty, exact, marks=[pytest.mark.slow] * (at % 2 == exact))
+        for at, empty in enumerate(["", " \n", "\u3000", "\u200b \u2060"])
+        for exact in (True, False)
+    ],
+)
 def test_an_empty_text_has_no_answer(model_folder, pair_folder, label_folder, exact, empty):
     good, bad = {"texts": ["good film"]}, {"texts": ["good film", empty, "bad"]}
     (_, alone), (status, said), _ = ask(model_folder, good, bad, good, exact=exact)

@@ -98,6 +98,7 @@ def test_a_kill_changes_no_figure(words, tmp_path):
     assert whole == killed
 
 
+@pytest.mark.slow  # tests/plugins/sweep/tune/test_tune.py refuses other content of the same files
 def test_other_test_rows_are_another_curve(words, forked, tmp_path, capsys):
     """Their figures are neither those of before, nor may runs of both be in one table: of a curve that is whole, or
     was stopped before its second run."""
