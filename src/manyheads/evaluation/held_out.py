@@ -97,3 +97,15 @@ def _learnt_by(home: Path, rows: Rows, labels: list[str], who: str, *, also_hub:
                 first = f"(first: row {rows.numbers[at]} is row {train.numbers[there]} of {train.source})"
                 return n, f"{n:,} of {len(rows):,} texts of {rows.source} are also in what {who} learnt from {first}"
     return 0, ""
+
+
+def require_new(model: Path, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
+    """Raise UserError if `model` learnt from more than half of these texts; return a note if from fewer.
+
+    Args:
+        otherwise: what the user can do.
+    """
+    n, sentence = learnt_texts(model, rows, labels)
+    if 2 * n > len(rows):
+        raise UserError(f"{sentence}, of which it is too sure: {otherwise}")
+    return [sentence] if sentence else []

@@ -21,11 +21,11 @@ from manyheads.data.rows import Rows
 from manyheads.data.sources import read_rows, read_split
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import renumber, with_columns
-from manyheads.evaluation.held_out import require_same
+from manyheads.evaluation.held_out import require_new, require_same
 from manyheads.inference.classifier import Prediction, TextClassifier, chunks_of
 from manyheads.inference.format import COLUMNS, ModelFolder, enclosing_run
 from manyheads.inference.rules import AnswerRule
-from manyheads.plugins.judge.checks import AnswerSettings, require_held_out, require_new
+from manyheads.plugins.judge.checks import AnswerSettings, require_held_out
 from manyheads.runs.config_file import read_run
 
 DOUBT = 0.05  # that the promise of a risk does not hold

@@ -9,9 +9,9 @@ from typing import Any
 from manyheads.config import EvaluateConfig
 from manyheads.errors import UserError
 from manyheads.evaluation.evaluation_data import find_data
+from manyheads.evaluation.held_out import require_new
 from manyheads.inference.download import OF_HUB
 from manyheads.inference.format import CALIBRATION, CARD, MORE, enclosing_run, open_folder
-from manyheads.plugins.judge.checks import require_new
 from manyheads.plugins.judge.config import FEWEST, CalibrateConfig
 from manyheads.runs.folder import refuse_unwritable_output
 from manyheads.runs.summary import Interval, words_of

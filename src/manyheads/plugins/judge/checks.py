@@ -13,7 +13,6 @@ from manyheads.data.opening import read_file
 from manyheads.data.rows import Rows
 from manyheads.data.table import require_whole
 from manyheads.errors import UserError
-from manyheads.evaluation.held_out import learnt_texts
 from manyheads.inference.format import WEIGHTS, ModelFolder, Settings
 from manyheads.plugins.judge.sections import AbstainConfig, OutliersConfig, SetsConfig
 
@@ -149,15 +148,3 @@ def require_held_out(run: RunConfig, what: str, otherwise: str) -> None:
             f"data.validation_split={run.data.validation_split} of the run made its training rows those of validation, "
             f"by which {what} cannot be set, as they were learnt from: {otherwise}"
         )
-
-
-def require_new(model: Path, rows: Rows, labels: list[str], otherwise: str) -> list[str]:
-    """Raise UserError if `model` learnt from more than half of these texts; return a note if from fewer.
-
-    Args:
-        otherwise: what the user can do.
-    """
-    n, sentence = learnt_texts(model, rows, labels)
-    if 2 * n > len(rows):
-        raise UserError(f"{sentence}, of which it is too sure: {otherwise}")
-    return [sentence] if sentence else []
