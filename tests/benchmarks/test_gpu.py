@@ -48,6 +48,7 @@ def test_a_part_that_takes_too_long_is_killed_with_what_it_has_started(monkeypat
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_rehearsal_measures_speed_and_parity(capsys):
     size = gpu.Size(rehearse=True)
     figures = {"machine": gpu.machine(), "peak": gpu.peak(size), "long": gpu.speed(size, "long")}

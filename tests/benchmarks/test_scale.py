@@ -3,12 +3,14 @@
 import subprocess
 import sys
 
+import pytest
 import scale
 
 from manyheads.config import DataConfig
 from manyheads.data.sources import read_splits
 
 
+@pytest.mark.slow
 def test_both_kinds_hold_the_same_rows(tmp_path):
     splits = [read_splits(DataConfig(path=str(scale.generated(tmp_path, 640, kind))), 0) for kind in ("csv", "parquet")]
     one, other = splits

@@ -68,7 +68,13 @@ class Seen(Callback):
         self.count = state_dict["count"]
 
 
-@pytest.mark.parametrize("more", [[], ["batch.accumulate=2", "batch.rows=5"], ["trainer.max_steps=10"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ([], ["trainer.max_steps=10"])),
+        ["batch.accumulate=2", "batch.rows=5"],
+    ],
+)
 def test_an_own_trainer_makes_the_weights_of_a_run(settings, more):
     run = run_of(settings, "trainer.max_epochs=3", *more)
     data = TextData.from_run(run)

@@ -67,11 +67,11 @@ def test_own_presets_join_ours(tmp_path, monkeypatch):
     ("preset", "content", "group"),
     [
         ("experiment/x", "model:\n  n_heads: 8\n", "experiment"),
-        ("experiment/x", "seed: 8\n", "experiment"),
+        pytest.param("experiment/x", "seed: 8\n", "experiment", marks=pytest.mark.slow),
         ("model/x", "model:\n  n_heads: 8\n", "model"),
         ("experiment/x", "defaults:\n  - override /optim: wsd\nseed: 8\n", "experiment"),
-        ("data/x", "seed: 8\n", "data"),
-        ("debug/x", "data:\n  rows: 8\n", "debug"),
+        pytest.param("data/x", "seed: 8\n", "data", marks=pytest.mark.slow),
+        pytest.param("debug/x", "data:\n  rows: 8\n", "debug", marks=pytest.mark.slow),
     ],
 )
 def test_a_preset_without_its_header_is_told_of_the_header(preset, content, group, tmp_path):

@@ -79,7 +79,7 @@ def test_what_the_csv_module_writes_with_tabs_is_read_again(tmp_path_factory, ro
     assert list(zip(found.column("text"), found.column("label"), strict=True)) == rows
 
 
-@pytest.mark.parametrize("kind", [".csv", ".tsv"])
+@pytest.mark.parametrize("kind", [".csv", pytest.param(".tsv", marks=pytest.mark.slow)])
 def test_a_table_of_millions_of_columns_is_refused_before_it_fills_the_memory(tmp_path, kind):
     sign, path = "," if kind == ".csv" else "\t", tmp_path / f"wide{kind}"
     few = "a table has at most 262,144: keep those of the text and the label"

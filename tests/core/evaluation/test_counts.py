@@ -102,6 +102,7 @@ def test_many_rows_take_the_memory_of_few() -> None:
     assert peak < 60e6  # all probabilities are 160
 
 
+@pytest.mark.slow  # those by classes do above
 def test_answers_by_many_labels_take_the_memory_of_few_rows() -> None:
     random = np.random.default_rng(0)
     marks, given = random.random((2, 60_000, 100)) < 0.05

@@ -220,7 +220,10 @@ def test_equal_shares_have_the_interval_of_all_their_rows() -> None:
         assert (found.low, found.high) == pytest.approx((whole.low, whole.high)) == (wilson.low, wilson.high)
 
 
-@pytest.mark.parametrize(("n_classes", "n_rows"), [(20, 200), (77, 770), (300, 450)])
+@pytest.mark.parametrize(
+    ("n_classes", "n_rows"),
+    [(20, 200), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((77, 770), (300, 450)))],
+)
 def test_macro_f1_of_many_classes_of_few_rows_is_held_as_often_as_it_says(n_classes: int, n_rows: int) -> None:
     random, held = np.random.default_rng(0), []
     for _ in range(150):

@@ -81,7 +81,7 @@ WAYS = {
     "a score that looks at values": {},
     "pairs": {"pair": "cross"},
 }
-QUICK = ("no padding", "a score that looks at values")
+QUICK = ("a score that looks at values",)
 
 
 @pytest.fixture

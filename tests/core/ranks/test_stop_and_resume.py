@@ -146,6 +146,7 @@ def n_tokens(folder: Path) -> float:
     return summary["real_tokens_per_s"] * summary["seconds"]
 
 
+@pytest.mark.slow
 def test_what_two_processes_have_counted_is_so_where_one_judges(whole, words, start, home, tmp_path):
     killed = start(words("parts"), MANYHEADS_FAULT="trained:1:kill")
     assert killed.codes() == [-signal.SIGKILL] * 2, killed.said(0)

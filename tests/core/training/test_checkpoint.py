@@ -188,11 +188,11 @@ def test_the_best_finite_epoch_is_kept(metric, epochs, kept, module, tmp_path):
     ("interval", "patience", "epochs"),
     [
         ({}, 2, 3),
-        ({"val_check_interval": 0.25}, 2, 3),
+        pytest.param({"val_check_interval": 0.25}, 2, 3, marks=pytest.mark.slow),
         ({"val_check_interval": 0.75}, 1, 2),  # after 3 of 4 batches: the end of an epoch is not validated
         ({"val_check_interval": 6}, 2, 5),  # in the middle of epoch 2, at the end of 3, in the middle of 5
         ({"check_val_every_n_epoch": 2}, 1, 4),
-        ({"check_val_every_n_epoch": 2}, 3, 6),
+        pytest.param({"check_val_every_n_epoch": 2}, 3, 6, marks=pytest.mark.slow),
         ({"min_epochs": 4}, 1, 4),
     ],
 )

@@ -338,7 +338,9 @@ def test_a_teacher_leaves_a_typed_number(sentences):
     assert with_contrast(replace(run_with(contrast=None), init_from=str(sentences)), splits).optim.contrast == 0
 
 
-@pytest.mark.parametrize(("limit", "steps"), [(7, 7), (None, 60), (-1, 60), (100, 60)])
+@pytest.mark.parametrize(
+    ("limit", "steps"), [(7, 7), (-1, 60), *(pytest.param(one, 60, marks=pytest.mark.slow) for one in (None, 100))]
+)
 def test_contrast_has_no_more_steps_than_training(limit, steps, monkeypatch):
     made = []
     monkeypatch.setattr(contrast, "contrastive_loss", lambda *of: made.append(of) or contrastive_loss(*of))

@@ -67,7 +67,7 @@ def draw(n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return sure / sure.sum(1, keepdims=True), labels
 
 
-@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize("by_class", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_sets_hold_the_right_class_as_often_as_they_say(by_class: bool) -> None:
     random, held = np.random.default_rng(1), []
     for _ in range(60):

@@ -57,6 +57,7 @@ def test_a_pretraining_is_judged_on_the_texts_it_learnt_from(home):  # noqa: F81
         assert len(find_data(config, home, replace(settings(), task=run.task, n_classes=0), []).rows) == n_rows
 
 
+@pytest.mark.slow  # tests/plugins/multirun/test_sweeps.py has it of train
 @SWEEPS
 def test_a_sweep_reads_what_a_plain_run_reads(calls):  # noqa: F811
     check_sweep(["pretrain.also=[010,no,'a,b',1e3]", "task=pretrain"], calls)

@@ -159,6 +159,7 @@ def test_all_runs_of_a_curve_begin_as_all_rows_decide(words, monkeypatch, model_
     assert [(run.data.train_share, run.optim.contrast) for run in runs] == [(0.25, 0), (0.5, 0), (1.0, 0)]
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_truth():
     """Of 100 curves of planted laws: what twice the rows bring, and the figures of all sizes."""
     draw, rows, held, held_sizes = np.random.default_rng(1), [100, 200, 500, 1000], 0, 0

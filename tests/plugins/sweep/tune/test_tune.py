@@ -349,7 +349,7 @@ def test_other_texts_of_pretraining_are_refused(place):
         place.tune(*words)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_other_content_of_the_same_files_is_refused(place, model_folder, shared):
     """Runs by another tokenizer, or from other weights, would stand in one table."""
     copy, tokenizer = place.folder / "weights", place.folder / "tokenizer.json"
