@@ -180,6 +180,8 @@ def _remedy(table: RawTable, key: str, typed: str) -> str:
         return "a .txt holds one text a line and nothing else: give a .csv or .tsv whose first line names the columns"
     if len(table.names) == 1 and len(cells := re.split(r"[,;\t]", table.names[0])) > 1 and typed in cells:
         return "each of its lines is quoted as a whole: remove these quotes"
+    if key == "label" and len(table.names) == 1 and not isinstance(typed, list):
+        return "add a column of labels; texts without labels are answered by manyheads predict"
     remedy = f"name one by data.{key}=<column>"
     for name in table.names[:MOST_LOOKED_AT] if len(table.numbers) else ():
         cell = table.column(name)[0]

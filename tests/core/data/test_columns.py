@@ -92,6 +92,11 @@ def test_labels_in_columns_of_their_own_are_told():
     )
 
 
+def test_texts_alone_have_no_column_to_name():
+    said = "; add a column of labels; texts without labels are answered by manyheads predict"
+    assert complaint(table_of("text"), DataConfig()).endswith(said)
+
+
 def test_a_column_that_is_within_another_is_told():
     lines = RawTable(["text,label"], lambda _: ["a,x"], range(1), "rows.csv")
     assert complaint(lines, DataConfig()).endswith("; each of its lines is quoted as a whole: remove these quotes")

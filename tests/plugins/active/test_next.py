@@ -84,7 +84,7 @@ def test_the_chosen_texts_are_new_and_wait_for_their_labels(home, typed, capsys)
         assert float(row["probability"]) == pytest.approx(one.probabilities[one.label], abs=1e-4)
         assert re.fullmatch(r"(good|bad) \(0\.\d\d\) or (good|bad) \(0\.\d\d\)", row["why"])
     said = capsys.readouterr().out
-    assert "2 are in the data of the run, 1 repeat another" in said
+    assert "2 in the data of the run, 1 repeating another" in said
     assert "1 of 84 rows left out (first: row 85" in said.replace("more.csv: ", "")
     assert "fill in stars" in said
 

@@ -23,7 +23,7 @@ from manyheads.data.rows import Rows
 from manyheads.linear.fit import choose_terms
 from manyheads.linear.near_repeats import near_repeats
 from manyheads.plugins.judge import audit_report, row_facts
-from manyheads.plugins.judge.audit_report import Suspects, suspects_sections, write_suspects
+from manyheads.plugins.judge.audit_report import Suspects, sentences, suspects_sections, write_suspects
 from manyheads.plugins.judge.row_facts import (
     is_card,
     is_iban,
@@ -377,3 +377,15 @@ def test_without_the_packages_the_rest_is_said(package, tmp_path, monkeypatch, c
     words = ["audit", "data=demo", "data.rows=60", f"output={tmp_path}/out"]
     assert cli.main(words) == 0
     assert "pip install -e '.[audit]' in the clone of manyheads" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(0.9, "with 80 expect 0.900 (0.500 to 1.000)"), (0.7, "what 80 would give")]
+)
+def test_more_rows_are_not_said_to_do_harm(value: float, said: str) -> None:
+    """A few validation rows may let a falling curve be fitted."""
+    curve = {"rows": [10, 20, 40], "accuracy": [{"value": 0.8}] * 3}
+    curve["twice"] = {"rows": 80, "value": value, "low": 0.5, "high": 1.0}
+    nothing = {"lengths": {}, "scripts": {}, "personal": {}, "agreement": None, "near_repeats": {}}
+    found = sentences({**nothing, "suspects": "not asked", "curve": curve})
+    assert found[-1].startswith(f"a linear model has an accuracy of 0.800 with 40 training rows; {said}")

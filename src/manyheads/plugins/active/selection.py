@@ -36,8 +36,8 @@ from manyheads.plugins.active.config import By, NextConfig
 from manyheads.terminal import progress_bar, say, typed_path
 
 Answers = dict[str, torch.Tensor]
-ASIDE = {"known": "are in the data of the run", "repeated": "repeat another"}
-ASIDE |= {"nearly": "nearly repeat another or one of the run", "strange": "are of other words than train"}
+ASIDE = {"known": "in the data of the run", "repeated": "repeating another"}
+ASIDE |= {"nearly": "nearly repeating another or one of the run", "strange": "of other words than train"}
 MOST_GUESSED = 5  # classes that are named on the screen
 
 

@@ -191,11 +191,11 @@ def sentences(content: dict[str, Any]) -> list[str]:
             said.append(f"wrong labels: {list_names(rare)} not checked, with fewer rows than there are folds")
     curve = content["curve"]
     if curve:
-        more = curve["twice"]
-        said.append(
-            f"a linear model has an accuracy of {curve['accuracy'][-1]['value']:.3f} with {curve['rows'][-1]:,} "
-            f"training rows; with {more['rows']:,} expect {more['value']:.3f} ({more['low']:.3f} to {more['high']:.3f})"
-        )
+        now, more = curve["accuracy"][-1]["value"], curve["twice"]
+        guess = f"with {more['rows']:,} expect {more['value']:.3f} ({more['low']:.3f} to {more['high']:.3f})"
+        if more["value"] < now:  # which more rows seldom do to a linear model, but few validation rows to the guess
+            guess = f"what {more['rows']:,} would give is unknown, as validation has few rows"
+        said.append(f"a linear model has an accuracy of {now:.3f} with {curve['rows'][-1]:,} training rows; {guess}")
     return said
 
 
