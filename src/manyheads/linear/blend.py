@@ -74,6 +74,7 @@ def tune(
     *,
     answers: bool = True,
     prior_share: float = NETWORK_FIRST,
+    has_head: bool = True,
 ) -> Tuned:
     """What is best on `rows`: the share by their likelihood, in which classes count by `weights_C`, then thresholds by
     F1.
@@ -83,6 +84,7 @@ def tune(
         linear: None: training fitted none.
         answers: the linear model may answer with the network; otherwise it is a baseline.
         prior_share: see `best_share`.
+        has_head: the network has a head that can be divided by a temperature.
     """
     own_n: Tensor | float = 1.0
     if rows.voters is not None:
@@ -104,8 +106,10 @@ def tune(
         linear_temperature = best_temperature(linear_nC, labels, row_weights(labels, weights_C) * own_n)
     linear, linear_nC = linear.over(linear_temperature), linear_nC / linear_temperature
     blend, of_head = Blend(linear, share, temperature), 1.0
-    if not share and network_nC is not None:  # the network answers alone, and its own head may have the temperature
-        blend, of_head, network_nC = Blend(linear, share), temperature, network_nC / temperature
+    if not share:  # the network answers alone, and its own head may have the temperature
+        blend = Blend(linear, share)
+        if has_head and network_nC is not None:
+            of_head, network_nC = temperature, network_nC / temperature
     if not multi or network_nC is None:
         return Tuned(blend if answers else None, baseline=LinearBaseline(linear), temperature=of_head)
     linear_thresholds = thresholds_of(linear_nC, labels)

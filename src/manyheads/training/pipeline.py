@@ -141,7 +141,7 @@ def write_model(context: RunContext, training: dict[str, Any]) -> AnyPredictor:
     tuned, task = Tuned(), plugin.task(run.task)
     if run.task == "classify":
         tuned = fit_members(context)
-        if tuned.temperature != 1 and context.user_network is None:
+        if tuned.temperature != 1:
             divide_head(context.network.head, tuned.temperature)
     figures: dict[str, str] = {}
     if best := training["best"]:
@@ -180,7 +180,16 @@ def fit_members(context: RunContext) -> Tuned:
     if splits.multi or (run.linear and linear is not None):
         logits_nC = network_logits(context.network, context.tokens["validation"], choose_device(run.hardware))
     prior_share = usual_share(trained=bool(run.init_from), few=run.optim.are_few(len(splits.train), n_classes))
-    return tune(logits_nC, linear, splits.validation, n_classes, weights_C, answers=run.linear, prior_share=prior_share)
+    return tune(
+        logits_nC,
+        linear,
+        splits.validation,
+        n_classes,
+        weights_C,
+        answers=run.linear,
+        prior_share=prior_share,
+        has_head=context.user_network is None,
+    )
 
 
 def evaluate_model(context: RunContext, model: AnyPredictor, training: dict[str, Any]) -> Summary:

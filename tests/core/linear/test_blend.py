@@ -396,8 +396,9 @@ def test_few_rows_leave_the_answer_to_the_linear_model_unless_weights_are_traine
     monkeypatch.setattr(pipeline, "tune", lambda *_, **settings: found.update(settings))
     run = SimpleNamespace(data=DataConfig(), init_from=init_from, linear=True, optim=OptimConfig(few=few))
     splits = SimpleNamespace(labels=["a", "b"], train=[""], validation=[], multi=False, kept={})
-    pipeline.fit_members(SimpleNamespace(run=run, splits=splits))
-    assert found == {"answers": True, "prior_share": prior_share}
+    for own in (None, object()):
+        pipeline.fit_members(SimpleNamespace(run=run, splits=splits, user_network=own))
+        assert found == {"answers": True, "prior_share": prior_share, "has_head": own is None}
 
 
 def test_a_network_that_answers_alone_is_as_sure_as_validation_rows_bear_out(model_folder, tmp_path, monkeypatch):
@@ -455,6 +456,16 @@ def test_with_any_number_of_labels_thresholds_are_those_of_the_divided_head(monk
         given.append((network_nC / temperature).sigmoid() >= torch.tensor(tuned.thresholds, dtype=torch.float64))
     assert torch.equal(*given)
     assert tuned.thresholds != blend.tune(network_nC, linear(), rows, 3, answers=False).thresholds
+
+
+def test_a_network_without_a_head_to_divide_keeps_its_thresholds(monkeypatch):
+    sets = [(0,), (1, 2), (1,), (0, 2), (2,), ()]
+    rows = Rows(TEXTS, None, [0, 2, 1, 2, 2, 3], "x.csv", range(1, 7), sets=sets)
+    network_nC = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    monkeypatch.setattr(blend, "best_share", lambda *_: (0.0, 0.25, 1.0))
+    tuned = blend.tune(network_nC, linear(), rows, 3, has_head=False)
+    assert tuned.temperature == 1.0
+    assert tuned.thresholds == blend.tune(network_nC, linear(), rows, 3, answers=False).thresholds
 
 
 def test_the_logits_of_some_classes_are_divided():
