@@ -54,34 +54,30 @@ def register(plugin: Plugin) -> None:
     """Add a user's plugin to this process; one of the same name that was registered before is replaced.
 
     Raises:
-        UserError: its name, or the name of one of its parts or verbs, is taken.
+        UserError: its name, or the name of one of its parts, verbs or flags, is taken.
     """
     if plugins().get(plugin.name, plugin) is not plugin and plugin.name not in _registry.given:
         raise UserError(f"plugin {plugin.name} has the name of one that comes with manyheads: choose another")
-    named = _named(plugin)
     for one in plugin.parts:
         if one.kind not in KINDS:
             raise UserError(f"{one.kind} {one.name} of plugin {plugin.name} is of no kind: choose {', '.join(KINDS)}")
         if one.kind == "figure":
             _check_figure(one, plugin.name)
-        if named.count((one.kind, one.name)) > 1:
-            raise UserError(f"plugin {plugin.name} has {one.kind} {one.name} twice: rename one of them")
+    named = _named(plugin)
+    for kind, name in named:
+        if named.count((kind, name)) > 1:
+            raise UserError(f"plugin {plugin.name} has {kind} {name} twice: rename one of them")
         for other in plugins().values():
-            if other.name != plugin.name and (one.kind, one.name) in _named(other):
-                raise UserError(
-                    f"{one.kind} {one.name} of plugin {plugin.name} is that of {other.name}: choose another name"
-                )
-    for verb in plugin.verbs:
-        for other in plugins().values():
-            if other.name != plugin.name and verb.name in [its.name for its in other.verbs]:
-                raise UserError(f"verb {verb.name} of plugin {plugin.name} is that of {other.name}: rename it")
+            if other.name != plugin.name and (kind, name) in _named(other):
+                raise UserError(f"{kind} {name} of plugin {plugin.name} is that of {other.name}: choose another name")
     _registry.given[plugin.name] = plugin
     _registry.changes += 1
 
 
 def _named(plugin: Plugin) -> list[tuple[str, str]]:
-    """Kind and name of each of its parts."""
-    return [(part.kind, part.name) for part in plugin.parts]
+    """Kind and name of each of its parts, verbs and flags."""
+    named = [(part.kind, part.name) for part in plugin.parts] + [("verb", verb.name) for verb in plugin.verbs]
+    return named + [("flag", name) for flag in plugin.flags for name in (flag.name, flag.long)]
 
 
 def _check_figure(part: Part, owner: str) -> None:

@@ -19,7 +19,7 @@ from manyheads.config.facts import section, setting
 from manyheads.config.plugins import recorded, require_given, take_plugins, use
 from manyheads.errors import UserError
 from manyheads.evaluation.statistics import bootstrap
-from manyheads.plugin import Part, Plugin, Section, Verb, register
+from manyheads.plugin import Flag, Part, Plugin, Section, Verb, register
 from manyheads.runs.config_file import read_run, save_run
 
 MINE = """
@@ -153,11 +153,13 @@ def test_words_that_name_nothing(word):
 
 
 def test_what_is_taken_already_is_refused():
-    with pytest.raises(ValueError, match="verb train of plugin other is that of core: rename it"):
+    with pytest.raises(ValueError, match="verb train of plugin other is that of core: choose another name"):
         register(Plugin("other", verbs=[Verb("train", "", "", "")]))
     with pytest.raises(ValueError, match="plugin core has the name of one that comes with manyheads"):
         register(Plugin("core"))
-    register(Plugin("other", parts=[Part("figure", "f", len)]))
+    register(Plugin("other", parts=[Part("figure", "f", len)], flags=[Flag("-z", "--zeal", "", "")]))
+    with pytest.raises(ValueError, match="flag --zeal of plugin third is that of other: choose another name"):
+        register(Plugin("third", flags=[Flag("-e", "--zeal", "", "")]))
     with pytest.raises(ValueError, match="figure f of plugin third is that of other: choose another name"):
         register(Plugin("third", parts=[Part("figure", "f", len)]))
     with pytest.raises(ValueError, match="plugin third has figure g twice: rename one of them"):
@@ -296,3 +298,21 @@ def test_the_registry_may_change_while_it_is_read():
     assert "mine" in plugin.parts("score")
     assert "greet" in plugin.verbs()
     assert plugin.sections()
+
+
+def test_a_flag_runs_a_verb_in_another_way(capsys, tmp_path):
+    """It is called with the words that are no flags, and is listed, guessed and refused as others are."""
+    asked = []
+    register(Plugin("twice", flags=[Flag("-z", "--zeal", lambda *given: asked.append(given) or 7, "with zeal")]))
+    assert main(["train", "--zeal", "model.n_heads=2,4", "--config-dir", str(tmp_path)]) == 7
+    assert main(["train", "-z"]) == 7
+    assert asked == [("train", ["model.n_heads=2,4"], str(tmp_path)), ("train", [], None)]
+    assert main(["train", "--help"]) == 0
+    assert "  -z, --zeal                with zeal\n" in capsys.readouterr().out
+    for words, sentence in (
+        (["-z", "--cfg", "job"], "-z, --cfg and --info each do one thing: give one of them"),
+        (["--zea"], "--zea is not a flag: did you mean --zeal?"),
+        (["-z=1"], "-z=1 is not a flag"),
+    ):
+        assert main(["train", *words]) == 2
+        assert sentence in capsys.readouterr().err
