@@ -11,8 +11,8 @@
 6. Weights that training starts from fix some of them, and what was typed comes last.
 7. `build` makes the frozen sections of this dictionary, once; they check ranges, and rules that join settings.
 8. What was typed although nothing would read it is refused (validation.py).
-9. A job of `-m` (plugins/multirun) takes this road with its own value of each setting that varies, and `--cfg job`
-   prints where the road ends, so both read the grammar of a plain run.
+9. A job of `-m` takes this road with its own value of each setting that varies, and `--cfg job` prints where the road
+   ends, so both read the grammar of a plain run.
 10. Ranks, trials and workers get the finished object as JSON through a pipe: `to_plain` writes it, `from_plain` builds
     it, as it does from config.yaml.
 """
