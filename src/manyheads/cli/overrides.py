@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
+import manyheads.plugin as plugin
 from manyheads.cli import grammar
 from manyheads.cli.grammar import Parsed, is_range
 from manyheads.cli.verbs import (
@@ -139,7 +140,7 @@ def _named_runs(verb: str, words: Sequence[str]) -> list[str]:
 
 def _hydras_own(verb: str, word: str, key: str, value: str, sweep: bool) -> str:
     if not sweep:
-        remedy = "remove it" if VERBS[verb].takes_several else "remove it, or add -m"
+        remedy = "remove it, or add -m" if _runs_several(verb) else "remove it"
         raise UserError(f"{word}: Hydra's own settings count only with -m: {remedy}")
     if key not in HYDRAS_OWN and not key.startswith("hydra.launcher."):
         raise UserError(
@@ -289,6 +290,12 @@ def _no_choice(verb: str, group: str, name: str, names: list[str]) -> str:
     return f"{group}={format_value(name)} is not a choice: choose {one_of(names)}"
 
 
+def _runs_several(verb: str) -> bool:
+    """Whether there is a flag `-m`, and it runs the verb once for each of several values."""
+    no_flag = VERBS[verb].takes_several or VERBS[verb].no_multirun
+    return not no_flag and "-m" in [flag.name for flag in plugin.flags()]
+
+
 def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) -> None:
     """Take the value of a setting or of a flag of Lightning, or each of several."""
     known = settings(schema_of(verb))
@@ -302,10 +309,10 @@ def _take_setting(typed: Typed, verb: str, key: str, value: str, sweep: bool) ->
     if parsed.sweep and not sweep:
         if one is not None and isinstance(one.default, list):
             remedy = f"write {key}=[{value}]"
-        elif VERBS[verb].takes_several:
-            remedy = "give one"
-        else:
+        elif _runs_several(verb):
             remedy = "give one, or add -m to run one after another"
+        else:
+            remedy = "give one"
         raise UserError(f"{key}={value} holds several values: {remedy}")
     checked = [convert_named(known, key, element) for element in parsed.values]
     typed.forget(key)

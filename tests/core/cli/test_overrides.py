@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+import manyheads.plugin as plugin
 from manyheads.cli.overrides import read_overrides
 from manyheads.cli.verbs import VERBS, choices, schema_of, settings_of
 from manyheads.config import RunConfig
@@ -43,16 +44,21 @@ def test_every_value_of_a_sweep_is_checked():
         read("train", "model.n_heads=2,4")
 
 
-SEVERAL = [
-    ("train", "seed=1,2", "give one, or add -m to run one after another"),
-]
-
-
-@pytest.mark.parametrize(("verb", "word", "remedy"), SEVERAL)
-def test_what_helps_where_one_value_is_taken(verb, word, remedy):
+@pytest.mark.parametrize(
+    ("flags", "refusal", "remedy"),
+    [
+        (["-m"], "", "give one, or add -m to run one after another"),
+        (["-m"], "runs until it is ended", "give one"),
+        ([], "", "give one"),
+    ],
+)
+def test_what_helps_where_one_value_is_taken(flags, refusal, remedy, monkeypatch):
+    """The flag is named where there is one that the verb takes."""
+    monkeypatch.setattr(plugin, "flags", lambda: [plugin.Flag(name, "", "", "") for name in flags])
+    monkeypatch.setitem(plugin.verbs(), "train", VERBS["train"]._replace(no_multirun=refusal))
     with pytest.raises(ValueError, match="holds several") as error:
-        read(verb, word)
-    assert str(error.value) == f"{word} holds several values: {remedy}"
+        read("train", "seed=1,2")
+    assert str(error.value) == f"seed=1,2 holds several values: {remedy}"
 
 
 def test_what_is_taken_as_it_is_typed():
