@@ -51,8 +51,7 @@ MISTAKES = [
     ),
     (
         "trainer.max_epochs=-2",
-        "Lightning refuses the flags of hardware and trainer: "
-        "`max_epochs` must be a non-negative integer or -1. You passed in -2.",
+        "trainer.max_epochs=-2 trains nothing: give 1 or more, or -1 for no such limit",
     ),
     pytest.param(
         "hardware.accelerator=gpu",

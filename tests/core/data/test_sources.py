@@ -95,25 +95,25 @@ def test_a_split_that_one_table_cannot_have_is_refused(tmp_path, write, two_clas
 
 
 def test_files_of_no_split_are_told_and_read_once_they_are_named(tmp_path, write, two_classes, complaint):
-    for name, n_rows in {"train": 40, "testing": 6, "valid_data": 4, "latest": 2}.items():
+    for name, n_rows in {"train": 40, "test_data": 6, "valid_data": 4, "latest": 2}.items():
         write(tmp_path / f"{name}.csv", two_classes(n_rows, name))
     data = DataConfig(path=str(tmp_path))
     assert read_splits(data, 0).notes[0] == (
-        "not read, as their names are those of no split: latest.csv, testing.csv, valid_data.csv; "
-        "name them by data.validation_split=valid_data data.test_split=testing"
+        "not read, as their names are those of no split: latest.csv, test_data.csv, valid_data.csv; "
+        "name them by data.validation_split=valid_data data.test_split=test_data"
     )
     data = replace(data, validation_split="valid_data")
     (tmp_path / "latest.csv").unlink()
     assert read_splits(data, 0).notes[0] == (
-        "not read, as its name is that of no split: testing.csv; name it by data.test_split=testing"
+        "not read, as its name is that of no split: test_data.csv; name it by data.test_split=test_data"
     )
     write(tmp_path / "test.csv", two_classes(8, "other"))
-    splits = read_splits(replace(data, test_split="testing"), 0)
+    splits = read_splits(replace(data, test_split="test_data"), 0)
     assert splits.test is not None
-    assert [part.source for part in splits.by_name().values()] == ["train.csv", "valid_data.csv", "testing.csv"]
+    assert [part.source for part in splits.by_name().values()] == ["train.csv", "valid_data.csv", "test_data.csv"]
     assert splits.notes == []
     assert complaint(replace(data, test_split="tests")) == (
-        f"data.test_split=tests is the name of no file in data.path={tmp_path}: its files are named test, testing, "
+        f"data.test_split=tests is the name of no file in data.path={tmp_path}: its files are named test, test_data, "
         "train, valid_data; choose one of them"
     )
 

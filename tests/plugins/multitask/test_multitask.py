@@ -520,7 +520,7 @@ def test_next_of_a_column_knows_the_rows_of_the_run(home, quick, capsys):
     assert main(["next", f"run={home / 'run'}", *words]) == 2
     assert "name one of those, such as run=" in capsys.readouterr().err
     assert main(["next", f"run={home / 'run' / 'model' / 'urgency'}", *words]) == 0
-    assert "40 are in the data of the run" in capsys.readouterr().out
+    assert "set aside of 70 texts: 40 in the data of the run" in capsys.readouterr().out
     with open("next.csv", newline="", encoding="utf-8") as file:
         chosen = [row["text"] for row in csv.DictReader(file)]
     assert len(chosen) == 10
