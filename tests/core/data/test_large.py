@@ -221,7 +221,7 @@ def splits_of(data: DataConfig, **options) -> Any:
     ("way", "kind"),
     [
         pytest.param(way, kind, marks=[pytest.mark.slow] * ((at - of) % 3 == 2))
-        for at, way in enumerate(["alone", "shards", "split column", "test beside", "few"])
+        for at, way in enumerate(["alone", "shards", "split column", "a test file, too", "few"])
         for of, kind in enumerate([".csv", ".jsonl", ".parquet"])
     ],
 )
@@ -232,7 +232,7 @@ def test_rows_of_many_blocks_are_those_of_one(kind, way, tmp_path, in_blocks):
     if way == "shards":
         for at in range(3):
             write(folder / f"train-0000{at}-of-00003{kind}", rows[at * 100 : at * 100 + 100])
-    elif way == "test beside":
+    elif way == "a test file, too":
         write(folder / f"train{kind}", rows[:200])
         write(folder / f"test{kind}", [*rows[200:], rows[3]])
     else:

@@ -19,12 +19,13 @@ from manyheads.evaluation.classification import (
     verdict,
 )
 from manyheads.evaluation.evaluation import Setup
-from manyheads.evaluation.metrics import Scores, score, score_answers
+from manyheads.evaluation.metrics import Scores, score_answers
 from manyheads.inference import classifier as module
 from manyheads.inference.folder import load
 from manyheads.linear.fit import fit_linear
 from manyheads.linear.model import LinearBaseline
 from manyheads.runs.summary import LINEAR, NETWORK, Interval
+from tests.core.evaluation.drawn_answers import judged
 
 TEXTS = ["good", "bad\x85film", "", "line\nbreak", 'quote " and, comma', "carriage\rreturn", "=1+1"]
 
@@ -35,16 +36,6 @@ def rows(pairs: bool = False) -> Rows:
 
 def predictions(folder: Path, some: Rows) -> LogitStore:
     return answer_rows(load(folder), some, Setup())
-
-
-def judged(n_classes: int = 3, n: int = 90) -> tuple[Scores, LogitStore]:
-    """The figures of some rows, and the answers to them."""
-    random = np.random.default_rng(0)
-    names = [f"class {at}" for at in range(n_classes)]
-    labels, likely = random.integers(n_classes, size=n), random.dirichlet(np.ones(n_classes), n)
-    some = Rows([f"<b>text {at}</b>" for at in range(n)], None, labels.tolist(), "x.csv", range(2, n + 2))
-    logits = np.log(likely).astype(np.float32)
-    return score(labels, likely, names), LogitStore(some, names, {NETWORK: None}, {NETWORK: logits})
 
 
 def scored() -> Scores:

@@ -11,21 +11,10 @@ from sklearn.metrics import confusion_matrix
 from manyheads.data.rows import Rows
 from manyheads.evaluation.answered import AnsweredRows, LogitStore, answer_rows
 from manyheads.evaluation.evaluation import Setup
-from manyheads.evaluation.metrics import Scores, score
 from manyheads.evaluation.report import Example, Page, render
 from manyheads.inference.folder import load
 from manyheads.plugins.review.mistakes import Worst, confusion_section
-from manyheads.runs.summary import NETWORK
-
-
-def judged(n_classes: int = 3, n: int = 90) -> tuple[Scores, LogitStore]:
-    """The figures of some rows, and the answers to them."""
-    random = np.random.default_rng(0)
-    names = [f"class {at}" for at in range(n_classes)]
-    labels, likely = random.integers(n_classes, size=n), random.dirichlet(np.ones(n_classes), n)
-    some = Rows([f"<b>text {at}</b>" for at in range(n)], None, labels.tolist(), "x.csv", range(2, n + 2))
-    logits = np.log(likely).astype(np.float32)
-    return score(labels, likely, names), LogitStore(some, names, {NETWORK: None}, {NETWORK: logits})
+from tests.core.evaluation.drawn_answers import judged
 
 
 def worst_mistakes(found: AnsweredRows, n: int = 20) -> list[Example]:

@@ -193,7 +193,7 @@ def sentences(content: dict[str, Any]) -> list[str]:
     if curve:
         now, more = curve["accuracy"][-1]["value"], curve["twice"]
         guess = f"with {more['rows']:,} expect {more['value']:.3f} ({more['low']:.3f} to {more['high']:.3f})"
-        if more["value"] < now:  # which more rows seldom do to a linear model, but few validation rows to the guess
+        if more["value"] < now:  # more rows seldom make a linear model worse: few validation rows mislead the guess
             guess = f"what {more['rows']:,} would give is unknown, as validation has few rows"
         said.append(f"a linear model has an accuracy of {now:.3f} with {curve['rows'][-1]:,} training rows; {guess}")
     return said
